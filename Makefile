@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both set up `.venv` first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FOLDERS := bus actors languages projections runtime
+
+.PHONY: setup demo test lint format bench clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# pyright follows links, not the import hook of an editable install.
+.links: Makefile
+	mkdir -p .links/callboard
+	for folder in $(FOLDERS); do ln -sfn ../../$$folder .links/callboard/$$folder; done
+
+demo: setup
+	$(BIN)/python -m examples.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup .links
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .links .callboard build dist *.egg-info

@@ -1,0 +1,167 @@
+"""The actor kernel: a task with a mailbox, spawned and watched by a supervisor.
+
+An actor handles one message after the other. Its mailbox is bounded: senders that may wait use `Mailbox.put`, those
+that may not use `Mailbox.put_nowait` and get `MailboxFull`. When an actor fails, its supervisor restarts it within the
+limits of its policy, and otherwise tells whoever owns the supervisor (escalation); its siblings are left alone.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import anyio
+import anyio.abc
+
+M = TypeVar("M")
+
+MAILBOX_MESSAGES_MAX = 1024
+
+
+class MailboxFull(Exception):
+    """The actor has more messages waiting than it may hold."""
+
+
+class MailboxClosed(Exception):
+    """The actor has ended: nobody reads this mailbox any more."""
+
+
+class Mailbox(Generic[M]):
+    """A bounded queue of messages with one reader."""
+
+    def __init__(self, messages_max: int = MAILBOX_MESSAGES_MAX) -> None:
+        self._messages: deque[M] = deque()
+        self._messages_max = messages_max
+        self._closed = False
+        self._arrived = anyio.Event()
+        self._room = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put_nowait(self, message: M) -> None:
+        """Leave a message.
+
+        :raises MailboxFull: if the mailbox holds its maximum
+        :raises MailboxClosed: if the actor has ended
+        """
+        if self._closed:
+            raise MailboxClosed
+        if len(self._messages) >= self._messages_max:
+            raise MailboxFull
+        self._messages.append(message)
+        self._arrived.set()
+
+    async def put(self, message: M) -> None:
+        """Leave a message, waiting for room.
+
+        :raises MailboxClosed: if the actor has ended
+        """
+        while True:
+            try:
+                return self.put_nowait(message)
+            except MailboxFull:
+                self._room = anyio.Event()
+                await self._room.wait()
+
+    async def get(self) -> M:
+        """Take the oldest message, waiting for one.
+
+        :raises MailboxClosed: if the mailbox was closed and is empty
+        """
+        while not self._messages:
+            if self._closed:
+                raise MailboxClosed
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        message = self._messages.popleft()
+        self._room.set()
+        return message
+
+    def close(self) -> None:
+        """Take no more messages; those left can still be read."""
+        self._closed = True
+        self._arrived.set()
+        self._room.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How often an actor may be started anew: ``most`` times within ``within_s`` seconds, ``pause_s`` apart."""
+
+    most: int = 0
+    within_s: float = 60.0
+    pause_s: float = 0.1
+
+
+NEVER = Restart()
+
+
+class Child:
+    """A spawned actor's handle."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.scope = anyio.CancelScope()
+        self.ended = anyio.Event()
+
+    def stop(self) -> None:
+        """Cancel the actor; `ended` is set when it is gone."""
+        self.scope.cancel()
+
+
+OnFailure = Callable[[str, Exception], None]
+"""Takes the name of an actor that failed for good, and why."""
+
+
+class Supervisor:
+    """Spawns actors and decides what their failures mean. An async context manager; leaving it waits for all actors."""
+
+    def __init__(self, on_failure: OnFailure) -> None:
+        self._on_failure = on_failure
+        self._stack = AsyncExitStack()
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    def spawn(self, name: str, body: Callable[[], Awaitable[None]], restart: Restart = NEVER) -> Child:
+        """Start an actor; ``body`` is called again at each restart."""
+        if self._tasks is None:
+            raise RuntimeError("a supervisor must be entered before it can spawn")
+        child = Child(name)
+        self._tasks.start_soon(self._watch, child, body, restart, name=name)
+        return child
+
+    def stop_all(self) -> None:
+        """Cancel every actor."""
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
+    async def _watch(self, child: Child, body: Callable[[], Awaitable[None]], restart: Restart) -> None:
+        restarts: deque[float] = deque()
+        try:
+            with child.scope:
+                while True:
+                    try:
+                        await body()
+                        return
+                    except Exception as error:
+                        now = anyio.current_time()
+                        while restarts and restarts[0] < now - restart.within_s:
+                            restarts.popleft()
+                        if len(restarts) >= restart.most:
+                            self._on_failure(child.name, error)
+                            return
+                        restarts.append(now)
+                        await anyio.sleep(restart.pause_s)
+        finally:
+            child.ended.set()

@@ -1,0 +1,180 @@
+"""The carrier: how each kind of effect is carried out, once, with its idempotency key.
+
+Consumes: model.call, tool.call, effect.call
+Emits: model.result, tool.result, effect.result
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus import events as ev
+from callboard.bus.effects import JSON, Failure, ToolSource
+from callboard.bus.events import Event, Payload
+from callboard.bus.subjects import RunRef
+
+PROGRESS_CHARS_MAX = 2_000
+"""A line of a tool's progress in the log is cut here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An effect to be carried out, with all it takes: ``turn`` is the resolved request of a model call, ``toolboxes``
+    the toolboxes that stand open in the node, by effect key, whether this process has opened them yet or not."""
+
+    ref: RunRef
+    event: Event
+    intent: Payload
+    idempotency_key: str
+    ordinal: int = 0
+    turn: ModelTurn | None = None
+    toolboxes: Mapping[str, list[ToolSource]] = field(default_factory=dict[str, list[ToolSource]])
+
+    @property
+    def key(self) -> str:
+        return self.event.key
+
+
+class OpenToolbox(Protocol):
+    """A toolbox with its sessions, as the carrier needs it."""
+
+    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON: ...
+
+
+class Sessions(Protocol):
+    """The open toolboxes of the node that an effect belongs to."""
+
+    async def listing(self, key: str, sources: list[ToolSource]) -> list[Any]:
+        """Open a toolbox and return its tool specs."""
+        ...
+
+    async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> OpenToolbox:
+        """Return the open toolbox that has a tool, opening those that are not open in this process."""
+        ...
+
+
+class Reporter:
+    """Where a running effect leaves what people want to read of it."""
+
+    def __init__(self, aside: Callable[[Payload], None]) -> None:
+        self._aside = aside
+
+    def progress(self, node: str, line: str) -> None:
+        self._aside(ev.NodeProgress(node=node, message=line[:PROGRESS_CHARS_MAX]))
+
+    def warn(self, node: str, code: str, reason: str) -> None:
+        self._aside(ev.NodeWarning(node=node, code=code, reason=reason))
+
+
+CarryEffect = Callable[[Job, JSON], Awaitable[tuple[JSON, JSON]]]
+"""Carries out one kind of ``effect.call``: takes the job and its request, returns value and metadata.
+
+Raises `EffectFailed`."""
+
+OnDelta = Callable[[Job, int, str], None]
+"""Takes the k-th piece of text of a running turn, for people who watch."""
+
+
+class EffectFailed(Exception):
+    """An effect failed in a way its author can act on."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+
+
+class Carrier:
+    """Carries out the effects of one run."""
+
+    def __init__(
+        self,
+        *,
+        models: Callable[[str], tuple[Model, str]],
+        tools: ToolEnvironment,
+        kinds: Mapping[str, CarryEffect],
+        on_delta: OnDelta,
+        model_timeout_s: float,
+    ) -> None:
+        self.tools = tools
+        self._models = models
+        self._kinds = kinds
+        self._on_delta = on_delta
+        self._model_timeout_s = model_timeout_s
+
+    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
+        """Carry an effect out and return its outcome; failures that have a code become part of it."""
+        match job.intent:
+            case ev.ModelCall():
+                return await self._model(job, job.intent)
+            case ev.ToolCall():
+                return await self._tool(job, job.intent, sessions, reporter)
+            case ev.EffectCall():
+                return await self._effect(job, job.intent, sessions)
+            case _:
+                raise TypeError(f"{job.intent.type} is not carried out by a carrier")
+
+    async def _model(self, job: Job, call: ev.ModelCall) -> ev.ModelResult:
+        assert job.turn is not None
+        k = 0
+
+        def on_text(text: str) -> None:
+            nonlocal k
+            self._on_delta(job, k, text)
+            k += 1
+
+        try:
+            model, name = self._models(call.model)
+            with anyio.fail_after(self._model_timeout_s):
+                reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text)
+        except ModelFailed as error:
+            return ev.ModelResult(error=error.failure)
+        except TimeoutError:
+            message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
+            return ev.ModelResult(error=Failure(code="model.timeout", message=message, retryable=True))
+        return ev.ModelResult(
+            text=reply.text,
+            data=reply.data,
+            tool_calls=reply.tool_calls,
+            usage=reply.usage,
+            stop_reason=reply.stop_reason,
+            response_id=reply.response_id,
+            response_model=reply.response_model,
+            provider=reply.provider or model.provider,
+            first_chunk_ms=reply.first_chunk_ms,
+            tries=reply.tries,
+        )
+
+    async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
+        context = ToolCallContext(
+            run=job.ref.run,
+            path=job.event.path,
+            idempotency_key=job.idempotency_key,
+            ordinal=job.ordinal,
+            on_progress=lambda line: reporter.progress(call.node, line),
+        )
+        try:
+            toolbox = await sessions.serving(call.tool, job.toolboxes)
+            output = await toolbox.call(call.tool, call.input, context)
+        except ToolFailed as error:
+            return ev.ToolResult(node=call.node, tool=call.tool, error=error.failure)
+        return ev.ToolResult(node=call.node, tool=call.tool, output=output)
+
+    async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions) -> ev.EffectResult:
+        try:
+            if call.kind_ == "toolbox":
+                sources = msgspec.convert(call.request, list[ToolSource])
+                return ev.EffectResult(value=msgspec.to_builtins(await sessions.listing(job.key, sources)))
+            carry = self._kinds.get(call.kind_)
+            if carry is None:
+                known = ", ".join(sorted([*self._kinds, "toolbox"]))
+                message = f"this worker carries out no effects of kind {call.kind_} (only {known})"
+                return ev.EffectResult(error=Failure(code="effect.unsupported", message=message))
+            value, metadata = await carry(job, call.request)
+        except (EffectFailed, ToolFailed) as error:
+            return ev.EffectResult(error=error.failure)
+        return ev.EffectResult(value=value, metadata=metadata)

@@ -1,0 +1,1 @@
+"""Models: one port (`model`), one file per provider."""

@@ -1,0 +1,60 @@
+"""The model port: one turn in, one reply out, nothing provider-specific above it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from callboard.bus.effects import Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec
+
+OnText = Callable[[str], None]
+"""Takes each streamed piece of text as it comes; must not block and never raises."""
+
+
+class ModelTurn(Struct, frozen=True, kw_only=True):
+    """A whole, resolved request: every part of every message is `Text`, `ToolUse` or a resolved `ToolOutput`.
+
+    ``model`` is the provider's own name of the model, without our prefix. ``ordinal`` counts the calls of the same
+    path, purpose and evaluator in this run from 0, in the order of the log; a repeated execution has the same one.
+    """
+
+    model: str
+    path: str
+    key: str
+    ordinal: int
+    idempotency_key: str
+    purpose: Purpose = "turn"
+    system: str = ""
+    messages: list[Message] = []
+    tools: list[ToolSpec] = []
+    schema: JsonSchema | None = None
+    choices: list[Choice] = []
+    evaluator: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+class ModelFailed(Exception):
+    """A model turn failed for good, after the adapter's own retries.
+
+    Codes: ``model.overloaded``, ``model.rate_limited``, ``model.timeout``, ``model.unreachable``, ``model.refused``,
+    ``model.bad_request``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``, ``model.unknown``.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+
+
+class Model(Protocol):
+    """A provider of model turns."""
+
+    provider: str
+    """The provider's name as OpenTelemetry knows it (``gen_ai.provider.name``)."""
+
+    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+        """Carry out one turn.
+
+        :raises ModelFailed: if there is no usable reply
+        """
+        ...

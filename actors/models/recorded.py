@@ -1,0 +1,83 @@
+"""The recorded model: answers from an earlier run's log, so that any run is a test fixture.
+
+A turn gets the outcome that the earlier run recorded under the same effect key, or else under the same path, purpose,
+evaluator and ordinal (the order of the calls in that log). A recorded failure fails again in the same way.
+
+Codes besides those of the port: ``model.unrecorded``, the earlier run has no finished turn to answer with.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnText
+from callboard.bus.effects import Failure, ModelReply, Purpose
+from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
+
+_Place = tuple[str, Purpose, str | None]
+
+
+class RecordedModel:
+    """A model that repeats what an earlier run's model said."""
+
+    provider = "recorded"
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        """Index a run's events, in log order, with all values in place (none travelling beside its event).
+
+        :raises ValueError: if a model turn's value travels beside its event
+        """
+        self._places: dict[tuple[_Place, int], str] = {}
+        self._results: dict[str, ModelResult] = {}
+        counts: Counter[_Place] = Counter()
+        seen: set[str] = set()
+        for event in events:
+            if event.type not in (ModelCall.type, ModelResult.type):
+                continue
+            if event.blobs:
+                raise ValueError(f"event {event.n} ({event.type}) has values beside it; put them in place first")
+            match payload_of(event):
+                case ModelCall() as call if event.key not in seen:
+                    seen.add(event.key)
+                    where = (event.path, call.purpose, call.evaluator)
+                    self._places[where, counts[where]] = event.key
+                    counts[where] += 1
+                case ModelResult() as result:
+                    self._results.setdefault(event.key, result)
+                case _:
+                    continue
+
+    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+        """Repeat the recorded turn; its text comes as one piece.
+
+        :raises ModelFailed: as recorded, or ``model.unrecorded``
+        """
+        where = (turn.path, turn.purpose, turn.evaluator)
+        result = self._results.get(turn.key) or self._results.get(self._places.get((where, turn.ordinal), ""))
+        if result is None:
+            raise ModelFailed(_unrecorded(turn))
+        if result.error is not None:
+            raise ModelFailed(result.error)
+        if result.text:
+            on_text(result.text)
+        return ModelReply(
+            text=result.text,
+            data=result.data,
+            tool_calls=result.tool_calls,
+            usage=result.usage,
+            stop_reason=result.stop_reason,
+            response_id=result.response_id,
+            response_model=result.response_model,
+            provider=result.provider,
+            first_chunk_ms=result.first_chunk_ms,
+            tries=result.tries,
+        )
+
+
+def _unrecorded(turn: ModelTurn) -> Failure:
+    of = f" by {turn.evaluator}" if turn.evaluator else ""
+    message = (
+        f"the recorded run has no outcome of {turn.purpose} {turn.ordinal} (counted from 0){of} at "
+        f"{turn.path or 'the run'} (effect key {turn.key}); it took another way, or ended before"
+    )
+    details = {"path": turn.path, "purpose": turn.purpose, "ordinal": turn.ordinal, "evaluator": turn.evaluator}
+    return Failure("model.unrecorded", message, details=details, retryable=False)

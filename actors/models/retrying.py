@@ -1,0 +1,78 @@
+"""Retrying a request to a provider: bounded in tries and in time, honouring what the provider asks for.
+
+Deciding is apart from doing: `wait_s` says how long to wait, `with_retries` waits.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+import msgspec
+
+from callboard.actors.models.model import ModelFailed
+from callboard.bus.effects import Failure, ModelReply
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long a turn is tried; seconds, ``total_s`` over all tries and the waits between them."""
+
+    tries_max: int = 6
+    total_s: float = 900.0
+    delay_first_s: float = 0.5
+    delay_max_s: float = 30.0
+
+
+class TryFailed(Exception):
+    """One try failed. ``again`` says whether another may help, ``after_s`` how long the provider asks to wait."""
+
+    def __init__(self, failure: Failure, *, again: bool, after_s: float | None = None) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+        self.again = again
+        self.after_s = after_s
+
+
+def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, jitter: float) -> float | None:
+    """Say how many seconds to wait before the next try, None to give up.
+
+    ``tries`` have failed, ``left_s`` seconds are left of the total; ``jitter`` in [0, 1) spreads waits of the adapter's
+    own choosing over the upper half of their length. A wait the total has no room for is not begun.
+    """
+    if not failed.again or tries >= policy.tries_max:
+        return None
+    own = min(policy.delay_first_s * 2.0 ** min(tries - 1, 32), policy.delay_max_s) * (0.5 + jitter / 2)
+    wait = own if failed.after_s is None else max(failed.after_s, 0.0)
+    return wait if wait < left_s else None
+
+
+async def with_retries(policy: RetryPolicy, attempt: Callable[[], Awaitable[ModelReply]]) -> ModelReply:
+    """Try until there is a reply; its ``tries`` counts them.
+
+    :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
+        have ``tries``
+    """
+    deadline = anyio.current_time() + policy.total_s
+    tries = 0
+    with anyio.CancelScope(deadline=deadline) as scope:
+        while True:
+            tries += 1
+            try:
+                reply = await attempt()
+            except TryFailed as failed:
+                wait = wait_s(policy, tries, deadline - anyio.current_time(), failed, random.random())
+                if wait is None:
+                    raise ModelFailed(_counted(failed.failure, tries)) from failed
+            else:
+                return msgspec.structs.replace(reply, tries=tries)
+            await anyio.sleep(wait)
+    assert scope.cancelled_caught
+    message = f"no reply within {policy.total_s:g} s, in {tries} tries"
+    raise ModelFailed(Failure("model.timeout", message, details={"tries": tries}, retryable=True))
+
+
+def _counted(failure: Failure, tries: int) -> Failure:
+    details = cast("dict[str, Any]", failure.details) if isinstance(failure.details, dict) else {}
+    return msgspec.structs.replace(failure, details={**details, "tries": tries})

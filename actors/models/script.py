@@ -1,0 +1,211 @@
+"""The format of a script and its check: what a scripted run may be told to answer, with every problem at once.
+
+A script is an object with the members ``turns``, ``routes``, ``judges``, ``asks``, ``tools`` (each maps a name to a
+list of entries) and ``default`` (one entry). An entry of
+
+- ``turns`` and ``default`` is an object with ``text``, ``data``, ``tool_calls`` or ``error``;
+- ``routes`` and ``asks`` is the answer's text, or an object with ``text`` or ``error``;
+- ``judges`` is the verdict's word, or an object with ``verdict`` (and ``reasoning``) or ``error``;
+- ``tools`` is an object with ``output`` or ``error``.
+
+All but tools' may add ``progress``, ``delay_ms`` and ``usage``.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from callboard.bus.effects import Usage
+from callboard.bus.events import Problem
+
+DELAY_MS_MAX = 24 * 60 * 60 * 1000
+"""The longest scripted delay, in milliseconds: a day."""
+
+SECTIONS = ("turns", "routes", "judges", "asks", "tools", "default")
+
+_MANNERS = ("progress", "delay_ms", "usage")
+_USAGE = tuple(field.name for field in msgspec.structs.fields(Usage))
+_PLAIN = re.compile(r"[\w-]+")
+_ERROR_WORD = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def check_script(script: object) -> list[Problem]:
+    """Check a whole script.
+
+    Problems' ``where`` reads ``script.turns.gather[0].tool_calls``; codes are ``script.type`` (a value of the wrong
+    kind), ``script.unknown`` (a member nobody reads) and ``script.value`` (a wrong value or combination).
+    """
+    check = _Check()
+    check.script(script)
+    return check.problems
+
+
+def place(where: str, name: str) -> str:
+    """Return the place of a member: ``where.name``, or ``where["na/me"]`` if the name is not plain."""
+    if _PLAIN.fullmatch(name):
+        return f"{where}.{name}"
+    return f"{where}[{msgspec.json.encode(name).decode()}]"
+
+
+class _Check:
+    """A walk through a script that collects what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def add(self, kind: str, where: str, message: str, expected: str) -> None:
+        self.problems.append(Problem(f"script.{kind}", message, where=where, expected=expected))
+
+    def script(self, script: object) -> None:
+        sections = self.members(script, "script", SECTIONS)
+        entries: dict[str, Callable[[object, str], None]] = {
+            "turns": self.turn,
+            "routes": self.answer,
+            "judges": self.verdict,
+            "asks": self.answer,
+            "tools": self.tool,
+        }
+        for section, entry in entries.items():
+            if section in sections:
+                self.lists(sections[section], place("script", section), entry)
+        if "default" in sections:
+            self.turn(sections["default"], "script.default")
+
+    def lists(self, section: object, where: str, entry: Callable[[object, str], None]) -> None:
+        if not isinstance(section, Mapping):
+            self.add("type", where, f"is {_kind(section)}", "an object of lists of entries")
+            return
+        for name, entries in cast("Mapping[Any, Any]", section).items():
+            spot = place(where, str(name))
+            if not isinstance(name, str):
+                self.add("type", spot, f"its name is {_kind(name)}", "a name in quotes")
+            if isinstance(entries, list):
+                for index, one in enumerate(cast("list[Any]", entries)):
+                    entry(one, f"{spot}[{index}]")
+            else:
+                self.add("type", spot, f"is {_kind(entries)}", "a list of entries")
+
+    def turn(self, entry: object, where: str) -> None:
+        members = self.members(entry, where, ("text", "data", "tool_calls", "error", *_MANNERS))
+        self.one_of(members, entry, where, ("text", "data", "tool_calls"))
+        self.common(members, where)
+        if "data" in members:
+            self.json(members["data"], place(where, "data"))
+        if "tool_calls" in members:
+            self.tool_calls(members["tool_calls"], place(where, "tool_calls"))
+
+    def answer(self, entry: object, where: str) -> None:
+        if not isinstance(entry, str):
+            members = self.members(entry, where, ("text", "error", *_MANNERS), "text, or an object")
+            self.one_of(members, entry, where, ("text",))
+            self.common(members, where)
+
+    def verdict(self, entry: object, where: str) -> None:
+        if not isinstance(entry, str):
+            members = self.members(entry, where, ("verdict", "reasoning", "error", *_MANNERS), "a word, or an object")
+            self.one_of(members, entry, where, ("verdict",))
+            self.common(members, where)
+
+    def tool(self, entry: object, where: str) -> None:
+        members = self.members(entry, where, ("output", "error"))
+        self.one_of(members, entry, where, ("output",))
+        if "output" in members:
+            self.json(members["output"], place(where, "output"))
+        if "error" in members and not isinstance(members["error"], str):
+            self.add("type", place(where, "error"), f"is {_kind(members['error'])}", "text")
+
+    def tool_calls(self, calls: object, where: str) -> None:
+        if not isinstance(calls, list) or not calls:
+            self.add("type", where, f"is {_kind(calls)}", "a list of one or more {tool, input}")
+            return
+        for index, call in enumerate(cast("list[Any]", calls)):
+            spot = f"{where}[{index}]"
+            members = self.members(call, spot, ("tool", "input"))
+            if isinstance(call, Mapping) and not (isinstance(members.get("tool"), str) and members["tool"]):
+                self.add("type", place(spot, "tool"), "does not name a tool", "a tool's name")
+            if "input" in members:
+                self.json(members["input"], place(spot, "input"))
+
+    def common(self, members: Mapping[str, Any], where: str) -> None:
+        for name in ("text", "verdict", "reasoning"):
+            if name in members and not isinstance(members[name], str):
+                self.add("type", place(where, name), f"is {_kind(members[name])}", "text")
+        if "error" in members and not _is_error_word(members["error"]):
+            expected = "a word such as overloaded, rate_limited, timeout, refused or bad_reply"
+            self.add("value", place(where, "error"), "is not the code of a model's failure", expected)
+        if "progress" in members and not _is_texts(members["progress"]):
+            self.add("type", place(where, "progress"), f"is {_kind(members['progress'])}", "a list of texts")
+        if "delay_ms" in members and not _is_count(members["delay_ms"], DELAY_MS_MAX):
+            self.add("value", place(where, "delay_ms"), "is no delay", f"a whole number from 0 to {DELAY_MS_MAX}")
+        if "usage" in members:
+            spot = place(where, "usage")
+            for name, tokens in self.members(members["usage"], spot, _USAGE).items():
+                if name in _USAGE and not _is_count(tokens):
+                    self.add("value", place(spot, name), "is no number of tokens", "a whole number from 0")
+
+    def members(self, value: object, where: str, known: Collection[str], kind: str = "an object") -> Mapping[str, Any]:
+        """Return an object's members, naming those nobody reads; none of a value that is no object."""
+        if not isinstance(value, Mapping):
+            self.add("type", where, f"is {_kind(value)}", f"{kind} with {', '.join(known)}")
+            return {}
+        members = cast("Mapping[Any, Any]", value)
+        for name in members:
+            if name not in known:
+                self.add(
+                    "unknown", place(where, str(name)), "is not a member of this object", f"one of {', '.join(known)}"
+                )
+        return members
+
+    def one_of(self, members: Mapping[str, Any], entry: object, where: str, answers: Collection[str]) -> None:
+        """An entry either answers or fails."""
+        given = [name for name in answers if name in members]
+        if isinstance(entry, Mapping) and ("error" in members) == bool(given):
+            message = f"has both error and {' and '.join(given)}" if given else "has neither an answer nor an error"
+            self.add("value", where, message, f"either {' or '.join(answers)}, or error")
+
+    def json(self, value: object, where: str) -> None:
+        match value:
+            case None | bool() | int() | float() | str():
+                return
+            case list():
+                for index, item in enumerate(cast("list[Any]", value)):
+                    self.json(item, f"{where}[{index}]")
+            case Mapping():
+                for name, item in cast("Mapping[Any, Any]", value).items():
+                    if not isinstance(name, str):
+                        self.add("type", place(where, str(name)), f"its name is {_kind(name)}", "a name in quotes")
+                    self.json(item, place(where, str(name)))
+            case _:
+                self.add("type", where, f"is {_kind(value)}", "a JSON value")
+
+
+def _is_error_word(value: object) -> bool:
+    return isinstance(value, str) and _ERROR_WORD.fullmatch(value) is not None
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value))
+
+
+def _is_count(value: object, most: int | None = None) -> bool:
+    return type(value) is int and value >= 0 and (most is None or value <= most)
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case Mapping():
+            return "an object"
+        case list():
+            return "a list" if value else "an empty list"
+        case _:
+            return f"a {type(value).__name__}"

@@ -1,0 +1,145 @@
+"""The scripted model: a deterministic stand-in for a model that answers from the run's script.
+
+For demonstrations, tests and dry rehearsals. The entry used is number ``ordinal`` of the list found under the whole
+path of the node, else under the last id of the path; ordinals come from the log, so that the model keeps no state and a
+turn that is executed again gets the same answer. Ordinals count per purpose: a classifying turn at a path begins at
+the first entry of the same list that its ordinary turns read.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnText
+from callboard.actors.models.script import check_script, place
+from callboard.bus.effects import JSON, Failure, ModelReply, Purpose, ToolUse, Usage, canonical, digest
+from callboard.bus.paths import last_id
+
+__all__ = ["ScriptedModel", "check_script"]
+
+_SECTION_OF: dict[Purpose, str] = {
+    "turn": "turns",
+    "summarize": "turns",
+    "classify": "turns",
+    "route": "routes",
+    "judge": "judges",
+    "reflect": "asks",
+}
+_PASSING = frozenset({"overloaded", "rate_limited", "timeout", "unreachable"})
+
+
+class _Call(Struct, frozen=True):
+    tool: str
+    input: JSON = {}
+
+
+class _Entry(Struct, frozen=True):
+    """One scripted answer."""
+
+    text: str | None = None
+    data: JSON | UnsetType = UNSET
+    tool_calls: list[_Call] = []
+    verdict: str | None = None
+    reasoning: str = "scripted"
+    error: str | None = None
+    progress: list[str] = []
+    delay_ms: int = 0
+    usage: Usage = Usage()
+
+
+class ScriptedModel:
+    """A model that answers from a script; equal turns get equal replies."""
+
+    provider = "scripted"
+
+    def __init__(self, script: Mapping[str, Any]) -> None:
+        """Take a script as it stands in a start message.
+
+        :raises ValueError: if `check_script` finds problems in it; the text has all of them
+        """
+        if problems := check_script(script):
+            raise ValueError("\n".join(str(problem) for problem in problems))
+        self._script = script
+
+    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+        """Answer with the turn's entry; its ``progress``, or else its text, is streamed.
+
+        :raises ModelFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` if there is none
+        """
+        entry = self._entry(turn)
+        text = _text(turn, entry)
+        for piece in entry.progress or [text] * bool(text):
+            on_text(piece)
+        if entry.delay_ms:
+            await anyio.sleep(entry.delay_ms / 1000)
+        if entry.error is not None:
+            raise ModelFailed(Failure(f"model.{entry.error}", "scripted", retryable=entry.error in _PASSING))
+        return ModelReply(
+            text=text,
+            data=_data(turn, entry, text),
+            tool_calls=[
+                ToolUse(f"call_{digest(turn.key, index)[:24]}", call.tool, call.input)
+                for index, call in enumerate(entry.tool_calls)
+            ],
+            usage=entry.usage,
+            stop_reason="tool_use" if entry.tool_calls else "end_turn",
+            response_model=turn.model,
+            provider=self.provider,
+        )
+
+    def _entry(self, turn: ModelTurn) -> _Entry:
+        section = self._script.get(_SECTION_OF[turn.purpose], {})
+        key = next((key for key in _keys(turn) if key in section), None)
+        entries: list[Any] = [] if key is None else section[key]
+        if turn.ordinal < len(entries):
+            return _read(turn, entries[turn.ordinal])
+        if "default" in self._script:
+            return _read(turn, self._script["default"])
+        raise ModelFailed(_unscripted(turn, len(entries)))
+
+
+def _keys(turn: ModelTurn) -> Iterator[str]:
+    """The names a turn's entries may stand under, the first that is there counts."""
+    tail = f"/{turn.evaluator}" if turn.purpose == "judge" else ""
+    yield f"{turn.path}{tail}"
+    yield f"{last_id(turn.path)}{tail}"
+
+
+def _read(turn: ModelTurn, raw: Any) -> _Entry:
+    if isinstance(raw, str):
+        return _Entry(verdict=raw) if turn.purpose == "judge" else _Entry(text=raw)
+    return msgspec.convert(raw, _Entry)
+
+
+def _text(turn: ModelTurn, entry: _Entry) -> str:
+    """The words of a reply; a judge's are the two lines that a judge is asked for."""
+    text = entry.text
+    if text is None and entry.data is not UNSET:
+        text = canonical(entry.data).decode()
+    if turn.purpose == "judge" and entry.error is None:
+        word = entry.verdict if entry.verdict is not None else text or ""
+        return word if word.startswith("VERDICT:") else f"VERDICT: {word}\nREASONING: {entry.reasoning}"
+    return text or ""
+
+
+def _data(turn: ModelTurn, entry: _Entry, text: str) -> JSON:
+    if entry.data is not UNSET:
+        return entry.data
+    if turn.purpose == "route" or turn.choices:
+        return {"choice": text}
+    return None
+
+
+def _unscripted(turn: ModelTurn, entries: int) -> Failure:
+    keys = list(dict.fromkeys(_keys(turn)))
+    section = f"script.{_SECTION_OF[turn.purpose]}"
+    where = " or ".join(place(section, key) for key in keys)
+    message = (
+        f"the script has no answer for {turn.purpose} {turn.ordinal} (counted from 0) of {turn.path or 'the run'}: "
+        f"{where} has {entries} entries; add entry {turn.ordinal} there, or a script.default"
+    )
+    details = {"path": turn.path, "purpose": turn.purpose, "ordinal": turn.ordinal, "entries": entries}
+    return Failure("model.unscripted", message, details=details, retryable=False)

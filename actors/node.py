@@ -1,0 +1,95 @@
+"""The node actor: one per node execution, from its enter to its exit. It publishes the node's events and carries out
+its effects, several at once, and owns the sessions they need.
+
+Consumes: model.call, tool.call, effect.call, child.start
+Emits: model.result, tool.result, effect.result, child.end, node.progress, node.warning
+"""
+
+from typing import Protocol
+
+import anyio
+import structlog
+
+from callboard.actors.actor import Mailbox, MailboxClosed
+from callboard.actors.carrier import Carrier, Job, Reporter
+from callboard.actors.toolboxes import Toolboxes
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.events import Payload
+
+log = structlog.get_logger(__name__)
+
+
+class Publisher(Protocol):
+    """The run's log as a node actor sees it."""
+
+    def outcome(self, key: str, payload: Payload) -> None:
+        """Record an effect's outcome, unless it has one already."""
+        ...
+
+    def aside(self, key: str, payload: Payload) -> None:
+        """Record progress or a warning that belongs to a running effect."""
+        ...
+
+
+class NodeActor:
+    """Carries out the effects of one node execution."""
+
+    def __init__(self, name: str, carrier: Carrier, publisher: Publisher, limiter: anyio.CapacityLimiter) -> None:
+        self.name = name
+        self.mailbox: Mailbox[Job] = Mailbox()
+        self._carrier = carrier
+        self._publisher = publisher
+        self._limiter = limiter
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._toolboxes = Toolboxes(carrier)
+
+    def abandon(self, key: str) -> None:
+        """Stop an effect: its scope was cancelled."""
+        scope = self._scopes.get(key)
+        if scope is not None:
+            scope.cancel()
+
+    def close_toolbox(self, key: str) -> None:
+        self._toolboxes.close(key)
+
+    async def run(self) -> None:
+        """Carry out what comes in until the mailbox is closed; then let go of the sessions."""
+        async with anyio.create_task_group() as tasks:
+            self._toolboxes.open_in(tasks)
+            try:
+                while True:
+                    job = await self.mailbox.get()
+                    # The scope exists before the task runs, so that an effect can be abandoned at any time.
+                    scope = self._scopes[job.key] = anyio.CancelScope()
+                    tasks.start_soon(self._carry, job, scope, name=job.key)
+            except MailboxClosed:
+                self._toolboxes.close_all()
+
+    async def _carry(self, job: Job, scope: anyio.CancelScope) -> None:
+        with scope:
+            try:
+                async with self._limiter:
+                    reporter = Reporter(lambda payload: self._publisher.aside(job.key, payload))
+                    outcome = await self._carrier.carry(job, self._toolboxes, reporter)
+            except Exception as error:
+                # The traceback belongs to the operator's log; a run's log holds what its author can act on.
+                log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
+                outcome = failed(job.intent, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            self._publisher.outcome(job.key, outcome)
+        self._scopes.pop(job.key, None)
+
+
+def failed(intent: Payload, failure: Failure) -> Payload:
+    """Make the outcome that says that an effect of this intent failed."""
+    match intent:
+        case ev.ModelCall():
+            return ev.ModelResult(error=failure)
+        case ev.ToolCall():
+            return ev.ToolResult(node=intent.node, tool=intent.tool, error=failure)
+        case ev.EffectCall():
+            return ev.EffectResult(error=failure)
+        case ev.ChildStart():
+            return ev.ChildEnd(status="failed", error=failure)
+        case _:
+            raise TypeError(f"{intent.type} is not carried out by a node actor")

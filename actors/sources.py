@@ -1,0 +1,167 @@
+"""Sources: texts that a definition takes from a file or a URL; carries out the effect kind ``source``.
+
+A request is ``{"kind": "file" | "url" | "inline", "value": …}`` or one of the specification's forms: a text (its
+prefix tells what it is) or ``{"inline": …}``, ``{"file": …}``, ``{"url": …, "type": "fetch"}``. The answer is the
+ResolvedSource record: ``content``, ``kind``, ``origin``, ``resolver``, ``hash``, and ``fetchedAt`` or ``sourcePath``
+(workflow specification, *Sources*).
+"""
+
+import datetime as dt
+import hashlib
+import posixpath
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from anyio import to_thread
+
+from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
+from callboard.bus.effects import JSON, Failure
+
+HASH_CHARS = 16
+"""How much of the sha256, in hex, identifies a content."""
+
+Kind = Literal["inline", "file", "url"]
+
+
+class SourceFailed(Exception):
+    """A source gave no text.
+
+    Codes: ``SOURCE_INVALID_SHAPE``, ``SOURCE_INVALID_TYPE``, ``SOURCE_FILE_NOT_FOUND``, ``SOURCE_FILE_READ_FAILED``,
+    ``SOURCE_FILE_OUTSIDE_ROOT``, ``SOURCE_OFFLINE_REQUIRES_FETCH``, ``SOURCE_TOO_LARGE``, ``SOURCE_URL_UNREACHABLE``,
+    ``SOURCE_URL_HTTP_ERROR``, ``SOURCE_URL_AUTH_REQUIRED``, ``SOURCE_URL_BLOCKED``.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """What a worker lets sources read: ``offline`` refuses URLs, ``bytes_max`` bounds files, ``fetch`` bounds URLs."""
+
+    offline: bool = False
+    bytes_max: int = 4 * 1024 * 1024
+    fetch: FetchRules = field(default_factory=FetchRules)
+
+
+class _Form(NamedTuple):
+    kind: Kind
+    value: str
+
+
+async def resolve(
+    request: JSON,
+    files: Mapping[str, str],
+    base_dir: Path | None,
+    rules: SourceRules | None = None,
+) -> dict[str, Any]:
+    """Resolve one source to its record.
+
+    A file is looked up in ``files``, which the start message brought (its ``sourcePath`` is absolute within them), then
+    below ``base_dir``, which it may not leave; without a base directory the worker's disk is not read.
+
+    :raises SourceFailed: if there is no text
+    """
+    rules = rules or SourceRules()
+    form = _classify(request)
+    where: dict[str, str] = {}
+    match form.kind:
+        case "inline":
+            content = form.value
+        case "file":
+            content, where["sourcePath"] = await _read(form.value, files, base_dir, rules.bytes_max)
+        case "url":
+            content = await _fetch(form.value, rules)
+            where["fetchedAt"] = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {
+        "content": content,
+        "kind": form.kind,
+        "origin": request["value"] if isinstance(request, dict) and "value" in request else request,
+        "resolver": "fetch" if form.kind == "url" else form.kind,
+        "hash": hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:HASH_CHARS],
+        **where,
+    }
+
+
+def _classify(request: JSON) -> _Form:
+    match request:
+        case {"kind": "inline" | "file" | "url" as kind, "value": str(value), **rest} if not rest:
+            form = _Form(kind, value)
+        case {"inline": str(value), **rest} if not rest:
+            form = _Form("inline", value)
+        case {"file": str(value), **rest} if not rest:
+            form = _Form("file", value.strip())
+        case {"url": str(value), **rest} if not set(rest) - {"type"}:
+            if rest.get("type", "fetch") != "fetch":
+                raise _failed(
+                    "SOURCE_INVALID_TYPE", f"the type {rest['type']!r} of a URL source is unknown, use 'fetch'"
+                )
+            form = _Form("url", value.strip())
+        case str(value):
+            form = _classify_text(value.strip())
+        case _:
+            found = f"an object with {sorted(request)}" if isinstance(request, dict) else type(request).__name__
+            expected = "a text, {inline: text}, {file: path} or {url: address, type?: fetch}"
+            raise _failed("SOURCE_INVALID_SHAPE", f"a source is {found}; expected {expected}")
+    if not form.value.strip():
+        raise _failed("SOURCE_INVALID_SHAPE", f"the {form.kind} source is empty; expected a text")
+    return form
+
+
+def _classify_text(text: str) -> _Form:
+    if text.startswith(("./", "../", "/")):
+        return _Form("file", text)
+    return _Form("url" if text.startswith(("http://", "https://")) else "inline", text)
+
+
+async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, bytes_max: int) -> tuple[str, str]:
+    """Find a file; return its text and its path."""
+    wanted = posixpath.normpath(value)
+    for name, text in files.items():
+        if posixpath.normpath(name) == wanted:
+            return text.removeprefix("\ufeff"), posixpath.join("/", wanted)
+    if base_dir is None:
+        brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
+        raise _failed("SOURCE_FILE_NOT_FOUND", f"there is no file {value}; {brought}, and this worker reads no folder")
+    return await to_thread.run_sync(_read_below, value, base_dir, bytes_max)
+
+
+def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
+    try:
+        root = base_dir.resolve(strict=True)
+        path = (root / value).resolve()
+        if not path.is_relative_to(root):
+            remedy = "put it below, or bring it in the start message's files"
+            raise _failed("SOURCE_FILE_OUTSIDE_ROOT", f"the file {value} is outside of {root}; {remedy}")
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or device might never end
+            raise _failed("SOURCE_FILE_READ_FAILED", f"{path} is no regular file")
+        with path.open("rb") as file:
+            content = file.read(bytes_max + 1)
+    except FileNotFoundError as error:
+        raise _failed("SOURCE_FILE_NOT_FOUND", f"there is no file {value} below {base_dir}") from error
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
+        message = f"the file {value} cannot be read: {type(error).__name__}: {error}"
+        raise _failed("SOURCE_FILE_READ_FAILED", message) from error
+    if len(content) > bytes_max:
+        raise _failed("SOURCE_TOO_LARGE", f"the file {value} has more than {bytes_max} bytes")
+    try:
+        return content.decode("utf-8-sig"), str(path)
+    except UnicodeDecodeError as error:
+        raise _failed("SOURCE_FILE_READ_FAILED", f"the file {value} is no UTF-8 text: {error}") from error
+
+
+async def _fetch(url: str, rules: SourceRules) -> str:
+    if rules.offline:
+        raise _failed("SOURCE_OFFLINE_REQUIRES_FETCH", f"this worker is offline, but {url} must be fetched")
+    try:
+        return await fetch_text(url, rules.fetch)
+    except FetchFailed as failed:
+        raise SourceFailed(Failure(failed.code, failed.message, retryable=failed.retryable)) from failed
+
+
+def _failed(code: str, message: str) -> SourceFailed:
+    return SourceFailed(Failure(code, message, retryable=False))

@@ -1,0 +1,102 @@
+"""The open toolboxes of one node actor, each held open by a task of its own.
+
+MCP sessions and process pools must be closed by the task that opened them, while calls come from many; so a keeper task
+per toolbox opens it, waits, and closes it.
+"""
+
+from collections.abc import Mapping
+
+import anyio
+import anyio.abc
+import structlog
+
+from callboard.actors.carrier import Carrier
+from callboard.actors.tools.tool import ToolFailed
+from callboard.actors.tools.toolbox import Toolbox, open_toolbox
+from callboard.bus.effects import Failure, ToolSource, ToolSpec
+
+log = structlog.get_logger(__name__)
+
+
+class _Keeper:
+    """One toolbox: its state between opening and closing."""
+
+    def __init__(self) -> None:
+        self.settled = anyio.Event()
+        self.leave = anyio.Event()
+        self.toolbox: Toolbox | None = None
+        self.failure: ToolFailed | None = None
+
+
+class Toolboxes:
+    """Opens, finds and closes the toolboxes of a node."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._keepers: dict[str, _Keeper] = {}
+
+    def open_in(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Take the task group that keepers live in."""
+        self._tasks = tasks
+
+    async def listing(self, key: str, sources: list[ToolSource]) -> list[ToolSpec]:
+        """Open a toolbox and return what it offers.
+
+        :raises ToolFailed: if a source of it cannot be opened
+        """
+        return (await self._opened(key, sources)).specs
+
+    async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> Toolbox:
+        """Return the toolbox that has a tool; those opened by a worker that is gone are opened again.
+
+        :raises ToolFailed: if no toolbox of the node has the tool, or one cannot be opened
+        """
+        offered: list[str] = []
+        for key, sources in toolboxes.items():
+            toolbox = await self._opened(key, sources)
+            names = [spec.name for spec in toolbox.specs]
+            if tool in names:
+                return toolbox
+            offered += names
+        there_is = f"this node has {', '.join(offered)}" if offered else "this node has no tools"
+        raise ToolFailed(Failure(code="tool.unknown", message=f"there is no tool {tool!r}: {there_is}"))
+
+    def close(self, key: str) -> None:
+        keeper = self._keepers.pop(key, None)
+        if keeper is not None:
+            keeper.leave.set()
+
+    def close_all(self) -> None:
+        for key in list(self._keepers):
+            self.close(key)
+
+    async def _opened(self, key: str, sources: list[ToolSource]) -> Toolbox:
+        keeper = self._keepers.get(key)
+        if keeper is None:
+            if self._tasks is None:
+                raise RuntimeError("the node actor is not running")
+            keeper = self._keepers[key] = _Keeper()
+            self._tasks.start_soon(self._keep, key, keeper, sources)
+        await keeper.settled.wait()
+        if keeper.toolbox is None:
+            raise keeper.failure or ToolFailed(Failure(code="tool.unavailable", message="the toolbox was closed"))
+        return keeper.toolbox
+
+    async def _keep(self, key: str, keeper: _Keeper, sources: list[ToolSource]) -> None:
+        try:
+            async with open_toolbox(sources, self._carrier.tools) as toolbox:
+                keeper.toolbox = toolbox
+                keeper.settled.set()
+                await keeper.leave.wait()
+        except ToolFailed as error:
+            keeper.failure = error
+            # A later call may find the server up again.
+            self._keepers.pop(key, None)
+        except Exception as error:
+            log.exception("toolbox failed unexpectedly", key=key)
+            keeper.failure = ToolFailed(Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            self._keepers.pop(key, None)
+        finally:
+            keeper.toolbox = None
+            keeper.settled.set()

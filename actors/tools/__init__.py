@@ -1,0 +1,1 @@
+"""Tools: one port (`tool`), one file per transport, and the toolbox that holds a node's open tools."""

@@ -1,0 +1,192 @@
+"""The transport of MCP servers, over stdio or streamable HTTP: a session of its own for every node execution.
+
+Environment variables go to a server by name (``env``: the server's name of it to the worker's), and values of
+``headers`` may hold ``${VARIABLE}``. What a server writes to stderr goes to the structured log. Structured content is a
+call's output, else its text parts as one text, else the list of its parts.
+"""
+
+import importlib
+import math
+import shlex
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from callboard.actors.tools.failures import described, shortened, tool_failed
+from callboard.actors.tools.lent import fill, pick
+from callboard.actors.tools.stderr import open_stderr
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus.effects import JSON, McpTools, ToolSpec
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
+
+LIST_PAGES_MAX = 100
+"""How many pages of tools a server may have: a paginator that never ends cannot hang a node."""
+
+CONNECT_TIMEOUT_S = 30.0
+"""How long connecting and writing to an HTTP server may take; reading is bounded by the source's own limit."""
+
+IDEMPOTENCY_META = "callboard/idempotency-key"
+"""The member of a call's ``_meta`` that carries the idempotency key."""
+
+_log: Any = structlog.get_logger("callboard.tools.mcp")
+
+
+@asynccontextmanager
+async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGenerator["McpTransport"]:
+    """Start or reach an MCP server and list its tools.
+
+    To be entered and left in one task, which should do nothing else: when an HTTP transport breaks, the SDK cancels
+    the block, and the error comes out of it. Calls come from other tasks and fail as `McpTransport.call` says.
+
+    :raises ToolFailed: ``tool.unavailable`` if the server cannot be started or reached, does not speak MCP, or has not
+        listed its tools within ``timeout_s``
+    """
+    garbage: list[str] = []
+    opened = False
+    # One scope around all, its deadline lifted once open: a scope may not end inside those that the SDK enters.
+    with anyio.CancelScope(deadline=anyio.current_time() + source.timeout_s) as opening:
+        try:
+            await to_thread.run_sync(importlib.import_module, "mcp")  # most of a second, not on the event loop
+            async with AsyncExitStack() as stack:
+                client = await _connect(stack, source, environment, garbage)
+                transport = McpTransport(source, client, await _list(client))
+                opening.deadline = math.inf
+                opened = True
+                try:
+                    yield transport
+                finally:
+                    transport.open = False
+        except ToolFailed:
+            raise
+        except Exception as error:
+            if opened:
+                raise
+            raise _unavailable(source, f"cannot be opened: {described(error)}", garbage) from error
+    if not opened:
+        raise _unavailable(source, f"was not ready within {source.timeout_s:g} s", garbage)
+
+
+async def _connect(
+    stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, garbage: list[str]
+) -> "Client":
+    import httpx2
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def heed(message: object) -> None:
+        if isinstance(message, Exception):
+            garbage.append(type(message).__name__)
+
+    who = f"MCP server {source.name}"
+    env = pick(source.env, environment.env, who)
+    if source.command:
+        stderr = stack.enter_context(open_stderr(_log.bind(server=source.name)))
+        command, *args = source.command
+        transport = stdio_client(StdioServerParameters(command=command, args=args, env=env), errlog=stderr)
+    elif source.url:
+        headers = fill(source.headers, {**environment.env, **env}, who)
+        timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None)
+        http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
+        transport = streamable_http_client(source.url, http_client=http)
+    else:
+        raise tool_failed("tool.unavailable", f"{who} has neither a command nor a url")
+    return await stack.enter_async_context(Client(transport, message_handler=heed))
+
+
+async def _list(client: "Client") -> list[ToolSpec]:
+    specs: list[ToolSpec] = []
+    cursor: str | None = None
+    for _ in range(LIST_PAGES_MAX):
+        page = await client.list_tools(cursor=cursor)
+        specs += [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in page.tools]
+        cursor = page.next_cursor
+        if cursor is None:
+            return specs
+    raise ValueError(f"its list of tools has more than {LIST_PAGES_MAX} pages")
+
+
+def _unavailable(source: McpTools, what: str, garbage: list[str]) -> ToolFailed:
+    where = shlex.join(source.command) if source.command else source.url
+    remedy = "what it wrote to stderr is in the worker's log" if source.command else "see that it runs at this address"
+    if garbage and source.command:
+        remedy = f"it wrote {len(garbage)} lines to stdout that are no MCP messages (prints belong on stderr); {remedy}"
+    message = f"MCP server {source.name} ({shortened(where, 200)}) {what}; {remedy}"
+    return tool_failed("tool.unavailable", message, {"server": source.name}, retryable=True)
+
+
+class McpTransport:
+    """An open session with an MCP server."""
+
+    def __init__(self, source: McpTools, client: "Client", specs: list[ToolSpec]) -> None:
+        self.specs = specs
+        self.open = True
+        self._source = source
+        self._client = client
+
+    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+        """Call a tool of the server.
+
+        :raises ToolFailed: ``tool.failed`` if the server says so, ``tool.timeout``, ``tool.crashed`` if the server is
+            gone, ``tool.bad_output`` if the result does not fit the tool's own output schema
+        """
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        who = f"MCP server {self._source.name}"
+        if not self.open:
+            raise self._gone(tool, "the session had ended")
+        try:
+            with anyio.fail_after(self._source.timeout_s):
+                result = await self._result(tool, input, context)
+        except TimeoutError:
+            message = f"tool {tool} of {who} did not answer within {self._source.timeout_s:g} s"
+            raise tool_failed("tool.timeout", message, {"timeout_s": self._source.timeout_s}) from None
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise self._gone(tool, described(error)) from error
+            raise tool_failed("tool.failed", f"{who}: {error.message}", {"code": error.code}) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise self._gone(tool, described(error)) from error
+        except (RuntimeError, ValueError) as error:  # the SDK's checks of a result against schema and protocol
+            if not self.open:
+                raise self._gone(tool, described(error)) from error
+            raise tool_failed("tool.bad_output", f"tool {tool} of {who}: {described(error)}") from error
+        if result.is_error:
+            raise tool_failed("tool.failed", _text(result) or f"tool {tool} of {who} failed without a word")
+        return _output(result)
+
+    async def _result(self, tool: str, input: JSON, context: ToolCallContext) -> "CallToolResult":
+        if not isinstance(input, Mapping):
+            raise tool_failed("tool.invalid_input", f"tool {tool} takes an object, not {type(input).__name__}")
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            context.on_progress(shortened(message or share))
+
+        meta: Any = {IDEMPOTENCY_META: context.idempotency_key}
+        return await self._client.call_tool(tool, dict(input), progress_callback=report, meta=meta)
+
+    def _gone(self, tool: str, why: str) -> ToolFailed:
+        remedy = "the next execution of this node starts a new session"
+        message = f"MCP server {self._source.name} was gone before tool {tool} had answered ({why}); {remedy}"
+        return tool_failed("tool.crashed", message, {"server": self._source.name})
+
+
+def _text(result: "CallToolResult") -> str:
+    return "\n".join(part.text for part in result.content if part.type == "text")
+
+
+def _output(result: "CallToolResult") -> JSON:
+    if result.structured_content is not None:
+        return result.structured_content
+    if all(part.type == "text" for part in result.content):
+        return _text(result)
+    return [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]

@@ -1,0 +1,91 @@
+"""The transport of NATS tools: any process in any language that answers on a subject.
+
+A call is one request with the JSON ``{tool, input, run, path, idempotency_key}``; the reply is ``{"output": …}`` or
+``{"error": {"code": …, "message": …, "retryable": …}}``. The idempotency key is the same whenever a call is executed
+again: whoever acts on the world answers a known key with the former reply.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+
+from callboard.actors.tools.failures import described, shortened, tool_failed
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
+from callboard.bus.effects import JSON, NatsTools, ToolSpec
+
+Request = Callable[[str, bytes, float], Awaitable[bytes]]
+"""Sends a payload to a subject and waits so many seconds for the reply."""
+
+TIMEOUT_SLACK_S = 5.0
+"""How much longer than the tool's own limit we wait for a request function that does not keep it."""
+
+
+@asynccontextmanager
+async def open_nats(source: NatsTools, environment: ToolEnvironment) -> AsyncGenerator["NatsTransport"]:
+    """Open a source of NATS tools; nothing is asked until the first call.
+
+    :raises ToolFailed: ``tool.unavailable`` if the worker lends no request function
+    """
+    if environment.request is None:
+        raise tool_failed("tool.unavailable", f"the tools on subject {source.subject} need a worker connected to NATS")
+    yield NatsTransport(source, environment.request)
+
+
+class NatsTransport:
+    """An open source of NATS tools."""
+
+    def __init__(self, source: NatsTools, request: Request) -> None:
+        self.specs: list[ToolSpec] = source.tools
+        self._source = source
+        self._request = request
+
+    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+        """Ask for one call and wait for its reply.
+
+        :raises ToolFailed: ``tool.failed`` if the other side says so, ``tool.timeout``, ``tool.unavailable`` if nobody
+            listens, ``tool.bad_output`` if the reply is not of the form above
+        """
+        asked = {"tool": tool, "input": input, "run": context.run, "path": context.path}
+        payload = msgspec.json.encode({**asked, "idempotency_key": context.idempotency_key})
+        return self._read(tool, await self._ask(tool, payload))
+
+    async def _ask(self, tool: str, payload: bytes) -> bytes:
+        from nats.errors import MaxPayloadError, NoRespondersError
+
+        subject, timeout_s = self._source.subject, self._source.timeout_s
+        try:
+            with anyio.fail_after(timeout_s + TIMEOUT_SLACK_S):
+                return await self._request(subject, payload, timeout_s)
+        except NoRespondersError as error:
+            message = f"nobody answers tool {tool} on subject {subject}; start a service that subscribes to it"
+            raise tool_failed("tool.unavailable", message, retryable=True) from error
+        except TimeoutError as error:  # of anyio, and of nats-py, whose own derives from it
+            message = f"tool {tool} on subject {subject} did not reply within {timeout_s:g} s"
+            raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}) from error
+        except MaxPayloadError as error:
+            message = f"the input of tool {tool} is too large for one NATS message ({len(payload)} bytes)"
+            raise tool_failed("tool.invalid_input", message) from error
+        except Exception as error:
+            message = f"tool {tool} on subject {subject} cannot be asked: {described(error)}"
+            raise tool_failed("tool.unavailable", message, retryable=True) from error
+
+    def _read(self, tool: str, reply: bytes) -> JSON:
+        try:
+            answer = msgspec.json.decode(reply)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = reply.decode("utf-8", "replace")
+        match answer:
+            case {"error": {"message": str(message), **rest}}:
+                code, retryable = rest.get("code"), rest.get("retryable")
+                details = {"code": code} if code else None
+                raise tool_failed("tool.failed", message, details, retryable if isinstance(retryable, bool) else None)
+            case {"error": str(message)}:
+                raise tool_failed("tool.failed", message)
+            case {"output": output}:
+                return output
+            case _:
+                expected = 'expected {"output": …} or {"error": {"code", "message"}}'
+                message = f"tool {tool} on subject {self._source.subject} replied {shortened(repr(answer), 200)}"
+                raise tool_failed("tool.bad_output", f"{message}; {expected}")

@@ -1,0 +1,177 @@
+"""The transport of Python tools: plain functions, run in processes of their own so that nothing they do hurts a worker.
+
+A process runs one call at a time; calls at the same time get processes of their own (up to `HOSTS_MAX`), idle ones are
+used again. A call that hangs is ended with its process, and so is a cancelled one. The working directory and the
+worker's ``sys.path`` are where functions are imported from, also for the listing: an import that hangs or exits cannot
+stall the worker. What tools print goes to the structured log.
+
+Output is whatever has a JSON form: JSON values, dataclasses, pydantic models, dates, UUIDs, sets (NaN becomes null).
+"""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.actors.tools.failures import described, tool_failed
+from callboard.actors.tools.lent import fill
+from callboard.actors.tools.python_frames import Call, Describe, Described, Logged, Refused, Reported, Returned, Setup
+from callboard.actors.tools.python_process import HostDied, HostProcess
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus.effects import JSON, PythonTools, ToolSpec
+
+HOSTS_MAX = 8
+"""How many calls of one source run at the same time; further ones wait for a process."""
+
+_log: Any = structlog.get_logger("callboard.tools.python")
+
+
+@asynccontextmanager
+async def open_python(source: PythonTools, environment: ToolEnvironment) -> AsyncGenerator["PythonTransport"]:
+    """Open a source of Python tools: import the functions in a first process and list them.
+
+    :raises ToolFailed: ``tool.unavailable`` if a function cannot be found, imported or described
+    """
+    config = fill(source.config, environment.env, "the configuration of the Python tools")
+    transport = PythonTransport(source, config, environment)
+    try:
+        await transport.describe()
+        yield transport
+    finally:
+        await transport.close()
+
+
+class PythonTransport:
+    """An open source of Python tools."""
+
+    def __init__(self, source: PythonTools, config: dict[str, str], environment: ToolEnvironment) -> None:
+        self.specs: list[ToolSpec] = []
+        self._timeout_s = source.timeout_s
+        self._environment = environment
+        path = [str(Path.cwd()), *(entry for entry in sys.path if entry)]
+        self._setup = Setup(source.functions, config, path)
+        self._slots = anyio.Semaphore(HOSTS_MAX)
+        self._idle: list[HostProcess] = []
+        self._busy: set[HostProcess] = set()
+        self._closed = False
+
+    async def describe(self) -> None:
+        """Fill in ``specs``.
+
+        :raises ToolFailed: ``tool.unavailable``
+        """
+        names = ", ".join(sorted(self._setup.functions))
+        try:
+            answer = await self._ask(Describe(), ToolCallContext("", "", ""))
+        except TimeoutError:
+            message = f"the modules of the Python tools {names} took more than {self._timeout_s:g} s to import"
+            raise tool_failed("tool.unavailable", f"{message}; nothing in them may block at import") from None
+        except (HostDied, OSError) as error:
+            message = f"the process that imports the Python tools {names} {error}; see the worker's log"
+            raise tool_failed("tool.unavailable", message) from error
+        match answer:
+            case Described(specs):
+                self.specs = specs
+            case Refused(failure, traceback):
+                _log.warning("tool.unavailable", message=failure.message, traceback=traceback)
+                raise ToolFailed(failure)
+            case Returned():
+                raise tool_failed("tool.unavailable", f"the process of the Python tools {names} answered out of turn")
+
+    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+        """Call a function with a JSON object.
+
+        :raises ToolFailed: ``tool.failed`` if it raises, ``tool.timeout``, ``tool.crashed`` if its process dies,
+            ``tool.bad_output``, ``tool.output_too_large``, ``tool.invalid_input``, ``tool.unknown``
+        """
+        if tool not in self._setup.functions:
+            raise tool_failed("tool.unknown", f"no Python function serves a tool named {tool}")
+        request = Call(
+            tool,
+            msgspec.json.encode(input),
+            context.run,
+            context.path,
+            context.idempotency_key,
+            self._environment.output_bytes_max,
+        )
+        try:
+            answer = await self._ask(request, context)
+        except TimeoutError:
+            message = f"tool {tool} did not end within {self._timeout_s:g} s and was killed"
+            raise tool_failed("tool.timeout", message, {"timeout_s": self._timeout_s}) from None
+        except HostDied as died:
+            message = f"the process of tool {tool} {died}; what it printed is in the worker's log"
+            raise tool_failed("tool.crashed", message) from died
+        except OSError as error:
+            message = f"no process can be started for tool {tool}: {described(error)}"
+            raise tool_failed("tool.unavailable", message, retryable=True) from error
+        match answer:
+            case Returned(output):
+                return msgspec.json.decode(output)
+            case Refused(failure, traceback):
+                _log.warning(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)
+                raise ToolFailed(failure)
+            case Described():
+                raise tool_failed("tool.crashed", f"the process of tool {tool} answered out of turn")
+
+    async def _ask(self, request: Describe | Call, context: ToolCallContext) -> Described | Returned | Refused:
+        """Have a process of the pool answer; it is back in the pool afterwards, or dead.
+
+        :raises TimeoutError: if there is no answer within the time limit, waiting for a free process not counted
+        """
+        log = _log.bind(tool=getattr(request, "tool", None), run=context.run, path=context.path)
+
+        def heard(event: Reported | Logged) -> None:
+            if isinstance(event, Reported):
+                context.on_progress(event.line)
+            else:
+                log.log(event.level, "tool.log", message=event.message)
+
+        async with self._slots:
+            with anyio.fail_after(self._timeout_s):
+                host = await self._take()
+                try:
+                    answer = await host.ask(request, heard)
+                except BaseException:
+                    await host.kill()
+                    raise
+                finally:
+                    self._busy.discard(host)
+            if self._closed:
+                await host.kill()
+            else:
+                self._idle.append(host)
+        return answer
+
+    async def _take(self) -> HostProcess:
+        host: HostProcess | None = None
+        while self._idle and host is None:
+            host = self._idle.pop()
+            if not host.alive:
+                await host.kill()
+                host = None
+        if host is None and not self._closed:
+            limit = self._environment.output_bytes_max
+            host = await HostProcess.start(self._setup, self._environment.env, limit, _log)
+        if host is None or self._closed:  # nobody would end a process that outlives the closing
+            if host is not None:
+                await host.kill()
+            raise tool_failed("tool.unavailable", "the Python tools of this node are closed")
+        self._busy.add(host)
+        return host
+
+    async def close(self) -> None:
+        """End all processes, at once: those of calls that still run are killed."""
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for host in self._busy:
+                    tasks.start_soon(host.kill)
+                for host in self._idle:
+                    tasks.start_soon(host.close)
+            self._idle.clear()

@@ -1,0 +1,87 @@
+"""What a worker and a host process of Python tools say to each other: frames over a pair of pipes.
+
+A frame is an 8 byte big-endian length and that many bytes of msgpack, one struct with a tag. A worker sends `Setup`
+once, then one `Describe` or `Call` at a time; the host answers each with any number of `Reported` and `Logged` and then
+exactly one of `Described`, `Returned` and `Refused`.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.effects import Failure, ToolSpec
+
+LENGTH_BYTES = 8
+"""The size of a frame's length prefix."""
+
+
+class Setup(Struct, frozen=True, tag="setup"):
+    """What the host serves: tool name to dotted path, the configuration, and the ``sys.path`` to import from."""
+
+    functions: dict[str, str]
+    config: dict[str, str]
+    path: list[str]
+
+
+class Describe(Struct, frozen=True, tag="describe"):
+    """Import every function and say what it takes."""
+
+
+class Call(Struct, frozen=True, tag="call"):
+    """Call one function. ``input`` is JSON; an output whose JSON is longer than ``output_bytes_max`` is refused."""
+
+    tool: str
+    input: bytes
+    run: str
+    path: str
+    idempotency_key: str
+    output_bytes_max: int
+
+
+class Described(Struct, frozen=True, tag="described"):
+    specs: list[ToolSpec]
+
+
+class Returned(Struct, frozen=True, tag="returned"):
+    """``output`` is JSON."""
+
+    output: bytes
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """A failure for the run and the traceback for the log."""
+
+    failure: Failure
+    traceback: str = ""
+
+
+class Reported(Struct, frozen=True, tag="reported"):
+    """A line of progress."""
+
+    line: str
+
+
+class Logged(Struct, frozen=True, tag="logged"):
+    """A record of the tool's logger; ``level`` is a number of Python's logging."""
+
+    level: int
+    message: str
+
+
+Request = Setup | Describe | Call
+Reply = Described | Returned | Refused | Reported | Logged
+Answer = Described | Returned | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+request_decoder = msgspec.msgpack.Decoder(Request)
+reply_decoder = msgspec.msgpack.Decoder(Reply)
+
+
+def encode_frame(frame: Request | Reply) -> bytes:
+    """Encode a frame with its length prefix."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def frame_length(prefix: bytes) -> int:
+    """Return how many bytes follow a length prefix."""
+    return int.from_bytes(prefix, "big")

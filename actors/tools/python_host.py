@@ -1,0 +1,258 @@
+"""The program that runs Python tools: a child process of a worker, one call at a time.
+
+Started as ``python -m callboard.actors.tools.python_host``. It speaks frames (`python_frames`) over the pipes it finds
+as stdin and stdout, which it moves away before any tool runs: to a tool, stdin is empty and stdout is the same as
+stderr, which the worker logs. So prints, fork and exec cannot reach the protocol. It ends with its worker: when the
+pipe closes it has `EXIT_GRACE_S` to finish, whatever a tool is doing.
+"""
+
+import asyncio
+import faulthandler
+import inspect
+import io
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import msgspec
+from pydantic import ValidationError
+
+from callboard.actors.tools.failures import described, shortened
+from callboard.actors.tools.python_frames import (
+    LENGTH_BYTES,
+    Call,
+    Describe,
+    Described,
+    Logged,
+    Refused,
+    Reply,
+    Reported,
+    Request,
+    Returned,
+    Setup,
+    encode_frame,
+    frame_length,
+    request_decoder,
+)
+from callboard.actors.tools.python_signature import NotATool, ToolFunction, load_function
+from callboard.bus.effects import Failure
+
+EXIT_GRACE_S = 1.0
+"""How long the process may live once its worker is gone or has closed the pipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a parameter named ``context`` receives.
+
+    ``config`` is the source's configuration; ``idempotency_key`` is the same whenever this call is executed again.
+    """
+
+    config: Mapping[str, str]
+    log: logging.Logger
+    run: str
+    path: str
+    idempotency_key: str
+    channel: "Channel"
+
+    def progress(self, message: str) -> None:
+        """Report a line of progress to those who watch the run."""
+        self.channel.send(Reported(shortened(str(message))))
+
+
+class Channel:
+    """The two pipes to the worker, kept away from the tools."""
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._forked = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._leave)
+
+    @classmethod
+    def take_over(cls) -> "Channel":
+        """Move the protocol off the standard streams. Duplicated descriptors are not inherited by programs."""
+        channel = cls(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        return channel
+
+    def send(self, reply: Reply) -> None:
+        """Write one frame; from any thread."""
+        with self._lock:
+            if self._forked:
+                os._exit(1)  # a fork of a tool that came back into our loop: it has nothing to say here
+            self._writer.write(encode_frame(reply))
+            self._writer.flush()
+
+    def receive(self) -> Request | None:
+        """Read one frame; None when the worker has closed the pipe or is gone."""
+        prefix = self._reader.read(LENGTH_BYTES)
+        if len(prefix) < LENGTH_BYTES:
+            return None
+        size = frame_length(prefix)
+        body = self._reader.read(size)
+        return request_decoder.decode(body) if len(body) == size else None
+
+    def _leave(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it at the fork
+        self._forked = True
+        for stream in (self._reader, self._writer):
+            with suppress(OSError):
+                os.close(stream.fileno())
+
+
+class _FrameHandler(logging.Handler):
+    """Sends the records of the tools' logger to the worker."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._channel.send(Logged(record.levelno, shortened(self.format(record))))
+
+
+class Host:
+    """Serves the requests of one worker, in order."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._setup = Setup({}, {}, [])
+        self._functions: dict[str, ToolFunction] = {}
+        self._runner = asyncio.Runner()  # one loop for all calls, for what async functions keep at module level
+        self._log = logging.getLogger("callboard.tool")
+        self._log.setLevel(logging.DEBUG)
+        self._log.propagate = False
+        self._log.addHandler(_FrameHandler(channel))
+
+    def answer(self, request: Request) -> None:
+        """Carry out one request; every request but `Setup` gets exactly one answer."""
+        match request:
+            case Setup():
+                self._setup = request
+                sys.path[:] = request.path
+            case Describe():
+                self._channel.send(self._describe())
+            case Call():
+                self._channel.send(self._call(request))
+
+    def _describe(self) -> Reply:
+        specs = [self._load(name) for name in self._setup.functions]
+        refused = [spec for spec in specs if isinstance(spec, Refused)]
+        if not refused:
+            return Described([spec.spec for spec in specs if isinstance(spec, ToolFunction)])
+        messages = "; ".join(refusal.failure.message for refusal in refused)
+        return Refused(Failure("tool.unavailable", messages), "\n".join(refusal.traceback for refusal in refused))
+
+    def _load(self, name: str) -> "ToolFunction | Refused":
+        if name in self._functions:
+            return self._functions[name]
+        try:
+            function = load_function(name, self._setup.functions[name])
+        except BaseException as error:  # an import may raise anything, SystemExit included
+            why = str(error) if isinstance(error, NotATool) else described(error)
+            message = f"tool {name} ({self._setup.functions[name]}) cannot be loaded: {why}"
+            return Refused(Failure("tool.unavailable", shortened(message)), traceback.format_exc())
+        self._functions[name] = function
+        return function
+
+    def _call(self, call: Call) -> Reply:
+        function = self._load(call.tool)
+        if isinstance(function, Refused):
+            return function
+        context = ToolContext(
+            config=MappingProxyType(self._setup.config),
+            log=self._log.getChild(call.tool),
+            run=call.run,
+            path=call.path,
+            idempotency_key=call.idempotency_key,
+            channel=self._channel,
+        )
+        try:
+            try:
+                positional, named = function.bind(call.input, context)
+            except ValidationError as error:
+                return _misfit(call.tool, error)
+            output = function.function(*positional, **named)
+            if inspect.isawaitable(output):
+                output = self._runner.run(_wait(output))
+        except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
+            message = f"tool {call.tool} raised {described(error)}"
+            return Refused(Failure("tool.failed", shortened(message)), traceback.format_exc())
+        return _encoded(call, output)
+
+
+async def _wait(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _misfit(tool: str, error: ValidationError) -> Refused:
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    problems = [{"at": "".join(f"/{step}" for step in item["loc"]), "message": item["msg"]} for item in items]
+    listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
+    message = f"the input of tool {tool} does not fit its signature: {listed}"
+    return Refused(Failure("tool.invalid_input", shortened(message), details=problems))
+
+
+def _encoded(call: Call, output: Any) -> Reply:
+    try:
+        encoded = msgspec.json.encode(output, enc_hook=_dump)
+    except Exception as error:
+        message = f"tool {call.tool} returned a {type(output).__name__} that is no JSON: {described(error)}"
+        return Refused(Failure("tool.bad_output", shortened(message)), traceback.format_exc())
+    if len(encoded) > call.output_bytes_max:
+        message = f"the output of tool {call.tool} has {len(encoded)} bytes, the limit is {call.output_bytes_max}"
+        return Refused(Failure("tool.output_too_large", message))
+    return Returned(encoded)
+
+
+def _dump(value: Any) -> Any:
+    """Encode what msgspec does not know: pydantic models (dataclasses, dates, sets and UUIDs it knows itself)."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type):
+        raise TypeError(f"objects of type {type(value).__name__} cannot be written as JSON")
+    return dump(mode="json", by_alias=True)
+
+
+def _read_requests(channel: Channel, inbox: "queue.SimpleQueue[Request | None]") -> None:
+    """Feed the inbox from a thread of its own, so that the end of the worker is seen in the middle of a call."""
+    while request := channel.receive():
+        inbox.put(request)
+    inbox.put(None)
+    time.sleep(EXIT_GRACE_S)  # an idle process is gone by then; a tool's call or thread may have held it up
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # with whatever the tool has started
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve until the worker closes the pipe."""
+    channel = Channel.take_over()
+    faulthandler.enable()
+    inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_requests, args=(channel, inbox), daemon=True).start()
+    host = Host(channel)
+    while request := inbox.get():
+        host.answer(request)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""One child process that runs Python tools, seen from the worker."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from callboard.actors.tools.python_frames import (
+    LENGTH_BYTES,
+    Answer,
+    Call,
+    Describe,
+    Logged,
+    Reply,
+    Reported,
+    Setup,
+    encode_frame,
+    frame_length,
+    reply_decoder,
+)
+from callboard.actors.tools.stderr import open_stderr
+
+EXIT_GRACE_S = 2.0
+"""How long a process may take to end by itself before it is killed; longer than the host's own grace."""
+
+FRAME_BYTES_SLACK = 1024 * 1024
+"""What a frame may have besides a tool's output: specs, messages, tracebacks."""
+
+_BROKEN = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class HostDied(Exception):
+    """The process ended in the middle of a request; the text says how."""
+
+
+class HostProcess:
+    """A running host. It takes one request at a time; after a timeout or a cancellation only `kill` is left."""
+
+    def __init__(self, process: Process, frame_bytes_max: int) -> None:
+        assert process.stdin is not None, "the host is spawned with both pipes"
+        assert process.stdout is not None
+        self._process = process
+        self._stdin = process.stdin
+        self._frames = BufferedByteReceiveStream(process.stdout)
+        self._frame_bytes_max = frame_bytes_max
+
+    @classmethod
+    async def start(cls, setup: Setup, env: Mapping[str, str], output_bytes_max: int, log: Any) -> "HostProcess":
+        """Spawn a host in a process group of its own, its stderr and stdout going to the log.
+
+        :raises OSError: if the process cannot be started
+        """
+        command = [sys.executable, "-P", "-m", "callboard.actors.tools.python_host"]
+        host: HostProcess | None = None
+        with open_stderr(log) as stderr, anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
+            process = await anyio.open_process(
+                command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, start_new_session=True
+            )
+            host = cls(process, output_bytes_max + FRAME_BYTES_SLACK)
+        assert host is not None, "a shielded spawn either raises or returns"
+        try:
+            await host._stdin.send(encode_frame(setup))
+        except _BROKEN as error:
+            raise HostDied(await host.reap()) from error
+        except BaseException:
+            await host.kill()
+            raise
+        return host
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    async def ask(self, request: Describe | Call, heard: Callable[[Reported | Logged], None]) -> Answer:
+        """Send a request and wait for its answer; what comes before it is handed to ``heard``.
+
+        :raises HostDied: if the process ends, or says what is no frame, before it has answered
+        """
+        try:
+            await self._stdin.send(encode_frame(request))
+            while True:
+                match await self._receive():
+                    case Reported() | Logged() as event:
+                        heard(event)
+                    case answer:
+                        return answer
+        except _BROKEN as error:
+            raise HostDied(await self.reap()) from error
+
+    async def _receive(self) -> Reply:
+        size = frame_length(await self._frames.receive_exactly(LENGTH_BYTES))
+        if size > self._frame_bytes_max:
+            await self.kill()
+            raise HostDied(f"sent a frame of {size} bytes, more than {self._frame_bytes_max}")
+        return reply_decoder.decode(await self._frames.receive_exactly(size))
+
+    async def reap(self) -> str:
+        """Wait for a process that is ending, killing it if it lingers, and say how it ended."""
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(EXIT_GRACE_S):
+                await self._process.wait()
+            await self.kill()
+        return _ending(self._process.returncode)
+
+    async def kill(self) -> None:
+        """Kill the process with all it has started, and release its pipes."""
+        with anyio.CancelScope(shield=True):
+            if self.alive:
+                with suppress(ProcessLookupError):
+                    if hasattr(os, "killpg"):
+                        os.killpg(self._process.pid, signal.SIGKILL)
+                    else:
+                        self._process.kill()
+            await self._process.aclose()
+
+    async def close(self) -> None:
+        """Let an idle process end by closing its pipe; kill it if it does not."""
+        with anyio.CancelScope(shield=True):
+            with suppress(*_BROKEN):
+                await self._stdin.aclose()
+            await self.reap()
+
+
+def _ending(returncode: int | None) -> str:
+    if returncode is None:
+        return "could not be reaped"
+    if returncode >= 0:
+        return f"ended with exit status {returncode}"
+    with suppress(ValueError):
+        return f"was killed by {signal.Signals(-returncode).name}"
+    return f"was killed by signal {-returncode}"

@@ -1,0 +1,60 @@
+"""The tool port: what a transport of tools offers to a node's toolbox."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from callboard.bus.effects import JSON, Failure, ToolSpec
+
+OnProgress = Callable[[str], None]
+"""Takes a line of progress that a tool reports; must not block and never raises."""
+
+
+class ToolFailed(Exception):
+    """A tool call failed.
+
+    Codes: ``tool.unknown``, ``tool.invalid_input``, ``tool.failed``, ``tool.timeout``, ``tool.bad_output``,
+    ``tool.output_too_large``, ``tool.unavailable``, ``tool.crashed``, ``tool.unscripted``.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallContext:
+    """What a transport is told besides name and input.
+
+    ``idempotency_key`` is the same whenever this call is executed again; ``ordinal`` counts the run's calls of this
+    tool from 0, in the order of the log.
+    """
+
+    run: str
+    path: str
+    idempotency_key: str
+    ordinal: int = 0
+    on_progress: OnProgress = field(default=lambda _line: None)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnvironment:
+    """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script."""
+
+    env: Mapping[str, str]
+    request: Callable[..., Any] | None = None
+    script: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output_bytes_max: int = 256 * 1024 * 1024
+
+
+class ToolTransport(Protocol):
+    """An open source of tools. Opened and closed in one task; `call` may come from others, several at once."""
+
+    specs: list[ToolSpec]
+
+    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+        """Call a tool with input that fits its schema.
+
+        :raises ToolFailed: if there is no usable output
+        """
+        ...

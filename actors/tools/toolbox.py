@@ -1,0 +1,228 @@
+"""The toolbox of a node: its tools from all sources under one roof, each call checked on the way in and out."""
+
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.actors.tools.failures import described, shortened, tool_failed
+from callboard.actors.tools.scripted import open_scripted, scripted_answer, scripts
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
+from callboard.bus.effects import JSON, Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+
+PROBLEMS_MAX = 50
+"""How many problems of one input are listed."""
+
+PROBLEM_CHARS_MAX = 300
+"""How much of one problem's text is kept: it quotes the input."""
+
+CLOSE_TIMEOUT_S = 30.0
+"""How long all transports together may take to close before they are cancelled; the slowest are MCP servers."""
+
+_log: Any = structlog.get_logger("callboard.tools")
+
+
+@asynccontextmanager
+async def open_toolbox(sources: Sequence[ToolSource], environment: ToolEnvironment) -> AsyncGenerator["Toolbox"]:
+    """Open all sources, at the same time, for the length of the block.
+
+    :raises ToolFailed: if a source cannot be opened (``tool.unavailable`` as a rule; several failures become one), two
+        tools have the same name, or a tool's schema is no JSON Schema
+    """
+    held = [_Held(source) for source in sources]
+    closing = anyio.Event()
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            for one in held:
+                tasks.start_soon(one.hold, environment, closing)
+            for one in held:
+                await one.settled.wait()
+            yield _assemble(held, environment)
+        except Exception as error:  # carried past the task group, which would wrap it
+            failure = error
+        closing.set()
+        tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT_S
+    if failure is not None:
+        raise failure
+
+
+class Toolbox:
+    """The open tools of a node. ``specs`` name their transport in ``server``; `call` may come from several tasks."""
+
+    def __init__(self, tools: Mapping[str, "_Tool"], environment: ToolEnvironment) -> None:
+        self.specs: list[ToolSpec] = [tool.spec for tool in tools.values()]
+        self._tools = tools
+        self._environment = environment
+
+    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+        """Call a tool: check the input against its schema, have the script or the transport answer, check the output.
+
+        :raises ToolFailed: whatever goes wrong
+        """
+        if tool not in self._tools:
+            known = ", ".join(sorted(self._tools)) or "none at all"
+            raise tool_failed("tool.unknown", f"there is no tool named {tool} here; there are {known}")
+        entry = self._tools[tool]
+        try:
+            entry.check(input)
+            if scripts(tool, self._environment.script):
+                output = scripted_answer(tool, self._environment.script, context)
+            else:
+                output = await entry.transport.call(tool, input, context)
+            self._measure(tool, output)
+        except ToolFailed:
+            raise
+        except Exception as error:
+            _log.exception("tool.failed", tool=tool, run=context.run, path=context.path)
+            raise tool_failed("tool.failed", f"tool {tool} failed: {described(error)}") from error
+        return output
+
+    def _measure(self, tool: str, output: JSON) -> None:
+        try:
+            size = len(msgspec.json.encode(output))
+        except Exception as error:
+            raise tool_failed("tool.bad_output", f"the output of tool {tool} is no JSON: {described(error)}") from error
+        limit = self._environment.output_bytes_max
+        if size > limit:
+            raise tool_failed(
+                "tool.output_too_large", f"the output of tool {tool} has {size} bytes, the limit is {limit}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    spec: ToolSpec
+    transport: ToolTransport
+    validator: Any
+
+    def check(self, input: JSON) -> None:
+        """Validate an input, listing every problem with its JSON pointer."""
+        try:
+            errors = sorted(self.validator.iter_errors(input), key=lambda error: [str(step) for step in error.path])
+        except (
+            re.error
+        ) as error:  # JSON Schema's dialect of patterns is not Python's; who serves the tool knows its own
+            _log.warning("tool.schema.pattern", tool=self.spec.name, server=self.spec.server, error=str(error))
+            return
+        if not errors:
+            return
+        problems = [
+            {"at": "".join(f"/{_escaped(step)}" for step in error.path), "message": _brief(error.message)}
+            for error in errors[:PROBLEMS_MAX]
+        ]
+        listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
+        more = f"; and {len(errors) - PROBLEMS_MAX} more" if len(errors) > PROBLEMS_MAX else ""
+        message = f"the input of tool {self.spec.name} does not fit its schema: {listed}{more}"
+        raise tool_failed("tool.invalid_input", message, problems)
+
+
+def _escaped(step: object) -> str:
+    return str(step).replace("~", "~0").replace("/", "~1")
+
+
+def _brief(message: str) -> str:
+    return shortened(message, PROBLEM_CHARS_MAX)
+
+
+@dataclass(slots=True)
+class _Held:
+    """One source and the task that holds it open: transports are entered and left in the same task."""
+
+    source: ToolSource
+    transport: ToolTransport | None = None
+    failure: Failure | None = None
+    settled: anyio.Event = field(default_factory=anyio.Event)
+
+    async def hold(self, environment: ToolEnvironment, closing: anyio.Event) -> None:
+        try:
+            async with _opener(self.source)(self.source, environment) as transport:
+                self.transport = transport
+                self.settled.set()
+                await closing.wait()
+        except ToolFailed as failed:
+            self.failure = failed.failure
+        except Exception as error:
+            # once it was open, the calls in flight have failed by themselves; nobody else waits for this
+            _log.exception("tool.source.failed", server=_server(self.source), opened=self.transport is not None)
+            self.failure = Failure("tool.unavailable", shortened(f"{_server(self.source)}: {described(error)}"))
+        finally:
+            self.settled.set()
+
+
+def _opener(source: ToolSource) -> Callable[[Any, ToolEnvironment], AbstractAsyncContextManager[ToolTransport]]:
+    match source:
+        case PythonTools():
+            from callboard.actors.tools.python import open_python
+
+            return open_python
+        case McpTools():
+            from callboard.actors.tools.mcp import open_mcp
+
+            return open_mcp
+        case NatsTools():
+            from callboard.actors.tools.nats import open_nats
+
+            return open_nats
+        case ScriptedTools():
+            return open_scripted
+        case _:
+            assert_never(source)
+
+
+def _server(source: ToolSource) -> str:
+    match source:
+        case PythonTools():
+            return "python"
+        case McpTools(name=name):
+            return name
+        case NatsTools(subject=subject):
+            return f"nats:{subject}"
+        case ScriptedTools():
+            return "script"
+        case _:
+            assert_never(source)
+
+
+def _assemble(held: Sequence[_Held], environment: ToolEnvironment) -> Toolbox:
+    failures = [one.failure for one in held if one.failure is not None]
+    if len(failures) == 1:
+        raise ToolFailed(failures[0])
+    if failures:
+        details = [{"code": failure.code, "message": failure.message} for failure in failures]
+        raise tool_failed(failures[0].code, "; ".join(failure.message for failure in failures), details)
+    served = [(spec, one) for one in held if one.transport is not None for spec in one.transport.specs]
+    counts = Counter(spec.name for spec, _ in served)
+    for name in counts:
+        if counts[name] > 1:
+            owners = ", ".join(_server(one.source) for spec, one in served if spec.name == name)
+            message = f"more than one tool is named {name} (from {owners}); a node's tools need different names"
+            raise tool_failed("tool.unavailable", message)
+    tools: dict[str, _Tool] = {}
+    for spec, one in served:
+        assert one.transport is not None
+        named = msgspec.structs.replace(spec, server=_server(one.source))
+        tools[spec.name] = _Tool(named, one.transport, _validator(named))
+    return Toolbox(tools, environment)
+
+
+def _validator(spec: ToolSpec) -> Any:
+    """Compile a tool's input schema. References stay inside the schema: nothing is fetched."""
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    kind: Any = validator_for(spec.input_schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(spec.input_schema, format_checker=FormatChecker(()))
+    except SchemaError as error:
+        message = f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {_brief(error.message)}"
+        raise tool_failed("tool.unavailable", message) from error
+    return kind(spec.input_schema, registry=Registry())

@@ -1,0 +1,99 @@
+"""Commands: what people and programs ask of the runtime. Start a run; tell one something.
+
+A start is published on ``cb.start.<tenant>``, a tell on ``cb.tell.<tenant>.<run>.<verb>``; both are JSON objects of the
+shapes below. Admission checks them and routes them to the workers on ``cb.cmd.<partition>.<tenant>.<run>.<verb>``,
+where they keep their shape; the stream sequence of the routed command is its identity.
+"""
+
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON
+
+
+class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Which definition to run: its text (``source``), or one known by ``hash`` or registered ``name``."""
+
+    language: str | None = None
+    source: str | None = None
+    hash: str | None = None
+    name: str | None = None
+
+
+class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it."""
+
+    definition: DefinitionSource
+    input: JSON = None
+    arguments: dict[str, Any] = {}
+    run_id: str | None = None
+    model: str | None = None
+    script: dict[str, Any] | None = None
+    files: dict[str, str] = {}
+    breakpoints: list[str] = []
+    options: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    state: dict[str, Any] | None = None
+
+
+class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Cancel a run: its tree unwinds, its clean-up runs, it ends cancelled."""
+
+    id: str | None = None
+    by: str | None = None
+    reason: str = ""
+    message: str = ""
+    details: JSON = None
+
+
+class Kill(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """End a run at once, without clean-up."""
+
+    id: str | None = None
+    by: str | None = None
+    reason: str = ""
+
+
+class Pause(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Let a run come to a stand before its next node."""
+
+    id: str | None = None
+    by: str | None = None
+    reason: str = ""
+
+
+class Resume(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Let a paused run go on, with variables overridden where its language has any."""
+
+    id: str | None = None
+    by: str | None = None
+    variables: dict[str, Any] = {}
+
+
+class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Answer the open question ``interaction`` (the effect key that ``human.asked`` carries)."""
+
+    interaction: str
+    id: str | None = None
+    by: str | None = None
+    user_response: JSON = None
+    response_data: JSON = None
+    channel: str | None = None
+
+
+class Signal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Send a run a named signal."""
+
+    name: str
+    id: str | None = None
+    by: str | None = None
+    data: JSON = None
+
+
+Tell = Cancel | Kill | Pause | Resume | Answer | Signal
+
+Verb = Literal["cancel", "kill", "pause", "resume", "answer", "signal"]
+
+TELLS: dict[str, type[Tell]] = dict(zip(get_args(Verb), (Cancel, Kill, Pause, Resume, Answer, Signal), strict=True))
+"""The message shape of each verb."""

@@ -1,0 +1,296 @@
+"""The connection to NATS: nats-py with the defaults we need, clear errors, and a check of what the server can do.
+
+nats-py's reader and pinger are asyncio tasks outside any task group, so a connection must be closed: use `connected`,
+or `disconnect` in a ``finally``.
+"""
+
+import contextlib
+import re
+import ssl
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import structlog
+from nats.aio.client import Client
+from nats.errors import AuthorizationError, NoRespondersError
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from callboard.bus.errors import (
+    CallboardError,
+    CredentialsRefused,
+    JetStreamDisabled,
+    PermissionDenied,
+    ServerTooOld,
+    ServerUnreachable,
+)
+
+log = structlog.get_logger(__name__)
+
+SERVER_VERSION_MIN = (2, 12, 1)
+"""First version with message schedules, atomic batches and a guard for each message of a batch (ADR-50, ADR-51), and
+that takes a schedule inside a batch: 2.12.0 refuses it (error 10111)."""
+
+CONNECT_WAIT_S = 10.0
+RECONNECT_PAUSE_S = 0.2
+PING_INTERVAL_S = 5
+"""How soon a dead peer is noticed: within three of these."""
+
+TRY_WAIT_S = 5
+"""How long one server of several may take to answer."""
+
+DRAIN_WAIT_S = 10
+PROBE_WAIT_S = 5.0
+PROBE_PAUSE_S = 0.2
+DENIED_MAX = 100
+SEEN_MAX = 100
+"""Different errors of one outage that are told apart; a repetition is logged at level debug."""
+
+_NOT_READY_YET = 10008
+_INFO = "$JS.API.INFO"
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+_REFUSED = re.compile(r"authorization|authentication|maximum.*connections.*exceeded", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Who we are to the server; what is left out is not used.
+
+    ``nkey_seed`` is the seed itself, ``creds_file`` a file with JWT and seed as ``nsc`` writes it; both need the
+    ``nkeys`` package. ``ca_file`` is the authority of the server's certificate, ``cert_file`` and ``key_file`` ours.
+    """
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    nkey_seed: str | None = field(default=None, repr=False)
+    creds_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    tls_hostname: str | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the TLS context these ask for, None for the client's default.
+
+        :raises OSError: if a file is missing or no certificate
+        """
+        if not (self.ca_file or self.cert_file):
+            return None
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
+        if self.cert_file:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+class ConnectionWatch:
+    """What happens to a connection: logs it, and keeps the subjects we were denied (the newest `DENIED_MAX`).
+
+    A denied publish looks like a success, or like a timeout, to whoever made it; only here it has its name.
+    """
+
+    def __init__(self, name: str, on_denied: Callable[[PermissionDenied], None] | None = None) -> None:
+        self.denied: deque[PermissionDenied] = deque(maxlen=DENIED_MAX)
+        self.refusal: str | None = None
+        self.last_error: str = ""
+        self._seen: set[str] = set()
+        self.client: Client | None = None
+        self.while_waiting: anyio.CancelScope | None = None
+        self._on_denied = on_denied
+        self._log = log.bind(connection=name)
+
+    async def error(self, error: Exception) -> None:
+        """nats-py's ``error_cb``."""
+        text = str(error) or type(error).__name__
+        found = _DENIED.search(text)
+        if found:
+            self._deny(PermissionDenied(found[1].lower(), found[2]))
+        elif isinstance(error, AuthorizationError | ssl.SSLError) or (
+            isinstance(error, NatsError) and _REFUSED.search(text)
+        ):
+            self.refusal = text
+            self._log.error("nats refused us", error=text)
+            self._stop_waiting()
+            # Leave `Client.connect` here, inside this callback: cancelled any later it would forget its socket.
+            await anyio.lowlevel.checkpoint()
+        elif text in self._seen:
+            self._log.debug("nats error again", error=text)
+        else:
+            self._log.warning("nats error", error=text)
+            if len(self._seen) < SEEN_MAX:
+                self._seen.add(text)
+        self.last_error = text
+
+    async def disconnected(self) -> None:
+        """nats-py's ``disconnected_cb``, called also when we close the connection ourselves."""
+        if self.client is None or not self.client.is_closed:
+            self._log.warning("nats connection lost")
+
+    async def reconnected(self) -> None:
+        """nats-py's ``reconnected_cb``."""
+        self.last_error = ""
+        self._seen.clear()
+        self._log.info("nats connection is back")
+
+    def _deny(self, denial: PermissionDenied) -> None:
+        self.denied.append(denial)
+        self._log.error("nats permission denied", operation=denial.operation, subject=denial.subject)
+        if denial.subject.lower() == _INFO.lower():
+            self._stop_waiting()
+        if self._on_denied is not None:
+            try:
+                self._on_denied(denial)
+            except Exception:
+                self._log.exception("on_denied failed")
+
+    def _stop_waiting(self) -> None:
+        if self.while_waiting is not None:
+            self.while_waiting.cancel()
+
+
+async def connect(
+    url: str,
+    *,
+    name: str,
+    credentials: Credentials | None = None,
+    watch: ConnectionWatch | None = None,
+    inbox_prefix: str = "_INBOX",
+    connect_wait_s: float = CONNECT_WAIT_S,
+    probe: bool = True,
+) -> Client:
+    """Connect, and check that the server can carry the runtime; thereafter reconnect for ever.
+
+    ``url`` may name several servers of a cluster, separated by commas. ``probe`` False skips the check, for clients
+    that may not ask (one that may only publish starts).
+
+    :raises ServerUnreachable: if no server answered within ``connect_wait_s``
+    :raises CredentialsRefused: if the server does not accept the credentials, or we not its certificate
+    :raises ServerTooOld: if the server is older than `SERVER_VERSION_MIN`
+    :raises JetStreamDisabled: if there is no JetStream for this account
+    :raises PermissionDenied: if we may not ask about JetStream
+    """
+    credentials = credentials or Credentials()
+    watch = watch or ConnectionWatch(name)
+    shown = without_secrets(url)
+    client = watch.client = Client()
+    try:
+        with anyio.CancelScope(deadline=anyio.current_time() + connect_wait_s) as waiting:
+            watch.while_waiting = waiting
+            await _open(client, url, name, credentials, watch, inbox_prefix)
+        if watch.refusal:
+            raise CredentialsRefused(shown, watch.refusal)
+        if waiting.cancelled_caught:
+            raise ServerUnreachable(shown, watch.last_error or f"no answer within {connect_wait_s:g} s")
+        if probe:
+            await _probe(client, shown, watch)
+    except BaseException:
+        await _abandon(client)
+        raise
+    finally:
+        watch.while_waiting = None
+    return client
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    url: str, *, name: str, credentials: Credentials | None = None, watch: ConnectionWatch | None = None
+) -> AsyncGenerator[Client]:
+    """`connect`, and `disconnect` at the end of the block."""
+    client = await connect(url, name=name, credentials=credentials, watch=watch)
+    try:
+        yield client
+    finally:
+        await disconnect(client)
+
+
+async def disconnect(client: Client) -> None:
+    """Send what is pending and close, within `DRAIN_WAIT_S`; closes also a connection that is down just now."""
+    with anyio.CancelScope(shield=True):
+        try:
+            if client.is_connected and not client.is_draining:
+                await client.drain()
+        except (NatsError, OSError) as error:
+            log.warning("nats connection could not be drained", error=str(error))
+        await client.close()
+
+
+async def _abandon(client: Client) -> None:
+    """Close a connection that did not come about."""
+    with anyio.CancelScope(shield=True), contextlib.suppress(AssertionError):  # raised if it never began to connect
+        await client.close()
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL, or several separated by commas, without user, password or token."""
+    return ",".join(re.sub(r"(^|//)[^/]*@", r"\1", part.strip()) for part in url.split(","))
+
+
+async def _open(
+    client: Client, url: str, name: str, credentials: Credentials, watch: ConnectionWatch, inbox_prefix: str
+) -> None:
+    shown = without_secrets(url)
+    servers = [server.strip() for server in url.split(",")]
+    for server in servers:
+        if "://" in server and urlsplit(server).scheme not in ("nats", "tls", "ws", "wss"):
+            raise ServerUnreachable(shown, "not a NATS URL; it looks like nats://host:4222 or tls://host:4222")
+    try:
+        if credentials.creds_file:
+            await anyio.Path(credentials.creds_file).read_bytes()
+        await client.connect(
+            servers,
+            name=name,
+            error_cb=watch.error,
+            disconnected_cb=watch.disconnected,
+            reconnected_cb=watch.reconnected,
+            max_reconnect_attempts=-1,
+            # nats-py takes fractions of a second here, whatever its annotation says.
+            reconnect_time_wait=RECONNECT_PAUSE_S,  # pyright: ignore[reportArgumentType]
+            connect_timeout=TRY_WAIT_S,
+            ping_interval=PING_INTERVAL_S,
+            drain_timeout=DRAIN_WAIT_S,
+            inbox_prefix=inbox_prefix,
+            user=credentials.user,
+            password=credentials.password,
+            token=credentials.token,
+            nkeys_seed_str=credentials.nkey_seed,
+            user_credentials=credentials.creds_file,
+            tls=credentials.tls(),  # pyright: ignore[reportArgumentType]  None is its default
+            tls_hostname=credentials.tls_hostname,
+        )
+    except ImportError as error:
+        raise CredentialsRefused(shown, "nkeys and credentials files need `pip install nkeys`") from error
+    except OSError as error:
+        raise CredentialsRefused(shown, f"a file cannot be used: {error}") from error
+    except (NatsError, ValueError) as error:
+        raise ServerUnreachable(shown, str(error)) from error
+
+
+async def _probe(client: Client, shown: str, watch: ConnectionWatch) -> None:
+    version = client.connected_server_version
+    found = (version.major, version.minor, version.patch)
+    if found < SERVER_VERSION_MIN:
+        raise ServerTooOld(shown, ".".join(map(str, found)), ".".join(map(str, SERVER_VERSION_MIN)))
+    problem: CallboardError = JetStreamDisabled(shown, f"no answer within {PROBE_WAIT_S:g} s")
+    with anyio.CancelScope(deadline=anyio.current_time() + PROBE_WAIT_S) as waiting:
+        watch.while_waiting = waiting
+        while True:
+            try:
+                answer = await client.request(_INFO, timeout=PROBE_WAIT_S)
+            except NoRespondersError:
+                raise JetStreamDisabled(shown, "the server runs without it") from None
+            except NatsTimeoutError:
+                break
+            error = msgspec.json.decode(answer.data).get("error")
+            if error is None:
+                return
+            problem = JetStreamDisabled(shown, error.get("description", "unknown"))
+            if error.get("err_code") != _NOT_READY_YET:
+                break
+            await anyio.sleep(PROBE_PAUSE_S)  # a cluster that has no leader yet
+    denial = next((denial for denial in watch.denied if denial.subject.lower() == _INFO.lower()), None)
+    raise PermissionDenied(denial.operation, denial.subject, shown) if denial else problem

@@ -1,0 +1,220 @@
+"""What effects are made of: failures, messages, tools, model turns. Plain values that events carry.
+
+Everything here is pure data (msgspec structs): an interpreter asks with it, an actor answers with it, the log keeps it.
+"""
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+JSON = Any
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+JsonSchema = dict[str, Any]
+"""A JSON Schema (draft 2020-12) object."""
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical(value: Any) -> bytes:
+    """Encode a value as JSON with sorted members: the same bytes for the same value, for digests and comparison."""
+    return _canonical.encode(value)
+
+
+def digest(*parts: Any) -> str:
+    """Return the sha256, in hex, over the canonical JSON of the parts, each terminated by a NUL byte."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(canonical(part))
+        state.update(b"\0")
+    return state.hexdigest()
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """The record of a failure, everywhere: in outcomes, node exits, run ends. Data, never a traceback.
+
+    ``retryable`` is None where nobody knows. ``previous`` is the failure this one displaced or was caused by.
+    """
+
+    code: str
+    message: str = ""
+    type: str = "error"
+    details: JSON = None
+    retryable: bool | None = None
+    previous: "Failure | None" = None
+    path: str | None = None
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one model turn. ``input_tokens`` includes those read from and written to the provider's cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+
+# -- messages -----------------------------------------------------------------------------------------------------
+
+
+class Text(Struct, frozen=True, tag="text"):
+    """Words in a message."""
+
+    text: str
+
+
+class Recall(Struct, frozen=True, tag="recall"):
+    """A value that the run's log already holds, so that a message need not repeat it.
+
+    ``of`` names the node execution that left the value (``path#iteration``), ``at`` is a JSON pointer into the payload
+    of its ``node.exit``. It stands in a message as the value's JSON text.
+    """
+
+    of: str
+    at: str
+
+
+class ToolUse(Struct, frozen=True, tag="tool_use"):
+    """A model's wish to have a tool called."""
+
+    id: str
+    tool: str
+    input: JSON
+
+
+class ToolOutput(Struct, frozen=True, tag="tool_output", omit_defaults=True):
+    """What a tool answered to the `ToolUse` of the same id.
+
+    In the log ``of`` is the key of the recorded ``tool.call`` and the answer is not repeated; resolved, it stands in
+    ``output`` or ``error``.
+    """
+
+    id: str
+    of: str | None = None
+    output: JSON = None
+    error: Failure | None = None
+
+
+Part = Text | Recall | ToolUse | ToolOutput
+
+
+class Message(Struct, frozen=True):
+    """One message of a conversation with a model."""
+
+    role: Literal["user", "assistant"]
+    parts: list[Part]
+
+
+def user(text: str) -> Message:
+    """A user message of plain text."""
+    return Message("user", [Text(text)])
+
+
+# -- models and tools -----------------------------------------------------------------------------------------------
+
+
+class ToolSpec(Struct, frozen=True, omit_defaults=True):
+    """A tool as a model sees it, with the transport that serves it (``server``, empty for none of ours)."""
+
+    name: str
+    description: str = ""
+    input_schema: JsonSchema = {}
+    server: str = ""
+
+
+class Choice(Struct, frozen=True):
+    """One option of a routing question."""
+
+    id: str
+    description: str
+
+
+Purpose = Literal["turn", "route", "judge", "reflect", "classify", "summarize"]
+
+
+class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One model turn as an interpreter asks for it.
+
+    ``base`` is the effect key of the turn this one continues: ``messages`` are then only the new ones, and ``system``,
+    ``tools`` and ``schema`` are inherited. ``model`` None means the run's default.
+    """
+
+    purpose: Purpose = "turn"
+    model: str | None = None
+    base: str | None = None
+    system: str = ""
+    messages: list[Message] = []
+    tools: list[ToolSpec] = []
+    schema: JsonSchema | None = None
+    choices: list[Choice] = []
+    evaluator: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One finished model turn.
+
+    ``data`` is the structured answer when a schema was asked for. ``first_chunk_ms`` is the time to the first streamed
+    piece, ``tries`` how many requests the adapter needed.
+    """
+
+    text: str = ""
+    data: JSON = None
+    tool_calls: list[ToolUse] = []
+    usage: Usage = Usage()
+    stop_reason: str = "end_turn"
+    response_id: str | None = None
+    response_model: str | None = None
+    provider: str = ""
+    first_chunk_ms: float | None = None
+    tries: int = 1
+
+
+class PythonTools(Struct, frozen=True, tag="python", omit_defaults=True):
+    """Plain Python functions served as tools: a tool's name to the dotted path ``package.module:function``."""
+
+    functions: dict[str, str]
+    config: dict[str, str] = {}
+    timeout_s: float = 60.0
+
+
+class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
+    """An MCP server, over stdio (``command``) or streamable HTTP (``url``), opened for one node execution.
+
+    ``env`` maps names to the names of environment variables of the worker, so that no secret enters the log.
+    """
+
+    name: str
+    command: list[str] = []
+    url: str = ""
+    headers: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout_s: float = 60.0
+
+
+class NatsTools(Struct, frozen=True, tag="nats", omit_defaults=True):
+    """Tools that any process answers on a NATS subject, by request and reply with JSON."""
+
+    subject: str
+    tools: list[ToolSpec]
+    timeout_s: float = 60.0
+
+
+class ScriptedTools(Struct, frozen=True, tag="scripted"):
+    """Tools that nobody serves: the run's script answers for them."""
+
+    tools: list[ToolSpec]
+
+
+ToolSource = PythonTools | McpTools | NatsTools | ScriptedTools

@@ -1,0 +1,557 @@
+"""The vocabulary: every event that can stand in a run's log, one struct per type, the same for all languages.
+
+An event is an envelope (`Event`) with a payload (one of `Payload`). There are three kinds: a *fact* states what
+happened, an *intent* announces an effect, an *outcome* closes an intent, exactly once. The set is closed: `Payload` is
+a union to `match` over with `assert_never`. Readers ignore fields they do not know; ``v`` is the schema version.
+
+On the wire an event is one JSON object; the payload's type stands in the envelope's ``type`` and in the subject.
+"""
+
+import datetime as dt
+from typing import Any, ClassVar, Literal, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from callboard.bus.effects import JSON, Choice, Failure, JsonSchema, Message, Purpose, ToolSpec, ToolUse, Usage
+
+SCHEMA_VERSION = 1
+
+Kind = Literal["fact", "intent", "outcome"]
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """One thing that is wrong with something people sent.
+
+    ``where`` is a path inside the document, ``line`` and ``column`` are 1-based, ``expected`` says what would be right.
+    """
+
+    code: str
+    message: str
+    where: str = ""
+    line: int | None = None
+    column: int | None = None
+    expected: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        line = f" (line {self.line})" if self.line else ""
+        expected = f"; expected {self.expected}" if self.expected else ""
+        return f"{self.code} {place}{self.message}{expected}{line}"
+
+
+class Fact(Struct, frozen=True, omit_defaults=True):
+    type: ClassVar[str]
+    kind: ClassVar[Kind] = "fact"
+
+
+class Intent(Struct, frozen=True, omit_defaults=True):
+    type: ClassVar[str]
+    kind: ClassVar[Kind] = "intent"
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    type: ClassVar[str]
+    kind: ClassVar[Kind] = "outcome"
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------
+
+
+class DefinitionRef(Struct, frozen=True, omit_defaults=True):
+    """Which definition a run executes. ``hash`` is the sha256 of its canonical form, ``source`` its text."""
+
+    language: str
+    hash: str
+    source: str
+    name: str = ""
+
+
+class OutlineNode(Struct, frozen=True, omit_defaults=True):
+    id: str
+    name: str = ""
+    type: str = ""
+    subtype: str = ""
+
+
+class OutlineEdge(Struct, frozen=True, omit_defaults=True, rename={"source": "from", "target": "to"}):
+    source: str
+    target: str
+    when: str | None = None
+
+
+class Outline(Struct, frozen=True, omit_defaults=True):
+    """The shape of a definition: what diagrams, totals and pending records need without reading the language."""
+
+    nodes: list[OutlineNode] = []
+    edges: list[OutlineEdge] = []
+
+
+class RunAccepted(Fact, frozen=True):
+    """A start message was admitted; event 1 of every run. ``start`` is the message, normalised."""
+
+    type = "run.accepted"
+    definition: DefinitionRef
+    start: dict[str, Any]
+    outline: Outline = Outline()
+    breakpoints: list[str] = []
+    limits: dict[str, Any] = {}
+    seed: str = ""
+    forked_from: dict[str, Any] | None = None
+
+
+class RunRejected(Fact, frozen=True):
+    """A start or a tell was refused. Published on ``cb.reject``, never part of a run's log."""
+
+    type = "run.rejected"
+    problems: list[Problem]
+    verb: str = "start"
+    id: str | None = None
+
+
+class RunClaimed(Fact, frozen=True):
+    """A worker made the run its own; every event behind carries this epoch until the next claim."""
+
+    type = "run.claimed"
+    worker: str
+    epoch: int
+
+
+class RunParked(Fact, frozen=True):
+    """Nothing is left to do here until one of the awaited keys is answered or the deadline passes."""
+
+    type = "run.parked"
+    awaits: list[str]
+    deadline: dt.datetime | None = None
+
+
+class RunStart(Fact, frozen=True):
+    """Execution begins. ``environment`` records what the worker offers, so that a replay elsewhere sees the same."""
+
+    type = "run.start"
+    workflow: str
+    input: JSON = None
+    arguments: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    execution_id: str = ""
+    environment: dict[str, Any] = {}
+
+
+class SourcesResolved(Fact, frozen=True):
+    """Every source of the definition was read: field path to content, kind, origin, resolver and hash."""
+
+    type = "sources.resolved"
+    sources: dict[str, dict[str, Any]]
+
+
+class RunPaused(Intent, frozen=True):
+    """The run stands still, at a breakpoint (effect key) or because somebody told it to (no key)."""
+
+    type = "run.paused"
+    reason: Literal["breakpoint", "command", "budget"]
+    step: str | None = None
+    by: str | None = None
+
+
+class RunResumed(Outcome, frozen=True):
+    type = "run.resumed"
+    variables: dict[str, Any] = {}
+    by: str | None = None
+
+
+class CancelRequested(Fact, frozen=True):
+    """The instant a cancellation won; the unwind and its clean-up follow, unless it is a kill, which skips them."""
+
+    type = "cancel.requested"
+    reason: str = ""
+    by: str | None = None
+    message: str = ""
+    details: JSON = None
+    kill: bool = False
+
+
+class CommandRefused(Fact, frozen=True):
+    """A command reached an open run and could not be followed: late, second or wrong."""
+
+    type = "command.refused"
+    verb: str
+    code: str
+    message: str
+    id: str | None = None
+
+
+class RunFailed(Fact, frozen=True):
+    """Why the run failed; stands directly before `RunEnd`."""
+
+    type = "run.failed"
+    error: Failure
+
+
+class RunEnd(Fact, frozen=True):
+    """The last event of every admitted run."""
+
+    type = "run.end"
+    status: Literal["completed", "failed", "cancelled", "expired"]
+    output: JSON = None
+    results: JSON = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class NodeEnter(Fact, frozen=True):
+    type = "node.enter"
+    kind_: str = msgspec.field(name="kind", default="node")
+    node: str = ""
+    name: str = ""
+    instruction: str | None = None
+    input: JSON = None
+    due: dt.datetime | None = None
+
+
+NodeOutcome = Literal["ok", "failed", "skipped", "cancelled"]
+
+
+class NodeExit(Fact, frozen=True):
+    """``outcome`` is neutral; ``result`` is the language's own record of the node."""
+
+    type = "node.exit"
+    outcome: NodeOutcome
+    result: JSON = None
+    error: Failure | None = None
+
+
+class NodeRetry(Fact, frozen=True):
+    """A retry begins; ``attempt`` is its number, from 1."""
+
+    type = "node.retry"
+    node: str
+    attempt: int
+    reason: str
+    preamble: str | None = None
+    policy: JSON = None
+    delay: float | None = None
+    error: Failure | None = None
+
+
+class Route(Fact, frozen=True, rename={"source": "from", "target": "to"}):
+    """The way on from a node; ``edge`` is the edge's index, or a word of the language such as ``default``."""
+
+    type = "route"
+    source: str
+    target: str
+    reason: str = ""
+    edge: int | str | None = None
+    output_key: str | None = None
+    count: int | None = None
+
+
+class NodeProgress(Fact, frozen=True):
+    """What a person would want to read next week; token-by-token progress is on ``cb.live`` only."""
+
+    type = "node.progress"
+    node: str
+    message: str
+    milestone: str | None = None
+    data: JSON = None
+
+
+class NodeWarning(Fact, frozen=True):
+    type = "node.warning"
+    node: str
+    code: str
+    reason: str
+    fields: list[str] = []
+
+
+# -- effects ----------------------------------------------------------------------------------------------------------
+
+
+class ModelCall(Intent, frozen=True):
+    """A model is asked. Only what is new since ``base`` is recorded; ``digest`` chains over the whole request."""
+
+    type = "model.call"
+    purpose: Purpose
+    model: str
+    digest: str
+    provider: str = ""
+    base: str | None = None
+    system: str = ""
+    messages: list[Message] = []
+    tools: list[ToolSpec] = []
+    schema: JsonSchema | None = None
+    choices: list[Choice] = []
+    evaluator: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+class ModelResult(Outcome, frozen=True):
+    type = "model.result"
+    text: str = ""
+    data: JSON = None
+    tool_calls: list[ToolUse] = msgspec.field(name="toolCalls", default_factory=list)
+    usage: Usage = Usage()
+    stop_reason: str = ""
+    response_id: str | None = None
+    response_model: str | None = None
+    provider: str = ""
+    first_chunk_ms: float | None = None
+    tries: int = 1
+    error: Failure | None = None
+
+
+class ToolCall(Intent, frozen=True):
+    """A tool is called, by the worker, or (``via`` caller) by whoever answers the call from outside."""
+
+    type = "tool.call"
+    node: str
+    tool: str
+    input: JSON = None
+    id: str = ""
+    server: str = ""
+    via: Literal["worker", "caller"] = "worker"
+
+
+class ToolResult(Outcome, frozen=True):
+    type = "tool.result"
+    node: str
+    tool: str
+    output: JSON = None
+    error: Failure | None = None
+
+
+EffectKind = Literal["source", "http", "provider", "code", "memory", "channel", "prompt", "toolbox"]
+
+
+class EffectCall(Intent, frozen=True):
+    """Any other effect of the closed list `EffectKind`."""
+
+    type = "effect.call"
+    kind_: EffectKind = msgspec.field(name="kind")
+    node: str | None = None
+    request: JSON = None
+    digest: str = ""
+
+
+class EffectResult(Outcome, frozen=True):
+    type = "effect.result"
+    value: JSON = None
+    error: Failure | None = None
+    metadata: JSON = None
+
+
+TimerPurpose = Literal["sleep", "delay", "wait", "retry", "answer", "warning", "expiry"]
+
+
+class TimerSet(Intent, frozen=True):
+    type = "timer.set"
+    due: dt.datetime
+    purpose: TimerPurpose
+
+
+class TimerFired(Outcome, frozen=True):
+    """A deadline passed: of a `TimerSet`, or of a bound around work, which is not logged when set."""
+
+    type = "timer.fired"
+    due: dt.datetime
+
+
+class ClockRead(Fact, frozen=True):
+    """An unpinned clock was read; the interpreter saw exactly this value."""
+
+    type = "clock.read"
+    value: dt.datetime
+
+
+class HumanAsked(Intent, frozen=True):
+    type = "human.asked"
+    question: str
+    interaction_type: str = msgspec.field(name="type", default="input")
+    options: list[Any] = []
+    channel_type: str | None = None
+    request_data: JSON = None
+    timeout_at: dt.datetime | None = None
+    timeout_action: str | None = None
+
+
+class HumanAnswered(Fact, frozen=True):
+    """Somebody answered the open question ``interaction`` (an effect key); the k-th answer, from 1."""
+
+    type = "human.answered"
+    interaction: str
+    k: int
+    user_response: JSON = None
+    response_data: JSON = None
+    by: str | None = None
+    channel: str | None = None
+
+
+class HumanClosed(Outcome, frozen=True):
+    type = "human.closed"
+    outcome: Literal["answered", "timeout", "cancelled"]
+    k: int | None = None
+    label: str | None = None
+
+
+class SignalAwaited(Intent, frozen=True):
+    type = "signal.awaited"
+    name: str
+    match: JSON = None
+    due: dt.datetime | None = None
+
+
+class SignalReceived(Outcome, frozen=True):
+    """A signal arrived. With a key it closes that wait; without one it is kept for whoever asks next."""
+
+    type = "signal.received"
+    name: str
+    data: JSON = None
+    by: str | None = None
+
+
+class ChildStart(Intent, frozen=True):
+    type = "child.start"
+    definition: dict[str, Any]
+    child: str
+    input: JSON = None
+    start: dict[str, Any] = {}
+
+
+class ChildEnd(Outcome, frozen=True):
+    """The payload of the child's ``run.end``."""
+
+    type = "child.end"
+    status: str
+    output: JSON = None
+    results: JSON = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+
+
+class EffectCancelled(Outcome, frozen=True):
+    """Closes any open intent (of type ``of``) whose scope was cancelled."""
+
+    type = "effect.cancelled"
+    of: str
+    cause: Failure
+
+
+Payload = (
+    RunAccepted
+    | RunRejected
+    | RunClaimed
+    | RunParked
+    | RunStart
+    | SourcesResolved
+    | RunPaused
+    | RunResumed
+    | CancelRequested
+    | CommandRefused
+    | RunFailed
+    | RunEnd
+    | NodeEnter
+    | NodeExit
+    | NodeRetry
+    | Route
+    | NodeProgress
+    | NodeWarning
+    | ModelCall
+    | ModelResult
+    | ToolCall
+    | ToolResult
+    | EffectCall
+    | EffectResult
+    | TimerSet
+    | TimerFired
+    | ClockRead
+    | HumanAsked
+    | HumanAnswered
+    | HumanClosed
+    | SignalAwaited
+    | SignalReceived
+    | ChildStart
+    | ChildEnd
+    | EffectCancelled
+)
+
+TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}
+"""Every event type by its name."""
+
+OUTCOME_OF: dict[type[Payload], type[Payload]] = {
+    RunPaused: RunResumed,
+    ModelCall: ModelResult,
+    ToolCall: ToolResult,
+    EffectCall: EffectResult,
+    TimerSet: TimerFired,
+    HumanAsked: HumanClosed,
+    SignalAwaited: SignalReceived,
+    ChildStart: ChildEnd,
+}
+"""Which outcome closes which intent, besides `EffectCancelled`, which closes any."""
+
+
+class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The envelope around a payload.
+
+    ``n`` counts the run's events from 1, ``epoch`` the claims of the run. ``cause`` is the stream sequence of the
+    command this event records, 0 for none. ``time`` is never before the previous event's. ``blobs`` lists the digests
+    of values that travel beside the event (`callboard.bus.payloads`).
+    """
+
+    type: str
+    run: str
+    n: int
+    epoch: int
+    v: int
+    time: dt.datetime
+    path: str
+    definition: str = ""
+    iteration: int = 0
+    attempt: int = 0
+    key: str = ""
+    cause: int = 0
+    blobs: list[str] = []
+    payload: Raw
+
+
+_encoder = msgspec.json.Encoder()
+_event_decoder = msgspec.json.Decoder(Event)
+_payload_decoders: dict[str, msgspec.json.Decoder[Any]] = {
+    name: msgspec.json.Decoder(payload) for name, payload in TYPES.items()
+}
+
+
+def encode_payload(payload: Payload) -> bytes:
+    """Encode a payload as JSON; equal payloads give equal bytes."""
+    return _encoder.encode(payload)
+
+
+def encode_event(event: Event) -> bytes:
+    """Encode an event as the JSON object that stands in the log."""
+    return _encoder.encode(event)
+
+
+def decode_event(data: bytes) -> Event:
+    """Read an event's envelope; its payload stays raw until `decode_payload`.
+
+    :raises msgspec.ValidationError: if the bytes are not an event
+    """
+    return _event_decoder.decode(data)
+
+
+def decode_payload(event_type: str, payload: bytes | Raw) -> Payload:
+    """Read the payload of an event of the given type.
+
+    :raises KeyError: if the type is not in the vocabulary
+    :raises msgspec.ValidationError: if the payload does not fit its type
+    """
+    return _payload_decoders[event_type].decode(payload)
+
+
+def payload_of(event: Event) -> Payload:
+    """Read an event's payload."""
+    return _payload_decoders[event.type].decode(event.payload)

@@ -1,0 +1,315 @@
+"""The event log on NATS JetStream: guarded publishes, atomic batches, reading and following.
+
+Every append of a run carries two headers: the sequence that must be the last on ``cb.run.<tenant>.<run>.>``, and that
+very filter. All writers use the identical string, which is what makes the guard hold on a replicated stream too, where
+writes in flight are tracked per string.
+
+Headers: ``Nats-Expected-Last-Subject-Sequence`` and ``…-Subject`` (the guard), ``Nats-Schedule`` and
+``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches); ours: ``Cb-Id`` marks who wrote
+the event, ``Cb-N`` is its number.
+"""
+
+import base64
+import datetime as dt
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+from callboard.bus.commands import DefinitionSource
+from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch
+from callboard.bus.errors import StreamMismatch
+from callboard.bus.events import decode_event
+from callboard.bus.log import Alarm, Entry, Recorded, Unknown
+from callboard.bus.subjects import RunRef, Subjects
+
+REQUEST_TIMEOUT_S = 5.0
+"""How long one request to JetStream may take before its outcome counts as unknown."""
+
+READ_BATCH = 1_000
+"""Events asked for at once when a run is read."""
+
+FEED_EVENTS_MAX = 4_096
+"""Events a follower may lag behind in memory; beyond that the server holds them back."""
+
+CHUNK_BYTES = 512 * 1024
+"""Size of the pieces of a large value; headers, subject and piece stay below the server's 1 MiB."""
+
+BLOB_CHUNKS_AT_ONCE = 16
+
+MARK = "Cb-Id"
+NUMBER = "Cb-N"
+
+
+class JetStreamLog:
+    """An `EventLog` on one stream. Make it with `open_log`."""
+
+    def __init__(self, nc: Client, subjects: Subjects, stream: str, partitions: int, *, group_commit: bool) -> None:
+        self.nc = nc
+        self.subjects = subjects
+        self.stream = stream
+        self.partitions = partitions
+        self._committer = Committer(nc) if group_commit else None
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+        headers = guarded(after, self.subjects.run(ref))
+        headers[MARK] = entry.id
+        headers[NUMBER] = str(entry.n)
+        message = Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
+        if alarm is not None:
+            return await self._put_with_alarm(ref, message, alarm)
+        if self._committer is not None:
+            return await self._committer.put(message)
+        return await publish(self.nc, message)
+
+    async def _put_with_alarm(self, ref: RunRef, message: Message, alarm: Alarm) -> int:
+        clock = Message(
+            self.subjects.timer(ref),
+            b"{}",
+            {
+                "Nats-Schedule": f"@at {alarm.due.astimezone(dt.UTC).strftime('%Y-%m-%dT%H:%M:%S.%fZ')}",
+                "Nats-Schedule-Target": self.subjects.due(alarm.partition, ref),
+            },
+        )
+        # The answer names the sequence of the batch's last message, which is the alarm; the event is the one before.
+        return await publish_batch(self.nc, [message, clock]) - 1
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        return await self._last(ref, self.subjects.run(ref))
+
+    async def last_of_type(self, ref: RunRef, event_type: str) -> Recorded | None:
+        """Return a run's last event of a type, as `last`."""
+        return await self._last(ref, self.subjects.events(ref.tenant, ref.run, event_type=event_type))
+
+    async def _last(self, ref: RunRef, filter: str) -> Recorded | None:
+        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": filter})
+        if "error" in answer:
+            if answer["error"].get("err_code") == 10037:
+                return None
+            raise Unknown(str(answer["error"]))
+        stored = answer["message"]
+        headers = base64.b64decode(stored.get("hdrs", "")).decode()
+        mark = next((line[len(MARK) + 1 :].strip() for line in headers.split("\r\n") if line.startswith(MARK)), "")
+        data = base64.b64decode(stored.get("data", ""))
+        return Recorded(stored["seq"], ref, mark, data, decode_event(data))
+
+    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
+        found: list[Recorded] = []
+        subject = self.subjects.run(ref)
+        while True:
+            request = {"next_by_subj": subject, "seq": after + 1, "batch": READ_BATCH}
+            messages, pending = await self._direct(request)
+            for message in messages:
+                headers = message.headers or {}
+                sequence = int(headers["Nats-Sequence"])
+                found.append(Recorded(sequence, ref, headers.get(MARK, ""), message.data, decode_event(message.data)))
+            if not messages or not pending:
+                return found
+            after = found[-1].sequence
+
+    async def _direct(self, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
+        """One batched direct get (ADR-31): the messages, and how many more there are."""
+        messages: list[Msg] = []
+        pending = 0
+        finished = anyio.Event()
+
+        async def take(message: Msg) -> None:
+            nonlocal pending
+            status = (message.headers or {}).get("Status")
+            if status is None:
+                messages.append(message)
+                return
+            if status == "204":
+                pending = int((message.headers or {}).get("Nats-Num-Pending", "0"))
+            finished.set()
+
+        inbox = self.nc.new_inbox()
+        subscription = await self.nc.subscribe(inbox, cb=take)
+        try:
+            body = msgspec.json.encode(request)
+            await self.nc.publish(f"$JS.API.DIRECT.GET.{self.stream}", body, reply=inbox)
+            with anyio.fail_after(REQUEST_TIMEOUT_S * 2):
+                await finished.wait()
+        except (TimeoutError, NatsError) as error:
+            raise Unknown(str(error)) from error
+        finally:
+            await subscription.unsubscribe()
+        return messages, pending
+
+    @asynccontextmanager
+    async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        feed = _Feed(self.subjects)
+        if after is None:
+            config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
+        else:
+            config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
+        subscription = await self.nc.jetstream().subscribe(
+            filter, stream=self.stream, cb=feed.take, ordered_consumer=True, idle_heartbeat=1.0, config=config
+        )
+        try:
+            yield feed.events()
+        finally:
+            feed.close()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S):
+                await subscription.unsubscribe()
+
+    # -- large values -------------------------------------------------------------------------------------------------
+
+    async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
+        subject = self.subjects.blob(ref, digest)
+        if await self._has_blob(subject):
+            return
+        chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
+        limiter = anyio.CapacityLimiter(BLOB_CHUNKS_AT_ONCE)
+
+        async def put(i: int) -> None:
+            async with limiter:
+                await publish(self.nc, Message(f"{subject}.{i}", chunks[i], {"Cb-Chunks": str(len(chunks))}))
+
+        # The last chunk goes last: where it is, all are.
+        async with anyio.create_task_group() as tasks:
+            for i in range(len(chunks) - 1):
+                tasks.start_soon(put, i)
+        await put(len(chunks) - 1)
+
+    async def _has_blob(self, subject: str) -> bool:
+        first = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": f"{subject}.0", "no_hdr": True})
+        if "error" in first:
+            return False
+        messages, _ = await self._direct({"last_by_subj": f"{subject}.0"})
+        if not messages:
+            return False
+        count = int((messages[0].headers or {}).get("Cb-Chunks", "1"))
+        last = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": f"{subject}.{count - 1}"})
+        return "error" not in last
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        subject = self.subjects.blob(ref, digest)
+        chunks: dict[int, bytes] = {}
+        after = 0
+        while True:
+            request = {"next_by_subj": f"{subject}.*", "seq": after + 1, "batch": READ_BATCH, "max_bytes": 64 << 20}
+            messages, pending = await self._direct(request)
+            for message in messages:
+                headers = message.headers or {}
+                chunks[int(headers["Nats-Subject"].rpartition(".")[2])] = message.data
+                after = int(headers["Nats-Sequence"])
+            if not messages or not pending:
+                break
+        if not chunks:
+            raise KeyError(digest)
+        return b"".join(chunks[i] for i in range(len(chunks)))
+
+    # -- registered definitions ---------------------------------------------------------------------------------------
+
+    async def definition(self, tenant: str, name: str) -> DefinitionSource | None:
+        """Return the definition registered last under a name (or its hash).
+
+        :raises Unknown: if no answer came
+        """
+        subject = self.subjects.definition(tenant, name)
+        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": subject})
+        if "error" in answer:
+            if answer["error"].get("err_code") == 10037:
+                return None
+            raise Unknown(str(answer["error"]))
+        return msgspec.json.decode(base64.b64decode(answer["message"]["data"]), type=DefinitionSource)
+
+    # -- plumbing -----------------------------------------------------------------------------------------------------
+
+    async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await api(self.nc, verb, body)
+
+
+async def api(nc: Client, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """One request to the JetStream API.
+
+    :raises Unknown: if no answer came
+    """
+    try:
+        message = await nc.request(f"$JS.API.{verb}", msgspec.json.encode(body), timeout=REQUEST_TIMEOUT_S)
+    except (TimeoutError, NatsError) as error:
+        raise Unknown(f"{verb}: {error}") from error
+    return msgspec.json.decode(message.data)
+
+
+class _Feed:
+    """Between the subscription's callback and the follower: decoded events, in order, bounded."""
+
+    def __init__(self, subjects: Subjects) -> None:
+        self._subjects = subjects
+        self._events: deque[Recorded] = deque()
+        self._arrived = anyio.Event()
+        self._room = anyio.Event()
+        self._closed = False
+
+    async def take(self, message: Msg) -> None:
+        subject = self._subjects.parse_event(message.subject)
+        mark = (message.headers or {}).get(MARK, "")
+        sequence = message.metadata.sequence.stream
+        self._events.append(Recorded(sequence, subject.ref, mark, message.data, decode_event(message.data)))
+        self._arrived.set()
+        while len(self._events) >= FEED_EVENTS_MAX and not self._closed:
+            self._room = anyio.Event()
+            await self._room.wait()
+
+    async def events(self) -> AsyncIterator[Recorded]:
+        while not self._closed:
+            while self._events:
+                recorded = self._events.popleft()
+                self._room.set()
+                yield recorded
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+
+    def close(self) -> None:
+        self._closed = True
+        self._arrived.set()
+        self._room.set()
+
+
+async def open_log(
+    nc: Client, subjects: Subjects, *, partitions: int, replicas: int = 1, group_commit: bool = False
+) -> JetStreamLog:
+    """Open the stream that holds everything, creating it if there is none.
+
+    :raises StreamMismatch: if the stream was made for another number of partitions
+    :raises Unknown: if JetStream does not answer
+    """
+    name = subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
+    wanted = {
+        "name": name,
+        "subjects": subjects.stored(),
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "discard": "old",
+        "max_consumers": -1,
+        "allow_direct": True,
+        "allow_atomic": True,
+        "allow_msg_schedules": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+        "metadata": {"callboard_partitions": str(partitions)},
+    }
+    answer = await api(nc, f"STREAM.CREATE.{name}", wanted)
+    if answer.get("error", {}).get("err_code") == 10058:
+        # It exists, with another configuration: an older one of ours, or another number of partitions.
+        answer = await api(nc, f"STREAM.INFO.{name}", {})
+    if "error" in answer:
+        raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
+    found = answer["config"].get("metadata", {}).get("callboard_partitions")
+    if found != str(partitions):
+        raise StreamMismatch(name, f"it has {found} partitions, not {partitions}")
+    return JetStreamLog(nc, subjects, name, partitions, group_commit=group_commit)

@@ -1,0 +1,150 @@
+"""The event log: the port that every implementation keeps, and the one function that appends to a run.
+
+An append says which event it follows: it carries the stream sequence of the run's previous event (0 for the first), and
+the log refuses it if anything else has been appended meanwhile. So a run has one writer at a time, whoever believes to
+be it, and event n+1 cannot exist without event n.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+
+from callboard.bus.errors import LogUnavailable, RunLost
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+
+APPEND_PATIENCE_S = 60.0
+"""How long an append is repeated while the log does not answer; a leader's election takes up to 10 s."""
+
+RETRY_PAUSE_S = 0.1
+"""First pause between two tries of an append; doubled up to `RETRY_PAUSE_MAX_S`."""
+
+RETRY_PAUSE_MAX_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An encoded event on its way into the log. ``id`` is the writer's own mark, unlike any other entry's."""
+
+    n: int
+    epoch: int
+    type: str
+    definition: str
+    id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event as the log holds it. ``data`` are the bytes that were appended."""
+
+    sequence: int
+    ref: RunRef
+    id: str
+    data: bytes
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The alarm clock of a parked run: set together with an event, fired as a command."""
+
+    due: dt.datetime
+    partition: int
+
+
+class Refused(Exception):
+    """The guard did not hold: the run's last event is another one. ``actual`` is its sequence where known."""
+
+    def __init__(self, actual: int | None = None) -> None:
+        super().__init__(f"the run's last event has sequence {actual}")
+        self.actual = actual
+
+
+class Unknown(Exception):
+    """The log did not answer: the entry may be stored or not."""
+
+
+class EventLog(Protocol):
+    """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
+
+    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+        """Store an entry if the run's last event has the sequence ``after``; return the entry's sequence.
+
+        With an alarm both are stored or neither. Use `append`, which knows what to do about the exceptions.
+
+        :raises Refused: if the run's last event is another one
+        :raises Unknown: if no answer came
+        """
+        ...
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        """Return a run's last event, read where it cannot be stale.
+
+        :raises Unknown: if no answer came
+        """
+        ...
+
+    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
+        """Return a run's events in order, those behind the sequence ``after``. May lag behind the last append."""
+        ...
+
+    def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
+        """Follow the events whose subjects match, those behind a stream sequence (None: from now on), then live."""
+        ...
+
+    async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
+        """Store a large value under its digest; storing it again is harmless."""
+        ...
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        """Return a large value.
+
+        :raises KeyError: if there is none of that digest
+        """
+        ...
+
+
+async def append(
+    log: EventLog,
+    ref: RunRef,
+    entry: Entry,
+    after: int,
+    alarm: Alarm | None = None,
+    *,
+    patience_s: float = APPEND_PATIENCE_S,
+) -> int:
+    """Append an entry to a run and return its stream sequence: the only way anything gets below ``cb.run.``.
+
+    Repeats while the answer is unknown. A refusal is looked into at the leader: if the last event is this very entry,
+    an acknowledgement was lost and the append has succeeded.
+
+    :raises RunLost: if another writer has appended to the run
+    :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
+    """
+    pause = RETRY_PAUSE_S
+    deadline = anyio.current_time() + patience_s
+    while True:
+        try:
+            return await log.put(ref, entry, after, alarm)
+        except Refused:
+            try:
+                last = await log.last(ref)
+            except Unknown:
+                last = None
+            else:
+                if last is not None and last.id == entry.id:
+                    return last.sequence
+                if last is None or last.sequence != after:
+                    raise RunLost(ref, entry.n, last.event if last else None) from None
+                # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
+        except Unknown:
+            pass
+        if anyio.current_time() + pause > deadline:
+            raise LogUnavailable(ref, entry.n, patience_s)
+        await anyio.sleep(pause)
+        pause = min(2 * pause, RETRY_PAUSE_MAX_S)

@@ -1,0 +1,103 @@
+"""The in-memory log: the same semantics as JetStream's, with faults to order. For simulation and tests, not production.
+
+A fault is chosen per put by a function of the entry: let it through, refuse it once as a write in flight would, store
+it and lose the acknowledgement, lose it before it is stored, or answer late.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
+import anyio.lowlevel
+
+from callboard.bus.events import decode_event
+from callboard.bus.log import Alarm, Entry, Recorded, Refused, Unknown
+from callboard.bus.subjects import RunRef, Subjects
+
+Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
+
+LATE_S = 0.05
+"""How late a late answer is."""
+
+
+def no_faults(_ref: RunRef, _entry: Entry) -> Fault:
+    return "none"
+
+
+class MemoryLog:
+    """An `EventLog` in a list."""
+
+    def __init__(self, faults: Callable[[RunRef, Entry], Fault] = no_faults, prefix: str = "cb") -> None:
+        self.faults = faults
+        self.alarms: dict[RunRef, Alarm] = {}
+        self._subjects = Subjects(prefix)
+        self._all: list[tuple[str, Recorded]] = []
+        self._runs: dict[RunRef, list[Recorded]] = {}
+        self._blobs: dict[tuple[RunRef, str], bytes] = {}
+        self._grown = anyio.Event()
+
+    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+        fault = self.faults(ref, entry)
+        if fault == "lost":
+            raise Unknown
+        if fault == "late":
+            await anyio.sleep(LATE_S)
+        else:
+            await anyio.lowlevel.checkpoint()
+        run = self._runs.setdefault(ref, [])
+        last = run[-1].sequence if run else 0
+        if last != after:
+            raise Refused(last)
+        if fault == "refused":
+            raise Refused
+        recorded = Recorded(len(self._all) + 1, ref, entry.id, entry.data, decode_event(entry.data))
+        run.append(recorded)
+        self._all.append((self._subjects.event(ref, entry.definition, entry.type), recorded))
+        if alarm is not None:
+            self.alarms[ref] = alarm
+        grown, self._grown = self._grown, anyio.Event()
+        grown.set()
+        if fault == "stored_but_unknown":
+            raise Unknown
+        return recorded.sequence
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        run = self._runs.get(ref)
+        return run[-1] if run else None
+
+    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
+        return [recorded for recorded in self._runs.get(ref, []) if recorded.sequence > after]
+
+    @asynccontextmanager
+    async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        start = len(self._all) if after is None else after
+
+        async def events() -> AsyncIterator[Recorded]:
+            position = start
+            while True:
+                while position < len(self._all):
+                    subject, recorded = self._all[position]
+                    position += 1
+                    if matches(filter, subject):
+                        yield recorded
+                await self._grown.wait()
+
+        yield events()
+
+    async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
+        self._blobs[ref, digest] = data
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        return self._blobs[ref, digest]
+
+
+def matches(filter: str, subject: str) -> bool:
+    """Say whether a NATS filter (with ``*`` and ``>``) matches a subject."""
+    wanted, found = filter.split("."), subject.split(".")
+    for i, part in enumerate(wanted):
+        if part == ">":
+            return len(found) > i
+        if i >= len(found) or (part != "*" and part != found[i]):
+            return False
+    return len(wanted) == len(found)

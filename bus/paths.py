@@ -1,0 +1,79 @@
+"""Paths and effect keys: the addresses of everything that happens in a run.
+
+A *path* names a node: ``investigate``, ``main/fan-out[3]/fetch``; the run itself is the empty path. An *effect key*
+names one effect of one execution of a node: ``path#iteration.attempt!slot``. Keys are pure addresses: they hold no id
+of a run and no process-local counter, so that a replay, on any worker and in any interleaving, finds what was recorded.
+
+Grammar::
+
+    path    = segment *("/" segment)
+    segment = id *("[" index "]") [":" aspect *("." aspect)]
+    key     = path "#" iteration "." attempt "!" slot
+
+In an id the characters ``% / [ ] : # !``, control characters and outer blanks are percent-encoded as UTF-8; the empty
+id is a bare ``%``.
+"""
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+_RESERVED = re.compile(r"[%/\[\]:#!\x00-\x1f\x7f]|^\s+|\s+$")
+
+
+def encode_id(name: str) -> str:
+    """Make a name of any language safe to stand as an id in a path."""
+    if not name:
+        return "%"
+    return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match.group().encode()), name)
+
+
+def decode_id(segment: str) -> str:
+    """Return the name that `encode_id` made a segment's id from; an index or aspect behind it is dropped."""
+    plain = segment.split(":", 1)[0].split("[", 1)[0]
+    return "" if plain == "%" else unquote(plain)
+
+
+def child(path: str, segment: str) -> str:
+    """Join an already encoded segment below a path; below the run itself it stands alone."""
+    return f"{path}/{segment}" if path else segment
+
+
+def last_id(path: str) -> str:
+    """Return the decoded id of a path's last segment: the name people know the node by."""
+    return decode_id(path.rsplit("/", 1)[-1])
+
+
+def parent(path: str) -> str:
+    """Return the path one segment up; the parent of a single segment is the run."""
+    return path.rpartition("/")[0]
+
+
+class EffectKey(NamedTuple):
+    """An effect key taken apart."""
+
+    path: str
+    iteration: int
+    attempt: int
+    slot: str
+
+    def __str__(self) -> str:
+        return effect_key(self.path, self.iteration, self.attempt, self.slot)
+
+
+def effect_key(path: str, iteration: int, attempt: int, slot: str) -> str:
+    """Build the key ``path#iteration.attempt!slot``."""
+    return f"{path}#{iteration}.{attempt}!{slot}"
+
+
+def parse_key(key: str) -> EffectKey:
+    """Take an effect key apart.
+
+    :raises ValueError: if the text is not of the form ``path#iteration.attempt!slot``
+    """
+    address, bang, slot = key.partition("!")
+    path, hash_sign, counters = address.rpartition("#")
+    iteration, dot, attempt = counters.partition(".")
+    if not (bang and hash_sign and dot and iteration.isdigit() and attempt.isdigit()):
+        raise ValueError(f"not an effect key: {key!r} (expected path#iteration.attempt!slot)")
+    return EffectKey(path, int(iteration), int(attempt), slot)

@@ -1,0 +1,211 @@
+"""Queues: durable consumers of the stream, pulled by hand, with deliveries to be acknowledged whenever it suits.
+
+A delivery may be held for days: whoever holds it says so every now and then (`Delivery.hold`). The number of held
+deliveries is not limited, so a full house never keeps a cancellation from getting through.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import msgspec
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from callboard.bus.jetstream import api
+from callboard.bus.log import Unknown
+
+log = structlog.get_logger(__name__)
+
+PULL_MESSAGES = 256
+PULL_EXPIRES_S = 30.0
+IDLE_HEARTBEAT_S = 5.0
+PULL_RETRY_S = 0.25
+"""Pause after a pull that the server turned down."""
+
+_NS = 1_000_000_000
+
+Replies = Callable[[str, bytes], None]
+"""Takes a subject and a body to be published as soon as possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message of a queue. ``deliveries`` counts from 1; ``time_ns`` is when the stream took it in."""
+
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+    sequence: int
+    deliveries: int
+    time_ns: int
+    reply: str
+    _send: Replies
+
+    def ack(self) -> None:
+        """It is done with."""
+        self._send(self.reply, b"+ACK")
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Deliver it again, after a while."""
+        body = b'-NAK {"delay": %d}' % int(delay_s * _NS) if delay_s else b"-NAK"
+        self._send(self.reply, body)
+
+    def hold(self) -> None:
+        """It is being worked on: the time until it counts as lost begins anew."""
+        self._send(self.reply, b"+WPI")
+
+
+class Outbox:
+    """Publishes what synchronous code leaves behind, in order."""
+
+    def __init__(self, nc: Client) -> None:
+        self._nc = nc
+        self._letters: deque[tuple[str, bytes, dict[str, str] | None]] = deque()
+        self._arrived = anyio.Event()
+
+    def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self._letters.append((subject, body, headers))
+        self._arrived.set()
+
+    async def run(self) -> None:
+        while True:
+            await self.flush()
+            self._arrived = anyio.Event()
+            if not self._letters:
+                await self._arrived.wait()
+
+    async def flush(self) -> None:
+        """Publish all that has been left so far."""
+        while self._letters:
+            subject, body, headers = self._letters[0]
+            try:
+                await self._nc.publish(subject, body, headers=headers)
+            except NatsError as error:
+                # Acknowledgements that are lost come back as redeliveries; live progress is gone.
+                log.warning("could not publish", subject=subject, error=str(error))
+            self._letters.popleft()
+
+
+async def ensure_consumer(nc: Client, stream: str, durable: str, filters: Sequence[str], ack_wait_s: float) -> int:
+    """Create a durable consumer, or update it; return how many of its deliveries are out and not acknowledged.
+
+    :raises Unknown: if JetStream does not answer or refuses
+    """
+    config: dict[str, Any] = {
+        "durable_name": durable,
+        "filter_subjects": list(filters),
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": int(ack_wait_s * _NS),
+        "max_ack_pending": -1,
+        "max_deliver": -1,
+    }
+    body = {"stream_name": stream, "config": config, "action": ""}
+    answer = await api(nc, f"CONSUMER.CREATE.{stream}.{durable}", body)
+    if "error" in answer:
+        raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
+    return answer.get("num_ack_pending", 0)
+
+
+async def redeliver_now(nc: Client, stream: str, durable: str) -> None:
+    """Have everything that is out and unacknowledged delivered again at once: its holder is gone."""
+    answer = await api(nc, f"CONSUMER.RESET.{stream}.{durable}", {})
+    if "error" in answer:
+        log.warning("consumer could not be reset", consumer=durable, error=answer["error"].get("description"))
+
+
+async def ack_floor(nc: Client, stream: str, durable: str) -> int:
+    """Return the stream sequence up to which everything of a consumer has been acknowledged."""
+    answer = await api(nc, f"CONSUMER.INFO.{stream}.{durable}", {})
+    if "error" in answer:
+        raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
+    if not answer.get("num_pending") and not answer.get("num_ack_pending"):
+        return max(answer["ack_floor"]["stream_seq"], answer["delivered"]["stream_seq"], _all_of_it)
+    return answer["ack_floor"]["stream_seq"]
+
+
+_all_of_it = 1 << 62
+"""Nothing is pending: every message up to now has been acknowledged."""
+
+
+class Puller:
+    """Pulls one consumer and hands each delivery to a function that must not block."""
+
+    def __init__(
+        self, nc: Client, stream: str, durable: str, deliver: Callable[[Delivery], None], send: Replies
+    ) -> None:
+        self._nc = nc
+        self._stream = stream
+        self._durable = durable
+        self._deliver = deliver
+        self._send = send
+        self._left = 0
+        self._turned_down = False
+        self._news = anyio.Event()
+
+    async def run(self) -> None:
+        """Pull until cancelled."""
+        inbox = self._nc.new_inbox()
+        subscription = await self._nc.subscribe(inbox, cb=self._take)
+        request = msgspec.json.encode(
+            {
+                "batch": PULL_MESSAGES,
+                "expires": int(PULL_EXPIRES_S * _NS),
+                "idle_heartbeat": int(IDLE_HEARTBEAT_S * _NS),
+            }
+        )
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._durable}"
+        try:
+            while True:
+                self._left = PULL_MESSAGES
+                self._turned_down = False
+                await self._pull(subject, request, inbox)
+                if self._turned_down:
+                    await anyio.sleep(PULL_RETRY_S)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await subscription.unsubscribe()
+
+    async def _pull(self, subject: str, request: bytes, inbox: str) -> None:
+        """Ask once; return when the request is used up, has expired, or the server has fallen silent."""
+        try:
+            await self._nc.publish(subject, request, reply=inbox)
+        except NatsError as error:
+            log.warning("could not pull", consumer=self._durable, error=str(error))
+            self._turned_down = True
+            return
+        while self._left > 0:
+            self._news = anyio.Event()
+            with anyio.move_on_after(3 * IDLE_HEARTBEAT_S) as silence:
+                await self._news.wait()
+            if silence.cancelled_caught:
+                return
+
+    async def _take(self, message: Msg) -> None:
+        self._news.set()
+        status = (message.headers or {}).get("Status")
+        if status is not None:
+            if status != "100":
+                # 404, 408: the request is over. Anything else (409, 503) was a refusal.
+                self._turned_down = status not in ("404", "408")
+                self._left = 0
+            return
+        self._left -= 1
+        metadata = message.metadata
+        self._deliver(
+            Delivery(
+                subject=message.subject,
+                data=message.data,
+                headers=dict(message.headers or {}),
+                sequence=metadata.sequence.stream,
+                deliveries=metadata.num_delivered or 1,
+                time_ns=int(metadata.timestamp.timestamp() * 1_000_000) * 1_000,
+                reply=message.reply,
+                _send=self._send,
+            )
+        )

@@ -1,0 +1,294 @@
+"""The embedded server: a real ``nats-server``, run as a child of ours on loopback over a data directory that we lock.
+
+The child's life hangs on ours (Linux: PR_SET_PDEATHSIG; everywhere: it inherits the lock, so that a server that has
+outlived us still guards its store). A watchdog starts a crashed server again on the port it had, so clients reconnect.
+
+Below ``<data_dir>/nats``: ``LOCK`` (our pid and the server's), ``port``, ``server.conf``, ``server.log``,
+``server.out`` (what it says before its log is open), ``ports/`` and ``jetstream/`` (the store).
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+import structlog
+from anyio.abc import Process, TaskGroup
+
+from callboard.bus.errors import CallboardError, ServerFailed, StoreUnusable
+from callboard.bus.serverstore import ServerStore, diagnose, find_server, server_config
+
+log = structlog.get_logger(__name__)
+
+READY_WAIT_S = 120.0
+"""How long a start may take; a server reads its whole store first (1 s per million subjects)."""
+
+READY_POLL_S = 0.01
+
+STOP_WAIT_S = 20.0
+"""How long a stop may take before the server is killed."""
+
+RESTART_PAUSE_S = 0.1
+"""Pause before the first restart, doubled with each one that fails or does not last, up to `RESTART_PAUSE_MAX_S`."""
+
+RESTART_PAUSE_MAX_S = 5.0
+
+RESTARTS_MAX = 12
+"""Restarts in a row that may fail, or not last `STABLE_S`, before we give up."""
+
+STABLE_S = 60.0
+"""A server that stood this long has recovered."""
+
+HEALTH_INTERVAL_S = 5.0
+
+HEALTH_WAIT_S = 2.0
+
+# Ties the server's life to ours and becomes it. A program of its own, because code between fork and exec in a process
+# with threads may deadlock. Parent gone already: do not start.
+_TIE = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit('parent is gone'); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The server died with ``returncode`` and is up again as ``pid``; the ``number``-th time, from 1."""
+
+    number: int
+    returncode: int
+    pid: int
+
+
+class EmbeddedServer:
+    """``async with EmbeddedServer(data_dir) as server: connect(server.url)``.
+
+    ``sync`` is ``always`` (an acknowledged message survives power loss) or an interval such as ``100ms`` (it survives
+    the death of every process). ``binary`` is the nats-server to run, None for the installed one. ``on_restart`` is
+    called after each restart and must not block. If the server cannot be brought back, the body of the ``async with``
+    is cancelled and the error raised.
+
+    :raises ServerMissing: if there is no nats-server
+    :raises StoreLocked: if another process has the data directory
+    :raises StoreUnusable: if the data directory cannot hold a store
+    :raises ServerFailed: if the server does not start, or keeps dying
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        sync: str = "always",
+        binary: str | None = None,
+        on_restart: Callable[[Restarted], None] | None = None,
+        ready_wait_s: float = READY_WAIT_S,
+        restarts_max: int = RESTARTS_MAX,
+        restart_pause_s: float = RESTART_PAUSE_S,
+    ) -> None:
+        self._store = ServerStore(Path(data_dir).absolute() / "nats")
+        self._sync = sync
+        self._binary = binary
+        self._on_restart = on_restart
+        self._ready_wait_s = ready_wait_s
+        self._restarts_max = restarts_max
+        self._restart_pause_s = restart_pause_s
+        self._process: Process | None = None
+        self._tasks: TaskGroup | None = None
+        self._failure: CallboardError | None = None
+        self._monitoring_port = -1
+        self._port = -1
+
+    @property
+    def url(self) -> str:
+        """The server's URL; the same after a restart."""
+        return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server that runs now, or ran last."""
+        return self._child.pid
+
+    @property
+    def log_path(self) -> Path:
+        """The server's log."""
+        return self._store.log
+
+    @property
+    def _child(self) -> Process:
+        if self._process is None:
+            raise RuntimeError("the embedded server has not been started; use it in `async with`")
+        return self._process
+
+    def kill(self) -> None:
+        """Kill the server as a crash would; the watchdog brings it back. For tests."""
+        if self._child.returncode is None:
+            self._child.kill()
+
+    async def __aenter__(self) -> "EmbeddedServer":
+        binary = find_server(self._binary)
+        await self._store.lock()
+        try:
+            self._port = self._store.remembered_port()
+            try:
+                await self._start(binary)
+            except ServerFailed as error:
+                if self._port == -1 or "address already in use" not in error.reason:
+                    raise
+                log.warning("remembered port is taken, choosing another", port=self._port)
+                self._port = -1
+                await self._start(binary)
+        except BaseException:
+            self._store.unlock()
+            raise
+        self._failure = None
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._watch, binary)
+        self._tasks.start_soon(self._check_health)
+        log.info("embedded server is up", url=self.url, pid=self.pid, sync=self._sync, store=str(self._store.home))
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+        try:
+            swallowed = await self._tasks.__aexit__(exc_type, exc, tb)
+        except BaseExceptionGroup:
+            # The group holds the body's own exception, since our tasks raise none; it goes on without the wrapping.
+            swallowed = False
+        finally:
+            await self._stop()
+            self._store.unlock()
+        if self._failure is not None:
+            raise self._failure
+        return swallowed
+
+    async def _start(self, binary: str) -> None:
+        """Start the server and wait until it answers; on any failure nothing is left running."""
+        self._store.prepare(server_config(self._store, self._port, self._sync))
+        command = [binary, "-c", str(self._store.config)]
+        if sys.platform == "linux" and sys.executable:
+            command = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
+        with self._store.out.open("wb") as out:
+            try:
+                self._process = await anyio.open_process(
+                    command,
+                    stdin=None,
+                    stdout=out,
+                    stderr=out,
+                    pass_fds=(self._store.lock_fd,),
+                    start_new_session=True,  # a Ctrl-C in the terminal is for us; the server goes after us
+                )
+            except OSError as error:
+                raise ServerFailed(f"cannot be executed: {error}", binary) from error
+        try:
+            with anyio.move_on_after(self._ready_wait_s):
+                await self._wait_ready()
+                return
+            raise ServerFailed(f"not ready after {self._ready_wait_s:g} s", str(self._store.log), self._store.tail())
+        except BaseException:
+            await self._stop()
+            raise
+
+    async def _wait_ready(self) -> None:
+        child = self._child
+        while True:
+            if child.returncode is not None:
+                raise diagnose(self._store, child.returncode)
+            ports = self._store.ports_of(child.pid)
+            if ports is not None and await _healthy(ports.monitoring_port) == "":
+                break
+            await anyio.sleep(READY_POLL_S)
+        self._port, self._monitoring_port = ports.port, ports.monitoring_port
+        self._store.remember(child.pid, self._port)
+
+    async def _stop(self) -> None:
+        child = self._child
+        with anyio.CancelScope(shield=True):
+            if child.returncode is None:
+                child.terminate()
+                with anyio.move_on_after(STOP_WAIT_S):
+                    await child.wait()
+            if child.returncode is None:
+                log.warning("embedded server does not stop, killing it", pid=child.pid, waited_s=STOP_WAIT_S)
+                child.kill()
+            await child.wait()
+            await child.aclose()
+
+    async def _watch(self, binary: str) -> None:
+        """Bring a dead server back, until it cannot be brought back."""
+        number = in_a_row = 0
+        failure: CallboardError | None = None
+        while True:
+            started = anyio.current_time()
+            returncode = await self._child.wait()
+            log.error("embedded server died", returncode=returncode, tail=self._store.tail(5))
+            if anyio.current_time() - started >= STABLE_S:
+                in_a_row = 0
+            while True:
+                if in_a_row >= self._restarts_max:
+                    return self._give_up(failure or diagnose(self._store, returncode))
+                await anyio.sleep(min(self._restart_pause_s * 2**in_a_row, RESTART_PAUSE_MAX_S))
+                in_a_row += 1
+                try:
+                    await self._start(binary)
+                    failure = None
+                    break
+                except (ServerFailed, StoreUnusable) as error:
+                    failure = error
+                    log.error("embedded server could not be restarted", error=str(error), in_a_row=in_a_row)
+            number += 1
+            self._report(Restarted(number, returncode, self.pid))
+
+    def _report(self, restarted: Restarted) -> None:
+        log.warning("embedded server was restarted", number=restarted.number, pid=restarted.pid, url=self.url)
+        if self._on_restart is None:
+            return
+        try:
+            self._on_restart(restarted)
+        except Exception:
+            log.exception("on_restart failed")
+
+    def _give_up(self, failure: CallboardError) -> None:
+        self._failure = failure
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
+    async def _check_health(self) -> None:
+        """Say so in the log when a standing server falls ill (a disk that filled up) and when it is well again."""
+        before = ""
+        while True:
+            await anyio.sleep(HEALTH_INTERVAL_S)
+            if self._child.returncode is not None:
+                continue
+            now = await _healthy(self._monitoring_port)
+            if now and now != before:
+                log.error("embedded server is not healthy", reason=now, store=str(self._store.home))
+            elif before and not now:
+                log.info("embedded server is healthy again")
+            before = now
+
+
+async def _healthy(port: int) -> str:
+    """Ask ``/healthz``; return the empty string, or what is wrong."""
+    answer = b""
+    try:
+        with anyio.fail_after(HEALTH_WAIT_S):
+            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                await stream.send(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                while b'"status":"ok"' not in answer:
+                    answer += await stream.receive()
+                return ""
+    except anyio.EndOfStream:
+        body = answer.partition(b"\r\n\r\n")[2]
+        try:
+            return str(json.loads(body)["error"])
+        except (ValueError, KeyError, TypeError):
+            return body.decode(errors="replace") or "an empty answer"
+    except (OSError, anyio.BrokenResourceError, TimeoutError) as error:
+        return f"no answer: {error!r}"

@@ -1,0 +1,170 @@
+"""Subjects: where everything is said. One place that builds and reads every subject of the runtime.
+
+Subjects are routing, not a wall between tenants. Names from outside become tokens by a reversible encoding: ASCII
+letters, digits, ``-`` and ``_`` stand for themselves, every other byte of the UTF-8 form becomes ``=XX``; the empty
+name is ``=``.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+TOKEN_BYTES_MAX = 160
+"""Longest token, in bytes; nats-server slows down on very long subjects."""
+
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
+_ESCAPE = re.compile(rb"=([0-9A-F]{2})")
+
+
+@lru_cache(maxsize=4096)
+def token(name: str) -> str:
+    """Encode any name as one subject token.
+
+    :raises ValueError: if the encoded token would be longer than `TOKEN_BYTES_MAX` bytes
+    """
+    if not name:
+        return "="
+    encoded = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode())
+    if len(encoded) > TOKEN_BYTES_MAX:
+        raise ValueError(f"name too long for a subject token ({len(encoded)} bytes, at most {TOKEN_BYTES_MAX}): {name}")
+    return encoded.decode()
+
+
+def name_of(subject_token: str) -> str:
+    """Return the name that `token` encoded."""
+    if subject_token == "=":
+        return ""
+    return _ESCAPE.sub(lambda match: bytes([int(match.group(1), 16)]), subject_token.encode()).decode()
+
+
+class RunRef(NamedTuple):
+    """A run: its tenant and its id, as names (not tokens)."""
+
+    tenant: str
+    run: str
+
+
+class EventSubject(NamedTuple):
+    """An event's subject taken apart, as names."""
+
+    tenant: str
+    run: str
+    definition: str
+    type: str
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(self.tenant, self.run)
+
+
+class CommandSubject(NamedTuple):
+    """A routed command's or alarm's subject taken apart, as names; an alarm's verb is ``alarm``."""
+
+    partition: int
+    tenant: str
+    run: str
+    verb: str
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(self.tenant, self.run)
+
+
+class Subjects:
+    """All subjects below one prefix."""
+
+    def __init__(self, prefix: str = "cb") -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", prefix):
+            raise ValueError(f"not a usable subject prefix: {prefix!r} (expected letters, digits, - and _, with dots)")
+        self.prefix = prefix
+        self._depth = prefix.count(".") + 1
+
+    def stored(self) -> list[str]:
+        """Every subject the stream keeps."""
+        families = ("run", "start", "tell", "cmd", "reject", "timer", "due", "blob", "def")
+        return [f"{self.prefix}.{family}.>" for family in families]
+
+    # the log
+
+    def event(self, ref: RunRef, definition: str, event_type: str) -> str:
+        return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}.{event_type}"
+
+    def run(self, ref: RunRef) -> str:
+        """All events of one run: the string every guard of that run carries."""
+        return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.>"
+
+    def events(
+        self, tenant: str | None = None, run: str | None = None, definition: str | None = None, event_type: str = ">"
+    ) -> str:
+        """A filter over events; None stands for any."""
+        parts = (token(part) if part is not None else "*" for part in (tenant, run, definition))
+        return f"{self.prefix}.run.{'.'.join(parts)}.{event_type}"
+
+    def parse_event(self, subject: str) -> EventSubject:
+        tenant, run, definition, event_type = subject.split(".", self._depth + 4)[self._depth + 1 :]
+        return EventSubject(name_of(tenant), name_of(run), name_of(definition), event_type)
+
+    # what users say
+
+    def start(self, tenant: str) -> str:
+        return f"{self.prefix}.start.{token(tenant)}"
+
+    def tell(self, ref: RunRef, verb: str) -> str:
+        return f"{self.prefix}.tell.{token(ref.tenant)}.{token(ref.run)}.{verb}"
+
+    def inbound(self) -> list[str]:
+        """What admission reads."""
+        return [f"{self.prefix}.start.*", f"{self.prefix}.tell.*.*.*"]
+
+    def parse_inbound(self, subject: str) -> tuple[str, str | None, str]:
+        """Return tenant, run (None for a start) and verb (``start`` for a start)."""
+        parts = subject.split(".")[self._depth :]
+        if parts[0] == "start":
+            return name_of(parts[1]), None, "start"
+        return name_of(parts[1]), name_of(parts[2]), parts[3]
+
+    def reject(self, tenant: str, message_id: str) -> str:
+        return f"{self.prefix}.reject.{token(tenant)}.{token(message_id)}"
+
+    # what workers read
+
+    def command(self, partition: int, ref: RunRef, verb: str) -> str:
+        return f"{self.prefix}.cmd.{partition}.{token(ref.tenant)}.{token(ref.run)}.{verb}"
+
+    def due(self, partition: int, ref: RunRef) -> str:
+        return f"{self.prefix}.due.{partition}.{token(ref.tenant)}.{token(ref.run)}"
+
+    def partition(self, partition: int) -> list[str]:
+        """What the owner of a partition reads."""
+        return [f"{self.prefix}.cmd.{partition}.>", f"{self.prefix}.due.{partition}.>"]
+
+    def parse_command(self, subject: str) -> CommandSubject:
+        family, partition, tenant, run, *verb = subject.split(".")[self._depth :]
+        return CommandSubject(int(partition), name_of(tenant), name_of(run), "alarm" if family == "due" else verb[0])
+
+    # the rest
+
+    def timer(self, ref: RunRef) -> str:
+        return f"{self.prefix}.timer.{token(ref.tenant)}.{token(ref.run)}"
+
+    def blob(self, ref: RunRef, digest: str) -> str:
+        return f"{self.prefix}.blob.{token(ref.tenant)}.{token(ref.run)}.{digest}"
+
+    def definition(self, tenant: str, name: str) -> str:
+        return f"{self.prefix}.def.{token(tenant)}.{token(name)}"
+
+    def live(self, ref: RunRef, definition: str, event_type: str) -> str:
+        return f"{self.prefix}.live.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}.{event_type}"
+
+    def api(self, tenant: str, verb: str) -> str:
+        return f"{self.prefix}.api.{token(tenant)}.{verb}"
+
+    def beat(self) -> str:
+        """Where workers say that they live; plain NATS, not stored."""
+        return f"{self.prefix}.worker.beat"
+
+
+def partition_of(ref: RunRef, count: int) -> int:
+    """Return the partition, below ``count``, that all commands of a run go through."""
+    return crc32(f"{ref.tenant}/{ref.run}".encode()) % count

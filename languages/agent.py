@@ -1,0 +1,171 @@
+"""The agent loop, and the questions a language puts to a model: pure helpers over `Node.turn` and `Node.tool`.
+
+Every language that lets a model work uses the same loop. Turn *t* (from 1) has the slot ``turn.<t>``, the *i*-th tool
+call of it (from 0) the slot ``tool.<t>.<i>``. A turn continues the one before by its key and carries only the tools'
+answers, and these only as the keys under which the log holds them; so content is stored once.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from callboard.bus.effects import (
+    JSON,
+    Failure,
+    Message,
+    ModelReply,
+    ModelRequest,
+    ToolOutput,
+    ToolSpec,
+    ToolUse,
+)
+from callboard.languages.json_schema import violations
+from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
+
+CUT_SHORT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "content_filter", "length", "safety"})
+"""Stop reasons of a model that ended before it was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The bounds of one conversation.
+
+    ``turns_max`` counts model invocations, with and without tool calls. Input of the tools named in ``check_inputs`` is
+    validated here against the offered schema; for all others the transport does it against its own.
+    """
+
+    turns_max: int
+    check_inputs: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool call that a model made, and what came of it. ``key`` is empty for a call that was refused unmade."""
+
+    use: ToolUse
+    key: str = ""
+    output: JSON = None
+    error: Failure | None = None
+
+    def told(self) -> ToolOutput:
+        """Return the answer as the next turn carries it."""
+        return ToolOutput(self.use.id, of=self.key) if self.key else ToolOutput(self.use.id, error=self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """How a conversation went. ``reply`` is the last one, if there was any; ``error`` why it did not come to its end.
+
+    Codes of ``error``: those of a failed turn (``model.…``), ``agent.max_turns``, ``agent.cut_short``.
+    """
+
+    reply: ModelReply | None = None
+    calls: list[Called] = field(default_factory=list[Called])
+    turns: int = 0
+    error: Failure | None = None
+
+
+async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Policy) -> Conversation:
+    """Let a model work with tools until it has an answer, fails, or reaches the bound.
+
+    The calls of one turn run concurrently. Those that a model still wants in its last turn are not made: nobody would
+    read their answers.
+    """
+    said = Conversation()
+    offered = {tool.name: tool for tool in request.tools}
+    for turn in range(1, policy.turns_max + 1):
+        outcome = await node.turn(f"turn.{turn}", request)
+        said = replace(said, turns=turn)
+        if isinstance(outcome, Failed):
+            return replace(said, error=outcome.error)
+        reply = outcome.value
+        said = replace(said, reply=reply)
+        if reply.stop_reason in CUT_SHORT:
+            message = f"the model ended early: {reply.stop_reason}"
+            return replace(said, error=Failure("agent.cut_short", message, details={"stop_reason": reply.stop_reason}))
+        if not reply.tool_calls:
+            return said
+        if turn == policy.turns_max:
+            break
+        made = await _call_all(stage, node, turn, reply.tool_calls, offered, policy)
+        said = replace(said, calls=[*said.calls, *made])
+        told = Message("user", [call.told() for call in made])
+        request = ModelRequest(
+            purpose=request.purpose, model=request.model, base=node.key(f"turn.{turn}"), messages=[told]
+        )
+    return replace(said, error=_out_of_turns(policy.turns_max, said.reply))
+
+
+def _out_of_turns(turns_max: int, reply: ModelReply | None) -> Failure:
+    wanted = sorted({call.tool for call in reply.tool_calls}) if reply else []
+    message = f"the limit of {turns_max} turns was reached, while the model still wanted to call {', '.join(wanted)}"
+    return Failure("agent.max_turns", message, details={"max_turns": turns_max, "wanted": wanted})
+
+
+async def _call_all(
+    stage: Stage, node: Node, turn: int, uses: list[ToolUse], offered: dict[str, ToolSpec], policy: Policy
+) -> list[Called]:
+    tasks = [stage.spawn(_call(node, f"tool.{turn}.{i}", use, offered, policy)) for i, use in enumerate(uses)]
+    made: list[Called] = []
+    for use, settled in zip(uses, await stage.join(*tasks), strict=True):
+        match settled:
+            case Ok(called):
+                made.append(called)
+            case Unwound(cause):
+                made.append(Called(use, error=cause))
+    return made
+
+
+async def _call(node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy) -> Called:
+    spec = offered.get(use.tool)
+    if spec is None:
+        known = ", ".join(offered) or "none"
+        return Called(use, error=Failure("tool.unknown", f"there is no tool {use.tool!r} here; there are: {known}"))
+    if use.tool in policy.check_inputs and (faults := violations(spec.input_schema, use.input)):
+        return Called(use, error=Failure("tool.invalid_input", "; ".join(faults)))
+    match await node.tool(slot, use.tool, use.input, id=use.id):
+        case Ok(output):
+            return Called(use, node.key(slot), output=output)
+        case Failed(error):
+            return Called(use, node.key(slot), error=error)
+
+
+def structured(reply: ModelReply, *, asked: bool) -> JSON:
+    """Return the structured answer in a reply, or None.
+
+    It is what the provider delivered as data; else, where a schema was ``asked`` for, the JSON that the text is or
+    that stands in its last fenced block; without a schema only an object in a fenced block or as the whole text counts.
+    """
+    if reply.data is not None:
+        return reply.data
+    found = json_in(reply.text)
+    return found if asked or isinstance(found, dict) else None
+
+
+def json_in(text: str) -> JSON:
+    """Return the JSON value that a text is, or that its last fenced block is; None if there is neither."""
+    for candidate in (text.strip(), _last_block(text)):
+        if candidate:
+            try:
+                return msgspec.json.decode(candidate)
+            except msgspec.DecodeError:
+                continue
+    return None
+
+
+def is_json(text: str) -> bool:
+    """Say whether a text is JSON and nothing else."""
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _last_block(text: str) -> str:
+    blocks = text.split("```")[1::2]
+    if not blocks:
+        return ""
+    first_line, _newline, rest = blocks[-1].partition("\n")
+    return rest.strip() if first_line.strip().isalnum() else blocks[-1].strip()

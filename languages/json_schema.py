@@ -1,0 +1,50 @@
+"""JSON Schema for interpreters: is this a schema, and does this value fit it. Pure: no reference is ever fetched."""
+
+from typing import Any
+
+from callboard.bus.effects import JSON, JsonSchema
+
+VIOLATIONS_LISTED_MAX = 10
+"""How many violations of one value are told at most."""
+
+MESSAGE_CHARS_MAX = 300
+"""How long the text of one violation may be; validators repeat the offending value in it."""
+
+
+def schema_fault(schema: JsonSchema) -> str | None:
+    """Return what keeps an object from being a JSON Schema, or None if it is one."""
+    from jsonschema import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    try:
+        validator_for(schema, Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        return f"{_pointer(error.absolute_path)}{_cut(error.message)}"
+    return None
+
+
+def violations(schema: JsonSchema, value: JSON) -> list[str]:
+    """Return how a value violates a schema, one line per violation; an empty list if it fits.
+
+    A schema that cannot be applied, because it refers to something outside itself, is told as a violation too.
+    """
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    registry: Registry[Any] = Registry()
+    validator = validator_for(schema, Draft202012Validator)(schema, registry=registry)
+    try:
+        errors = sorted(validator.iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
+    except Unresolvable as error:
+        return [f"the schema refers to {error.ref!r}, which is not part of it"]
+    return [f"{_pointer(error.absolute_path)}{_cut(error.message)}" for error in errors[:VIOLATIONS_LISTED_MAX]]
+
+
+def _pointer(steps: Any) -> str:
+    pointer = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+    return f"{pointer}: " if pointer else ""
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"

@@ -1,0 +1,342 @@
+"""The contract between a language and the runtime: what an interpreter is, and what it may ask of the stage.
+
+A language is pure. It parses and admits definitions, and its interpreter is a coroutine that the runtime drives by
+hand (`Stage`). Whatever an interpreter needs from the world it awaits as an effect; effects return `Ok` or `Failed` and
+never raise, except for `Cancelled`. Interpreters import neither anyio nor asyncio and perform no I/O, so that running
+one over its log again asks for the same effects in the same order.
+"""
+
+import datetime as dt
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
+from callboard.bus.events import EffectKind, NodeOutcome, Outline, Problem, TimerPurpose
+
+T = TypeVar("T")
+D = TypeVar("D")
+V = TypeVar("V", covariant=True)
+
+Instant = dt.datetime
+"""A point in time, timezone-aware, microseconds."""
+
+
+# -- what comes back --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[V]):
+    """An effect, or a task, that came to its result."""
+
+    value: V
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An effect that failed; data for the interpreter to decide on."""
+
+    error: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Unwound:
+    """A task that was cancelled and has finished its clean-up. ``cause`` may differ from the one it was given."""
+
+    cause: Failure
+    owner: object
+
+
+Settled = Ok[V] | Unwound
+"""How a task ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired(Generic[V]):
+    """A bound ran out first; ``settled`` is how the bounded work ended after its unwind."""
+
+    settled: Settled[V]
+
+
+class Cancelled(BaseException):
+    """Raised at the await of a cancelled task. ``owner`` is who cancelled it (None: the run's cancellation).
+
+    Let it pass, or unwind in a ``finally``; a clean-up that itself awaits needs ``async with stage.shield()``. Catching
+    it and going on as if nothing had happened leaves the task running against its owner's will.
+    """
+
+    def __init__(self, cause: Failure, owner: object = None) -> None:
+        super().__init__(cause.code)
+        self.cause = cause
+        self.owner = owner
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run ended. ``output`` is the one value a caller wants, ``results`` the specification's own result."""
+
+    status: Literal["completed", "failed", "cancelled", "expired"]
+    output: JSON = None
+    results: JSON = None
+    error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A gate opened after it had held the run: the variables that the resume brought."""
+
+    variables: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The k-th answer to a question, from 1."""
+
+    k: int
+    user_response: JSON
+    response_data: JSON
+    by: str | None
+    channel: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalArrived:
+    name: str
+    data: JSON
+    by: str | None
+
+
+# -- what an interpreter may ask --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues."""
+
+    input: JSON
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    execution_id: str
+    environment: dict[str, Any]
+    files: dict[str, str]
+    state: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to a person."""
+
+    question: str
+    type: str = "input"
+    options: list[Any] = field(default_factory=list[Any])
+    channel_type: str | None = None
+    request_data: JSON = None
+    timeout_at: Instant | None = None
+    timeout_action: str | None = None
+
+
+class Task(Protocol[V]):
+    """A spawned coroutine."""
+
+    @property
+    def settled(self) -> Settled[V] | None: ...
+
+
+class Question(Protocol):
+    """An open question."""
+
+    async def answer(self) -> Answered:
+        """Wait for the next answer."""
+        ...
+
+    def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
+        """Close the question; a question left open when its block ends is closed as cancelled."""
+        ...
+
+
+class Node(Protocol):
+    """One node execution, from its enter to its exit. All effect keys come from here; nobody builds one by hand.
+
+    A ``slot`` names an effect within the node: words and numbers with dots, unique per iteration and attempt.
+    """
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def iteration(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def entered_at(self) -> Instant: ...
+
+    def key(self, slot: str) -> str:
+        """Return the effect key of a slot, for a later turn's `ModelRequest.base`."""
+        ...
+
+    def exit(self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None) -> Instant:
+        """Leave the node; return the exit instant."""
+        ...
+
+    def retry(self, reason: str, **names: Any) -> None:
+        """Begin the next attempt of this iteration (fields as in ``node.retry``)."""
+        ...
+
+    def route(self, to: str, reason: str, edge: int | str | None = None, **names: Any) -> None:
+        """State the way on."""
+        ...
+
+    def progress(self, message: str, **names: Any) -> None: ...
+    def warn(self, code: str, reason: str, fields: Sequence[str] = ()) -> None: ...
+
+    def wall_time(self, slot: str) -> Instant:
+        """Read the unpinned clock; recorded as ``clock.read``, the same on replay."""
+        ...
+
+    def random(self, slot: str) -> float:
+        """Return a number in [0, 1) that depends on the run's seed and the key only."""
+        ...
+
+    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
+        """One model turn."""
+        ...
+
+    async def tool(
+        self, slot: str, tool: str, input: JSON, *, id: str = "", via: Literal["worker", "caller"] = "worker"
+    ) -> Ok[JSON] | Failed:
+        """Call a tool of this node's toolbox, or (``via`` caller) have it answered from outside."""
+        ...
+
+    async def call(self, slot: str, kind: EffectKind, request: JSON) -> Ok[JSON] | Failed:
+        """Any other effect of the closed list of kinds."""
+        ...
+
+    def toolbox(self, sources: Sequence[ToolSource]) -> AbstractAsyncContextManager[Ok[list[ToolSpec]] | Failed]:
+        """Open these tools for the length of the block. The listing is recorded; sessions live in the node's actor."""
+        ...
+
+    async def sleep(self, slot: str, until: Instant, purpose: TimerPurpose = "sleep") -> None:
+        """Sleep until an instant; an instant in the past is met at once."""
+        ...
+
+    def question(self, slot: str, ask: Ask) -> AbstractAsyncContextManager[Question]: ...
+    async def signal(self, slot: str, name: str, match: JSON = None, due: Instant | None = None) -> SignalArrived: ...
+    async def child(self, slot: str, definition: dict[str, Any], input: JSON, **start: Any) -> End: ...
+
+
+class Stage(Protocol):
+    """What the runtime offers an interpreter. Everything returns in the order of the log, live and in replay alike."""
+
+    @property
+    def info(self) -> RunInfo: ...
+
+    @property
+    def root(self) -> Node:
+        """The run itself as a node (path ``""``): effects that belong to no node hang on it."""
+        ...
+
+    def enter(
+        self,
+        path: str,
+        kind: str = "node",
+        *,
+        node: str = "",
+        name: str = "",
+        instruction: str | None = None,
+        input: JSON = None,
+        due: Instant | None = None,
+    ) -> Node:
+        """Enter a node; the next iteration of its path begins."""
+        ...
+
+    def now(self) -> Instant:
+        """The time of the event being delivered: fixed until the next await."""
+        ...
+
+    def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
+        """State what the definition's sources were resolved to."""
+        ...
+
+    async def gate(self, node: Node | None, step: str, when: Literal["before", "after"] = "before") -> Resumed | None:
+        """Stand still here while the run is paused, or if ``step`` is a breakpoint of this run."""
+        ...
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+        """Start a coroutine beside this one; it is cancelled with the task that spawned it."""
+        ...
+
+    async def join(self, *tasks: Task[T]) -> list[Settled[T]]:
+        """Wait until all have settled."""
+        ...
+
+    async def first(self, *tasks: Task[T]) -> Task[T]:
+        """Wait until one has settled; the log decides which."""
+        ...
+
+    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+        """Cancel a task with everything it spawned, leaves first; returns at once, `join` waits for the unwind."""
+        ...
+
+    def shield(self) -> AbstractAsyncContextManager[None]:
+        """A clean-up that a cancellation does not enter."""
+        ...
+
+    async def within(self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str) -> Ok[T] | Expired[T]:
+        """Race a coroutine against a deadline; returns after the loser's unwind.
+
+        :raises Cancelled: if the coroutine was cancelled from outside
+        """
+        ...
+
+
+# -- what a language is ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Definition(Generic[D]):
+    """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes its hash is made over."""
+
+    language: str
+    name: str
+    source: str
+    canonical: bytes
+    document: D
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        return sha256(self.canonical).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[D]):
+    """An admitted start: the definition with everything its start message brought, defaults filled in."""
+
+    definition: Definition[D]
+    input: JSON
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    outline: Outline
+    needs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the worker's environment must answer for at ``run.start``, such as environment variables by name."""
+    warnings: tuple[Problem, ...] = ()
+
+
+class Language(Protocol[D]):
+    """A workflow language. Pure: no I/O, no clock, no randomness."""
+
+    name: str
+
+    def parse(self, source: str) -> Definition[D] | list[Problem]:
+        """Read a definition's text; every problem at once if there are any errors."""
+        ...
+
+    def admit(self, definition: Definition[D], start: StartRun) -> Plan[D] | list[Problem]:
+        """Check what a start brings against the definition and fill in its defaults."""
+        ...
+
+    async def interpret(self, plan: Plan[D], stage: Stage) -> End:
+        """Execute the definition on a stage."""
+        ...

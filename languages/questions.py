@@ -1,0 +1,96 @@
+"""Single questions to a model: which way to go, is this good enough, what went wrong. Pure helpers over `Node.turn`."""
+
+import re
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from callboard.bus.effects import Choice, Failure, ModelReply, ModelRequest
+from callboard.languages.language import Failed, Node, Ok
+
+JUDGE_TRIES_MAX = 2
+"""How often a judge is asked until its answer can be read."""
+
+_VERDICT = re.compile(r"VERDICT\s*:\s*[\"'*`]*([^\s\"'*`.,;]+)", re.IGNORECASE)
+_REASONING = re.compile(r"REASONING\s*:\s*(.*)\Z", re.IGNORECASE | re.DOTALL)
+_WORD = re.compile(r"[\"'*`]*([^\s\"'*`]+?)[\"'*`.,;!]*\Z")
+
+
+async def choose(node: Node, slot: str, request: ModelRequest, choices: list[Choice]) -> Ok[str | None] | Failed:
+    """Put choices to a model; return the id it chose, or None if its answer names none of them."""
+    outcome = await node.turn(slot, msgspec.structs.replace(request, purpose="route", choices=choices))
+    if isinstance(outcome, Failed):
+        return outcome
+    return Ok(chosen(outcome.value, [choice.id for choice in choices]))
+
+
+def chosen(reply: ModelReply, ids: list[str]) -> str | None:
+    """Find the choice that a reply names: its id exactly, else the only id that occurs in it as a word."""
+    answer = _answer(reply).strip()
+    bare = answer.strip("\"'`*.")
+    for candidate in (answer, bare):
+        if candidate in ids:
+            return candidate
+    named = [id for id in ids if re.search(rf"(?<![\w-]){re.escape(id)}(?![\w-])", answer)]
+    return named[0] if len(named) == 1 else None
+
+
+def _answer(reply: ModelReply) -> str:
+    match reply.data:
+        case str(text):
+            return text
+        case {"choice": str(text)} | {"id": str(text)}:
+            return text
+        case _:
+            return reply.text
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judge's word and its reasons. ``word`` None: no answer could be read; ``failure`` why the last one failed."""
+
+    word: str | None
+    reasoning: str = ""
+    failure: Failure | None = None
+
+
+async def judge(node: Node, slot: str, request: ModelRequest, evaluator: str, first: int = 1) -> Verdict:
+    """Ask a judge for a verdict, up to `JUDGE_TRIES_MAX` times, in the slots ``<slot>.<k>`` with k from ``first``."""
+    request = msgspec.structs.replace(request, purpose="judge", evaluator=evaluator)
+    verdict = Verdict(None)
+    for k in range(first, first + JUDGE_TRIES_MAX):
+        match await node.turn(f"{slot}.{k}", request):
+            case Ok(reply):
+                verdict = read_verdict(reply)
+            case Failed(error):
+                verdict = replace(verdict, failure=error)
+        if verdict.word is not None:
+            return verdict
+    return verdict
+
+
+def read_verdict(reply: ModelReply) -> Verdict:
+    """Read ``VERDICT: <word>`` and ``REASONING: <text>``, an object with these members, or a word that stands alone."""
+    match reply.data:
+        case {"verdict": str(word), **rest}:
+            return Verdict(word, str(rest.get("reasoning", "")))
+        case str(word) if word:
+            return Verdict(word)
+        case _:
+            text = reply.text.strip()
+    reasoning = _REASONING.search(text)
+    if verdict := _VERDICT.search(text):
+        return Verdict(verdict[1], reasoning[1].strip() if reasoning else "")
+    first_line, _newline, rest = text.partition("\n")
+    if word := _WORD.match(first_line.strip()):
+        return Verdict(word[1], rest.strip())
+    return Verdict(None)
+
+
+async def ask(node: Node, slot: str, request: ModelRequest) -> Ok[str] | Failed:
+    """Ask for a text; the answer may be empty."""
+    match await node.turn(slot, request):
+        case Ok(reply):
+            return Ok(reply.text.strip())
+        case Failed() as failed:
+            return failed

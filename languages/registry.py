@@ -1,0 +1,60 @@
+"""Which languages there are: a name to each, and which one a text is written in.
+
+A new language is a new folder and one entry in `LANGUAGES`. Its module is imported when it is first asked for.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from callboard.bus.events import Problem
+from callboard.languages.language import Language
+from callboard.languages.problems import Tree
+from callboard.languages.source_text import read
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A language: the module that has it as ``LANGUAGE``, and how its documents look.
+
+    ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither.
+    """
+
+    module: str
+    recognises: Callable[[dict[str, Any] | None, str], bool]
+    looks_like: str
+
+
+def _is_workflow(fields: dict[str, Any] | None, source: str) -> bool:
+    """A broken document is recognised by the same fields, so that its own language tells what is wrong with it."""
+    named = fields if fields is not None else set(re.findall(r"^\s*[{\"]*(nodes|entry)\"?\s*:", source, re.MULTILINE))
+    return {"nodes", "entry"} <= set(named)
+
+
+LANGUAGES: dict[str, Entry] = {
+    "workflow": Entry("callboard.languages.workflow.language", _is_workflow, "YAML or JSON with entry, nodes, edges"),
+}
+
+
+def language(name: str) -> Language[Any]:
+    """Return a language by name.
+
+    :raises KeyError: if there is none of that name
+    """
+    return import_module(LANGUAGES[name].module).LANGUAGE
+
+
+def detect(source: str) -> str | list[Problem]:
+    """Say which language a definition is written in; problems if it is none, or could be several."""
+    tree = read(source)
+    fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
+    found = [name for name, entry in LANGUAGES.items() if entry.recognises(fields, source)]
+    if len(found) == 1:
+        return found[0]
+    known = "; ".join(f"{name}: {entry.looks_like}" for name, entry in LANGUAGES.items())
+    if found:
+        message = f"the text could be any of {', '.join(found)}; say which"
+        return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]
+    return [Problem("UNKNOWN_LANGUAGE", "no language recognises this text", "definition.language", expected=known)]

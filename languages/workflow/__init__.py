@@ -1,0 +1,1 @@
+"""The `workflow` language: YAML or JSON documents of the SWEny Workflow specification v1."""

@@ -1,0 +1,155 @@
+"""A start is checked against a workflow: its input, its options and skills; defaults are filled in.
+
+Everything that can be known to fail is refused here, with all problems at once: nothing is half-started.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from callboard.bus.commands import StartRun
+from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
+from callboard.languages.language import Definition, Plan
+from callboard.languages.problems import Tree, dotted, from_pydantic
+from callboard.languages.workflow.document import Workflow
+from callboard.languages.workflow.inputs import resolve_input
+from callboard.languages.workflow.parts import Part, Whole, complaint
+from callboard.languages.workflow.skill_files import discover
+from callboard.languages.workflow.skills import (
+    Skill,
+    Variable,
+    aliases,
+    merged,
+    missing_config,
+    optional_env,
+    required_env,
+)
+from callboard.languages.workflow.usage import declared_sources
+from callboard.languages.workflow.validate import unknown_skills
+
+MAX_STEPS = 200
+"""How many node visits a run may make where its start says nothing else."""
+
+
+def _distinct(skills: list[Skill]) -> list[Skill]:
+    ids = [skill.id for skill in skills]
+    if doubled := sorted({one for one in ids if ids.count(one) > 1}):
+        raise complaint("DUPLICATE_SKILL", f"defines {', '.join(doubled)} more than once", "one skill per id")
+    return skills
+
+
+class Options(Part):
+    """What a start may say about how a workflow runs.
+
+    ``config`` holds values for the skills' config fields, before those of the environment.
+    """
+
+    max_steps: Annotated[Whole, Field(ge=1)] = MAX_STEPS
+    skills: Annotated[list[Skill], AfterValidator(_distinct)] = Field(default_factory=list[Skill])
+    config: dict[Variable, str] = Field(default_factory=dict[str, str])
+    offline: bool = False
+
+
+def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] | list[Problem]:
+    """Make a plan of a definition and a start.
+
+    ``Plan.options`` has ``max_steps``, ``offline``, ``skills`` (all of them, merged and complete), and ``config``: each
+    given key to the name under which the tools' environment knows its value, so that no value is recorded.
+    ``Plan.needs`` has ``skills`` (id to the environment variables without which it is unavailable; an optional value
+    likewise, as ``id.KEY``) and ``environment`` (every variable that the run's tools may be given).
+    """
+    document = definition.document
+    tree = Tree({"options": start.options})
+    problems = [*_surplus(start), *_breakpoints(document, start)]
+    options = Options()
+    try:
+        options = Options.model_validate(start.options)
+    except ValidationError as error:
+        problems += from_pydantic(error, Options, tree, ("options",))
+    given = resolve_input(document.inputs, start.input)
+    if isinstance(given, list):
+        problems += given
+        given = {}
+    problems += _sources(document, given, offline=options.offline)
+    if problems:
+        return problems
+    custom, warnings = discover(start.files)
+    skills = merged(options.skills, custom, document.skills)
+    own = [warning for warning in definition.warnings if warning.code != "UNKNOWN_SKILL"]
+    return Plan(
+        definition=definition,
+        input=given,
+        arguments={},
+        options=_recorded(options, skills),
+        outline=outline(document),
+        needs=_needs(skills, options.config),
+        warnings=(*own, *warnings, *_skill_warnings(document, skills, options.config)),
+    )
+
+
+def _surplus(start: StartRun) -> list[Problem]:
+    """Refuse what other languages take and this one has no use for."""
+    problems: list[Problem] = []
+    if start.arguments:
+        problems.append(Problem("SCHEMA", "a workflow takes no arguments", "arguments", expected="input"))
+    if start.state is not None:
+        problems.append(Problem("SCHEMA", "a workflow takes no state document", "state"))
+    return problems
+
+
+def _breakpoints(document: Workflow, start: StartRun) -> list[Problem]:
+    return [
+        Problem("UNKNOWN_BREAKPOINT", f"there is no node {name!r}", f"breakpoints[{index}]", expected="a node's id")
+        for index, name in enumerate(start.breakpoints)
+        if name not in document.nodes
+    ]
+
+
+def _sources(document: Workflow, given: dict[str, Any], *, offline: bool) -> list[Problem]:
+    sources, problems = declared_sources(document, given)
+    for field, source in sources.items() if offline else []:
+        if source.kind == "url":
+            message = f"offline, but {source.value} must be fetched"
+            problems.append(Problem("SOURCE_OFFLINE_REQUIRES_FETCH", message, field, expected="a file or a text"))
+    return problems
+
+
+def _skill_warnings(document: Workflow, skills: dict[str, Skill], config: dict[str, str]) -> list[Problem]:
+    """Tell what is odd about skills, now that all of them are known."""
+    warnings: list[Problem] = []
+    for name, location in unknown_skills(document, set(skills)):
+        message = f"the skill {name!r} is not defined; the node runs without it"
+        warnings.append(Problem("UNKNOWN_SKILL", message, dotted(location), severity="warning"))
+    for skill in skills.values():
+        if keys := missing_config(skill, config):
+            message = f"the skill {skill.id!r} is unavailable: nothing provides {', '.join(keys)}"
+            warnings.append(Problem("SKILL_UNAVAILABLE", message, "options.config", severity="warning"))
+    _groups, contested = aliases(list(skills.values()))
+    for name in contested:
+        message = f"the alias {name!r} is claimed by several skills and counts for none"
+        warnings.append(Problem("CONTESTED_ALIAS", message, "options.skills", severity="warning"))
+    return warnings
+
+
+def _recorded(options: Options, skills: dict[str, Skill]) -> dict[str, Any]:
+    return {
+        "max_steps": options.max_steps,
+        "offline": options.offline,
+        "config": {key: key if value else "" for key, value in options.config.items()},
+        "skills": [skill.model_dump(mode="json", by_alias=True, exclude_none=True) for skill in skills.values()],
+    }
+
+
+def _needs(skills: dict[str, Skill], config: dict[str, str]) -> dict[str, Any]:
+    required = {skill.id: required_env(skill, config) for skill in skills.values()}
+    optional = {name: [env] for skill in skills.values() for name, env in optional_env(skill, config).items()}
+    asked = {name: env for name, env in (required | optional).items() if env}
+    return {"skills": asked, "environment": sorted({name for env in asked.values() for name in env})}
+
+
+def outline(document: Workflow) -> Outline:
+    """Return the workflow's shape."""
+    return Outline(
+        nodes=[OutlineNode(name, node.name, "node") for name, node in document.nodes.items()],
+        edges=[OutlineEdge(edge.source, edge.target, edge.condition) for edge in document.edges],
+    )

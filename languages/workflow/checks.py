@@ -1,0 +1,101 @@
+"""Deterministic checks on data: fields that must be there, values that must match; and what they say when they fail."""
+
+from typing import Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from callboard.bus.effects import JSON
+from callboard.languages.workflow import js_regex
+from callboard.languages.workflow.comparison import as_text, same
+from callboard.languages.workflow.lookup import Unresolved, resolve_path
+from callboard.languages.workflow.parts import Maybe, Part, Text, complaint
+
+OPERATORS = {"equals": "equals", "in_": "in", "matches": "matches"}
+"""The operators of a comparison: field to the name in documents."""
+
+SHOWN_CHARS_MAX = 120
+"""How much of a value stands in the text of a failed check."""
+
+
+class OutputMatch(Part):
+    """One comparison of whatever a path leads to; ``equals`` may be null, so presence counts and not the value."""
+
+    path: Text
+    equals: Any = None
+    in_: Maybe[list[Any]] = Field(None, alias="in")
+    matches: Maybe[Text] = None
+
+    @model_validator(mode="after")
+    def _exactly_one_operator(self) -> "OutputMatch":
+        given = [name for field, name in OPERATORS.items() if field in self.model_fields_set]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise complaint("SCHEMA", f"has {found} of the operators", "exactly one of equals, in, matches")
+        return self
+
+    @property
+    def operator(self) -> str:
+        return next(name for field, name in OPERATORS.items() if field in self.model_fields_set)
+
+
+def unmet_required(data: JSON, paths: list[str]) -> list[str]:
+    """Return one line for each path that does not lead to values that are present and not null."""
+    return [f"'{path}' {fault}" for path in paths if (fault := _required_fault(data, path))]
+
+
+def unmet_matches(data: JSON, matches: list[OutputMatch]) -> list[str]:
+    """Return one line for each comparison that does not hold."""
+    return [f"'{match.path}' {fault}" for match in matches if (fault := _match_fault(data, match))]
+
+
+def _required_fault(data: JSON, path: str) -> str | None:
+    found = resolve_path(data, path)
+    if isinstance(found, Unresolved):
+        return found.reason
+    if found.mode == "all":
+        return "resolved to a null value" if any(value is None for value in found.values) else None
+    if not found.values:
+        return "resolved to no elements"
+    return None if any(value is not None for value in found.values) else "resolved to null values only"
+
+
+def _match_fault(data: JSON, match: OutputMatch) -> str | None:
+    found = resolve_path(data, match.path)
+    if isinstance(found, Unresolved):
+        return found.reason
+    if found.mode == "any" and not found.values:
+        return "resolved to no elements"
+    try:
+        passing = [_holds(match, value) for value in found.values]
+    except (js_regex.BadPattern, js_regex.TooManySteps) as error:
+        return f"matches /{match.matches}/: the pattern {error}"
+    if all(passing) if found.mode == "all" else any(passing):
+        return None
+    failing = [value for value, passed in zip(found.values, passing, strict=True) if not passed]
+    return f"{_wanted(match)}, got {_shown(failing)}"
+
+
+def _holds(match: OutputMatch, value: JSON) -> bool:
+    match match.operator:
+        case "equals":
+            return same(value, match.equals)
+        case "in":
+            return any(same(value, allowed) for allowed in match.in_ or [])
+        case _:
+            return js_regex.search(match.matches or "", as_text(value))
+
+
+def _wanted(match: OutputMatch) -> str:
+    match match.operator:
+        case "equals":
+            return f"equals {_shown(match.equals)}"
+        case "in":
+            return f"in {_shown(match.in_)}"
+        case _:
+            return f"matches /{match.matches}/"
+
+
+def _shown(value: JSON) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"

@@ -1,0 +1,149 @@
+"""Evaluators: the checks that run once a model has finished a node, in the document and in effect.
+
+``value`` and ``function`` evaluators are decided here; a ``judge`` is a question to a model and asked where the node
+is carried out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+
+from callboard.bus.effects import JSON
+from callboard.languages.problems import VARIANT
+from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
+from callboard.languages.workflow.parts import Maybe, Part, Text, complaint, one_of, variant_by
+
+REASONING_CHARS_MAX = 500
+"""How long the reasoning in a result may be."""
+
+KINDS = ("value", "function", "judge")
+
+_Names = Maybe[Annotated[list[Text], Field(min_length=1)]]
+
+
+class Rule(Part):
+    """What must hold; several keys are all required. Keys of the other kind are legal and mean nothing."""
+
+    output_required: _Names = None
+    output_matches: Maybe[Annotated[list[OutputMatch], Field(min_length=1)]] = None
+    any_tool_called: _Names = None
+    all_tools_called: _Names = None
+    no_tool_called: _Names = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Rule":
+        if not self.model_fields_set:
+            raise complaint("SCHEMA", "is empty", f"at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class ValueEvaluator(Part):
+    name: Text
+    kind: Annotated[Literal["value"], one_of(*KINDS)]
+    rule: Rule
+
+
+class FunctionEvaluator(Part):
+    name: Text
+    kind: Annotated[Literal["function"], one_of(*KINDS)]
+    rule: Rule
+
+
+def _one_word(text: str) -> str:
+    if len(text.split()) != 1 or text != text.strip():
+        raise complaint("SCHEMA", f"{text!r} is not a single word", "a word without blanks")
+    return text
+
+
+class JudgeEvaluator(Part):
+    """``pass_when`` is the word with which the judge lets the node pass."""
+
+    name: Text
+    kind: Annotated[Literal["judge"], one_of(*KINDS)]
+    rubric: Text
+    pass_when: Annotated[Text, AfterValidator(_one_word)] = "yes"
+    model: Maybe[Text] = None
+
+
+Evaluator = Annotated[
+    Annotated[ValueEvaluator, Tag(f"{VARIANT}value")]
+    | Annotated[FunctionEvaluator, Tag(f"{VARIANT}function")]
+    | Annotated[JudgeEvaluator, Tag(f"{VARIANT}judge")],
+    Discriminator(variant_by("kind", KINDS, lambda raw: "judge" if "rubric" in raw else "value")),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The verdict of one evaluator (the specification's EvalResult)."""
+
+    name: str
+    kind: Literal["value", "function", "judge"]
+    passed: bool
+    reasoning: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return it as it stands in a node's result."""
+        told = {"name": self.name, "kind": self.kind, "pass": self.passed}
+        return told if self.reasoning is None else {**told, "reasoning": self.reasoning}
+
+    def line(self) -> str:
+        """Return it as one line of an error or of feedback."""
+        return f"{self.name} ({self.kind}): {' '.join((self.reasoning or 'failed').split())}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUsed:
+    """A tool call as evaluators see it."""
+
+    tool: str
+    succeeded: bool
+
+
+def evaluate_value(evaluator: ValueEvaluator, data: JSON) -> Evaluation:
+    """Check a node's data against a rule."""
+    rule = evaluator.rule
+    faults = [f"output_required {fault}" for fault in unmet_required(data, rule.output_required or [])]
+    faults += [f"output_matches {fault}" for fault in unmet_matches(data, rule.output_matches or [])]
+    return verdict(evaluator.name, "value", faults)
+
+
+def evaluate_function(
+    evaluator: FunctionEvaluator, used: Sequence[ToolUsed], aliases: Mapping[str, frozenset[str]]
+) -> Evaluation:
+    """Check a node's tool calls against a rule; ``aliases`` maps a name to all that mean the same tool."""
+
+    def called(name: str, *, succeeded: bool) -> bool:
+        names = aliases.get(name, frozenset({name}))
+        return any(call.tool in names and (call.succeeded or not succeeded) for call in used)
+
+    rule = evaluator.rule
+    faults: list[str] = []
+    if rule.any_tool_called and not any(called(name, succeeded=True) for name in rule.any_tool_called):
+        faults.append(f"any_tool_called wants one of {_listed(rule.any_tool_called)} to succeed")
+    if rule.all_tools_called:
+        missing = [name for name in rule.all_tools_called if not called(name, succeeded=True)]
+        if missing:
+            faults.append(f"all_tools_called wants all of {_listed(rule.all_tools_called)} to succeed")
+    if rule.no_tool_called:
+        present = [name for name in rule.no_tool_called if called(name, succeeded=False)]
+        if present:
+            faults.append(f"no_tool_called forbids {_listed(present)}")
+    made = [call.tool if call.succeeded else f"{call.tool} (failed)" for call in used]
+    return verdict(evaluator.name, "function", [f"{'; '.join(faults)}, called: {_listed(made)}"] if faults else [])
+
+
+def verdict(name: str, kind: Literal["value", "function", "judge"], faults: list[str]) -> Evaluation:
+    """Make a verdict of the faults that were found."""
+    return Evaluation(name, kind, not faults, shortened("; ".join(faults)) if faults else None)
+
+
+def shortened(text: str) -> str:
+    """Cut a reasoning to the length that results carry."""
+    return text if len(text) <= REASONING_CHARS_MAX else text[: REASONING_CHARS_MAX - 1] + "…"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]" if names else "none"

@@ -1,0 +1,195 @@
+"""Programs for the backtracking machine of `js_regex`: the instructions, and how a pattern becomes them."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, assert_never
+
+from callboard.languages.workflow.js_parser import parse_pattern
+from callboard.languages.workflow.js_syntax import (
+    Assertion,
+    Back,
+    BadPattern,
+    Capture,
+    Chars,
+    Either,
+    Look,
+    Pattern,
+    Range,
+    Repeat,
+    Sequence,
+)
+
+PROGRAM_MAX = 20_000
+"""How many instructions a pattern may become; counted repetitions are written out."""
+
+PATTERNS_KEPT = 256
+"""How many compiled patterns are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """Consume one character."""
+
+    ranges: tuple[Range, ...]
+    negated: bool
+    step: Literal[1, -1]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Go on at ``first``; if that fails, at ``second``."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Note the position in a register."""
+
+    register: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Forget the groups whose registers are listed, as JavaScript does at each round of a repetition."""
+
+    registers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Fail if the position is the one in a register: a round of a repetition that matched nothing."""
+
+    register: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Run the instructions from the next one to a `Done`, without moving; go on at ``then``."""
+
+    negated: bool
+    then: int
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Consume what a group matched."""
+
+    start: int
+    end: int
+    step: Literal[1, -1]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    pass
+
+
+Instruction = One | Split | Jump | Save | Clear | Moved | Assert | Peek | Again | Done
+
+
+@lru_cache(PATTERNS_KEPT)
+def compiled(source: str) -> tuple[tuple[Instruction, ...], int]:
+    """Compile a pattern; return its program with the number of registers that it needs.
+
+    :raises BadPattern: if the text is no regular expression, or beyond our bounds
+    """
+    pattern, groups = parse_pattern(source)
+    compiler = _Compiler(2 * (groups + 1))
+    compiler.write(pattern, 1)
+    compiler.emit(Done())
+    return tuple(compiler.program), compiler.registers
+
+
+class _Compiler:
+    """Writes a pattern as instructions; ``step`` is 1 forwards and -1 inside a look behind."""
+
+    def __init__(self, registers: int) -> None:
+        self.program: list[Instruction] = []
+        self.registers = registers
+
+    def emit(self, instruction: Instruction) -> int:
+        if len(self.program) >= PROGRAM_MAX:
+            raise BadPattern("is too large once its repetitions are written out")
+        self.program.append(instruction)
+        return len(self.program) - 1
+
+    def write(self, pattern: Pattern, step: Literal[1, -1]) -> None:
+        match pattern:
+            case Chars(ranges, negated):
+                self.emit(One(ranges, negated, step))
+            case Sequence(items):
+                for item in items if step == 1 else reversed(items):
+                    self.write(item, step)
+            case Either(branches):
+                self._either(branches, step)
+            case Capture(number, body):
+                start, end = 2 * number, 2 * number + 1
+                self.emit(Save(start if step == 1 else end))
+                self.write(body, step)
+                self.emit(Save(end if step == 1 else start))
+            case Repeat():
+                self._repeat(pattern, step)
+            case Assertion(kind):
+                self.emit(Assert(kind))
+            case Look(body, behind, negated):
+                at = self.emit(Jump(0))
+                self.write(body, -1 if behind else 1)
+                self.program[at] = Peek(negated, self.emit(Done()) + 1)
+            case Back(number):
+                self.emit(Again(2 * number, 2 * number + 1, step))
+            case _:
+                assert_never(pattern)
+
+    def _either(self, branches: tuple[Pattern, ...], step: Literal[1, -1]) -> None:
+        jumps: list[int] = []
+        for branch in branches[:-1]:
+            split = self.emit(Jump(0))
+            self.write(branch, step)
+            jumps.append(self.emit(Jump(0)))
+            self.program[split] = Split(split + 1, len(self.program))
+        self.write(branches[-1], step)
+        for jump in jumps:
+            self.program[jump] = Jump(len(self.program))
+
+    def _repeat(self, repeat: Repeat, step: Literal[1, -1]) -> None:
+        for _ in range(repeat.least):
+            self._round(repeat, step)
+        mark = self.registers
+        self.registers += 1
+        if repeat.most is None:
+            split = self._optional_round(repeat, step, mark)
+            self.emit(Jump(split))
+            self._close(split, repeat.greedy)
+            return
+        splits = [self._optional_round(repeat, step, mark) for _ in range(repeat.most - repeat.least)]
+        for split in splits:
+            self._close(split, repeat.greedy)
+
+    def _round(self, repeat: Repeat, step: Literal[1, -1]) -> None:
+        first, behind = repeat.captures
+        if behind > first:
+            self.emit(Clear(tuple(range(2 * first, 2 * behind))))
+        self.write(repeat.body, step)
+
+    def _optional_round(self, repeat: Repeat, step: Literal[1, -1], mark: int) -> int:
+        split = self.emit(Jump(0))
+        self.emit(Save(mark))
+        self._round(repeat, step)
+        self.emit(Moved(mark))
+        return split
+
+    def _close(self, split: int, greedy: bool) -> None:
+        enter, leave = split + 1, len(self.program)
+        self.program[split] = Split(enter, leave) if greedy else Split(leave, enter)

@@ -1,0 +1,146 @@
+"""JavaScript regular expressions, matched within a bound: no pattern, however unlucky, can hold up a worker.
+
+A pattern becomes a little program for a backtracking machine with an explicit stack, which counts its steps. The
+result is the same on every machine, as a replay needs it.
+"""
+
+from typing import assert_never
+
+from callboard.languages.workflow.js_parser import WORD
+from callboard.languages.workflow.js_program import (
+    Again,
+    Assert,
+    Clear,
+    Done,
+    Instruction,
+    Jump,
+    Moved,
+    One,
+    Peek,
+    Save,
+    Split,
+    compiled,
+)
+from callboard.languages.workflow.js_syntax import BadPattern, Range
+
+__all__ = ["BadPattern", "TooManySteps", "check", "search"]
+
+STEPS_MAX = 500_000
+"""How many steps one search may take, about half a second."""
+
+Registers = tuple[int | None, ...]
+"""The machine's memory: where each group starts and ends, and where each repetition's round began."""
+
+
+class TooManySteps(Exception):
+    """A search took more than `STEPS_MAX` steps."""
+
+
+def check(source: str) -> None:
+    """See whether a text is a pattern.
+
+    :raises BadPattern: if it is no regular expression, or beyond our bounds
+    """
+    compiled(source)
+
+
+def search(source: str, text: str) -> bool:
+    """Say whether a pattern occurs anywhere in a text.
+
+    :raises BadPattern: if the source is no regular expression, or beyond our bounds
+    :raises TooManySteps: if it cannot be told in `STEPS_MAX` steps
+    """
+    program, registers = compiled(source)
+    machine = _Machine(program, text)
+    empty: Registers = (None,) * registers
+    starts = 1 if program[0] == Assert("start") else len(text) + 1
+    return any(machine.run(0, start, empty) is not None for start in range(starts))
+
+
+class _Machine:
+    """Runs a program over a text, counting steps over all starts."""
+
+    def __init__(self, program: tuple[Instruction, ...], text: str) -> None:
+        self.program = program
+        self.text = text
+        self.steps = 0
+
+    def run(self, at: int, position: int, registers: Registers) -> Registers | None:
+        """Run from an instruction; return the registers at its `Done`, or None if there is no match."""
+        open_ways = [(at, position, registers)]
+        while open_ways:
+            way: tuple[int, int, Registers] | None = open_ways.pop()
+            while way is not None:
+                self.steps += 1
+                if self.steps > STEPS_MAX:
+                    raise TooManySteps(f"takes more than {STEPS_MAX} steps")
+                at, position, registers = way
+                match self.program[at]:
+                    case Done():
+                        return registers
+                    case Split(first, second):
+                        open_ways.append((second, position, registers))
+                        way = (first, position, registers)
+                    case instruction:
+                        way = self._step(instruction, at, position, registers)
+        return None
+
+    def _step(
+        self,
+        instruction: One | Jump | Save | Clear | Moved | Assert | Peek | Again,
+        at: int,
+        position: int,
+        registers: Registers,
+    ) -> tuple[int, int, Registers] | None:
+        match instruction:
+            case One(ranges, negated, step):
+                index = position if step == 1 else position - 1
+                if not 0 <= index < len(self.text) or _within(ord(self.text[index]), ranges) == negated:
+                    return None
+                return at + 1, position + step, registers
+            case Jump(to):
+                return to, position, registers
+            case Save(register):
+                return at + 1, position, (*registers[:register], position, *registers[register + 1 :])
+            case Clear(cleared):
+                kept = tuple(None if n in cleared else value for n, value in enumerate(registers))
+                return at + 1, position, kept
+            case Moved(register):
+                return None if registers[register] == position else (at + 1, position, registers)
+            case Assert(kind):
+                return (at + 1, position, registers) if self._holds(kind, position) else None
+            case Peek(negated, then):
+                found = self.run(at + 1, position, registers)
+                if (found is None) != negated:
+                    return None
+                return then, position, registers if negated or found is None else found
+            case Again(start, end, step):
+                return self._again(registers[start], registers[end], step, at, position, registers)
+            case _:
+                assert_never(instruction)
+
+    def _again(
+        self, start: int | None, end: int | None, step: int, at: int, position: int, registers: Registers
+    ) -> tuple[int, int, Registers] | None:
+        if start is None or end is None:
+            return at + 1, position, registers
+        wanted = self.text[start:end]
+        there = position if step == 1 else position - len(wanted)
+        if there < 0 or not self.text.startswith(wanted, there):
+            return None
+        return at + 1, position + step * len(wanted), registers
+
+    def _holds(self, kind: str, position: int) -> bool:
+        match kind:
+            case "start":
+                return position == 0
+            case "end":
+                return position == len(self.text)
+            case _:
+                before = position > 0 and _within(ord(self.text[position - 1]), WORD)
+                after = position < len(self.text) and _within(ord(self.text[position]), WORD)
+                return (before != after) == (kind == "boundary")
+
+
+def _within(code: int, ranges: tuple[Range, ...]) -> bool:
+    return any(first <= code <= last for first, last in ranges)

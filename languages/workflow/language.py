@@ -1,0 +1,25 @@
+"""The workflow language as the runtime sees it."""
+
+from callboard.bus.commands import StartRun
+from callboard.bus.events import Problem
+from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.workflow import admit, interpret, parse
+from callboard.languages.workflow.document import Workflow
+
+
+class WorkflowLanguage:
+    """SWEny workflows, specification v1: see `parse`, `admit` and `interpret`, each in its module."""
+
+    name = "workflow"
+
+    def parse(self, source: str) -> Definition[Workflow] | list[Problem]:
+        return parse.parse(source)
+
+    def admit(self, definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] | list[Problem]:
+        return admit.admit(definition, start)
+
+    async def interpret(self, plan: Plan[Workflow], stage: Stage) -> End:
+        return await interpret.interpret(plan, stage)
+
+
+LANGUAGE = WorkflowLanguage()

@@ -1,0 +1,95 @@
+"""Paths into data, as evaluators and preconditions use them: ``prUrl``, ``any:checks[*].conclusion``.
+
+The grammar and how a path resolves are the specification's (*Nodes: Path grammar*). Not to be confused with the paths
+that name nodes in a run's log.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from callboard.bus.effects import JSON
+from callboard.languages.problems import kind_of
+
+_SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?")
+_PREFIX = re.compile(r"([a-z]+):")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    name: str
+    wildcard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """``mode`` says of how many of the values a check must hold."""
+
+    mode: Literal["all", "any"]
+    segments: tuple[Segment, ...]
+
+    @property
+    def wild(self) -> bool:
+        return any(segment.wildcard for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What a path leads to; more or less than one value only behind a wildcard."""
+
+    mode: Literal["all", "any"]
+    values: list[JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """Why a path leads nowhere, or is none."""
+
+    reason: str
+
+
+def parse_path(text: str) -> DataPath | Unresolved:
+    """Read a path."""
+    mode: Literal["all", "any"] = "all"
+    if prefix := _PREFIX.match(text):
+        if prefix[1] not in ("all", "any"):
+            return Unresolved(f"unknown prefix '{prefix[1]}'")
+        mode = "any" if prefix[1] == "any" else "all"
+        text = text[prefix.end() :]
+    segments: list[Segment] = []
+    for part in text.split("."):
+        match = _SEGMENT.fullmatch(part)
+        if match is None:
+            return Unresolved(f"malformed segment '{part}'")
+        segments.append(Segment(match[1], match[2] is not None))
+    return DataPath(mode, tuple(segments))
+
+
+def resolve_path(data: JSON, text: str) -> Values | Unresolved:
+    """Follow a path through data."""
+    path = parse_path(text)
+    if isinstance(path, Unresolved):
+        return path
+    current: list[JSON] = [data]
+    for segment in path.segments:
+        reached: list[JSON] = []
+        for value in current:
+            if value is None:
+                return Unresolved(f"null encountered before segment '{segment.name}'")
+            if not isinstance(value, dict):
+                return Unresolved(f"expected object before segment '{segment.name}', got {_bare(value)}")
+            if segment.name not in value:
+                return Unresolved(f"missing segment '{segment.name}'")
+            inner = value[segment.name]
+            if not segment.wildcard:
+                reached.append(inner)
+            elif isinstance(inner, list):
+                reached += inner
+            else:
+                return Unresolved(f"expected array at '{segment.name}', got {_bare(inner)}")
+        current = reached
+    return Values(path.mode, current)
+
+
+def _bare(value: JSON) -> str:
+    return kind_of(value).split(" ")[-1]

@@ -1,0 +1,88 @@
+"""What the models of this language's documents share: closed, strict, frozen objects, and a few plain types.
+
+The rules are those of the published JSON Schemas (``workflow.json``, ``skill.json``): no field may be null unless it
+may hold any value, whole numbers may be written as ``3.0``, and nothing is converted silently.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from callboard.languages.problems import VARIANT, kind_of
+
+T = TypeVar("T")
+
+
+class Part(BaseModel):
+    """An inner object of a document: closed, strict, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def complaint(code: str, message: str, expected: str | None = None) -> PydanticCustomError:
+    """Make an error to raise in a validator; ``code`` becomes the problem's code."""
+    context = {"expected": expected} if expected else None
+    return PydanticCustomError(code, "{message}", {"message": message, **(context or {})})  # pyright: ignore[reportArgumentType] - the code is a literal for callers, not for us
+
+
+def _refuse_null(value: Any) -> Any:
+    if value is None:
+        raise complaint("SCHEMA", "is null", "a value, or leave the field out")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _finite_number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise complaint("SCHEMA", f"is {kind_of(value)}", "a number")
+    return value
+
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+"""A string that is not empty."""
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number, also when written with a decimal point."""
+
+Number = Annotated[Any, BeforeValidator(_finite_number)]
+"""A number; booleans are none."""
+
+Maybe = Annotated[T | None, BeforeValidator(_refuse_null)]
+"""A field that may be left out (None stands for that) but not be null."""
+
+Texts = list[Text]
+"""A list, possibly empty, of strings that are not."""
+
+
+def one_of(*words: str) -> BeforeValidator:
+    """Make a validator for a word that tells the variants of an object apart: it names all of them if none fits."""
+
+    def check(value: Any) -> Any:
+        if value not in words:
+            raise complaint("SCHEMA", f"{value!r} is not allowed", f"one of {', '.join(words)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def variant_by(
+    field: str, words: Collection[str], otherwise: Callable[[Mapping[str, Any]], str]
+) -> Callable[[Any], str]:
+    """Make a discriminator: the tag of the variant that ``field`` names, or of the one that an object looks like.
+
+    So an object with a wrong or missing word is still checked as something, and the word is told as what is wrong.
+    """
+
+    def tag(raw: Any) -> str:
+        if not isinstance(raw, Mapping):
+            word = getattr(raw, field, None) or otherwise({})
+        else:
+            word = raw[field] if raw.get(field) in words else otherwise(raw)
+        return f"{VARIANT}{word}"
+
+    return tag

@@ -1,0 +1,130 @@
+"""What a model is told: the instruction with everything that belongs before it, and the context of former results.
+
+A former result stands in a message as a reference to where the log holds it, so that it is stored once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import JSON, Message, Part, Recall, Text
+from callboard.languages.workflow.document import Node
+from callboard.languages.workflow.evaluators import Evaluation
+from callboard.languages.workflow.skills import Skill
+from callboard.languages.workflow.usage import effective
+
+RULES_HEADING = "## Rules — You MUST Follow These"
+CONTEXT_HEADING = "## Background Context"
+SEPARATOR = "\n\n---\n\n"
+
+INLINE_CHARS_MAX = 120
+"""A single field whose JSON is no longer than this stands in a message itself instead of as a reference."""
+
+SYSTEM = (
+    "You carry out one step of a workflow. The message holds the step's instruction and, as JSON, the context: the "
+    "run's input and the results of the steps before. Follow the instruction, use the tools you are given where they "
+    "help, and finish with the result of this step. Say so plainly if something cannot be done."
+)
+
+
+def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], contents: dict[str, str], base: str) -> str:
+    """Assemble a node's instruction: rules, background, the skills' expertise, and last the instruction as it is."""
+    sections = [
+        f"{heading}\n\n" + "\n\n".join(texts)
+        for heading, name in ((RULES_HEADING, "rules"), (CONTEXT_HEADING, "context"))
+        if (texts := effective(contents, node_id, node, name))
+    ]
+    sections += [f"## Skill: {skill.name}\n\n{skill.instruction}" for skill in skills if skill.instruction]
+    return SEPARATOR.join([*sections, base])
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The newest result of a node, and where the log holds it (``of``: path and iteration of its execution)."""
+
+    of: str
+    status: str
+    data: dict[str, Any]
+    evals: list[Evaluation] = field(default_factory=list[Evaluation])
+    output_keys: list[str] | None = None
+
+    def verdicts(self) -> dict[str, JSON]:
+        """Return the evaluators' verdicts by name."""
+        records = [evaluation.record() for evaluation in self.evals]
+        return {record.pop("name"): record for record in records}
+
+    def seen(self) -> dict[str, JSON]:
+        """Return all that later nodes see: the data, and the verdicts as ``evals`` unless the data has such a key."""
+        return {"evals": self.verdicts(), **self.data} if self.evals else self.data
+
+    def parts(self) -> list[Part]:
+        """Return what later nodes see as parts of a message."""
+        if not self.evals or "evals" in self.data:
+            return [Recall(self.of, "/result/data")]
+        return _object({key: self._of_key(key) for key in self.data} | _told({"evals": self.verdicts()}))
+
+    def routing_parts(self) -> list[Part]:
+        """Return what a routing question sees: of structured output the declared keys, null where they are missing.
+
+        Of a node that did not succeed its status and why are shown as well, so that conditions can ask for it.
+        """
+        added: dict[str, JSON] = {"evals": self.verdicts()} if self.evals else {}
+        if self.status != "success":
+            added |= {"status": self.status}
+            added |= {key: self.data[key] for key in ("error", "skipped_reason") if key in self.data}
+        elif self.output_keys is None and not added:
+            return [Recall(self.of, "/result/data")]
+        shown = self.data if self.output_keys is None else self.output_keys
+        return _object(_told(added) | {key: self._of_key(key) for key in shown})
+
+    def _of_key(self, key: str) -> list[Part]:
+        escaped = key.replace("~", "~0").replace("/", "~1")
+        return _value(self.data.get(key), self.of, f"/result/data/{escaped}")
+
+
+def _told(values: dict[str, JSON]) -> dict[str, list[Part]]:
+    return {key: [Text(json_text(value))] for key, value in values.items()}
+
+
+def task_message(instruction: str, given: JSON, former: dict[str, Remembered]) -> Message:
+    """Make the message that begins a node's conversation."""
+    members: dict[str, list[Part]] = {"input": [Text(json_text(given))]}
+    context = _object(members | {name: one.parts() for name, one in former.items()})
+    return Message("user", joined([Text(f"## Instruction\n\n{instruction}\n\n## Context\n\n"), *context]))
+
+
+def routing_context(given: JSON, former: dict[str, Remembered]) -> list[Part]:
+    """Make the context that a routing question sees, as parts of a message."""
+    members: dict[str, list[Part]] = {"input": [Text(json_text(given))]}
+    return _object(members | {name: one.routing_parts() for name, one in former.items()})
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """Join texts that stand side by side."""
+    result: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text) and result and isinstance(last := result[-1], Text):
+            result[-1] = Text(last.text + part.text)
+        else:
+            result.append(part)
+    return result
+
+
+def json_text(value: JSON) -> str:
+    """Write a value as compact JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def _value(value: JSON, of: str, at: str) -> list[Part]:
+    text = json_text(value)
+    return [Text(text) if len(text) <= INLINE_CHARS_MAX else Recall(of, at)]
+
+
+def _object(members: dict[str, list[Part]]) -> list[Part]:
+    """Write an object whose members are given as parts."""
+    parts: list[Part] = [Text("{")]
+    for index, (name, value) in enumerate(members.items()):
+        parts += [Text(f"{', ' if index else ''}{json_text(name)}: "), *value]
+    return joined([*parts, Text("}")])

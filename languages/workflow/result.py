@@ -1,0 +1,130 @@
+"""What came of a node: its result as the specification records it, made of how the model's conversation went."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import NodeOutcome
+from callboard.languages.agent import Called, Conversation, is_json, structured
+from callboard.languages.json_schema import violations
+from callboard.languages.workflow.checks import unmet_matches, unmet_required
+from callboard.languages.workflow.document import Node, Requires
+from callboard.languages.workflow.evaluators import Evaluation, shortened
+
+Status = Literal["success", "failed", "skipped"]
+
+OUTCOMES: dict[Status, NodeOutcome] = {"success": "ok", "failed": "failed", "skipped": "skipped"}
+"""The neutral word of each status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of one attempt, and at last of the visit.
+
+    ``evals`` is None where evaluators had nothing to say, because the model never finished. ``error`` is why it failed.
+    """
+
+    status: Status
+    data: dict[str, Any]
+    calls: list[Called] = field(default_factory=list[Called])
+    evals: list[Evaluation] | None = None
+    error: Failure | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return it as a NodeResult; the output of a tool call that failed is absent."""
+        told: dict[str, Any] = {"status": self.status, "data": self.data, "toolCalls": [_call(c) for c in self.calls]}
+        return told if self.evals is None else {**told, "evals": [evaluation.record() for evaluation in self.evals]}
+
+    @property
+    def failing(self) -> list[Evaluation]:
+        """The evaluations that did not pass; only these make a retry."""
+        return [evaluation for evaluation in self.evals or [] if not evaluation.passed]
+
+
+def _call(called: Called) -> dict[str, Any]:
+    told = {"tool": called.use.tool, "input": called.use.input}
+    return told if called.error else {**told, "output": called.output}
+
+
+def failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
+    """Make a failed result; the message stands in the data, where later nodes and conditions see it."""
+    return Result("failed", {**data, "error": error.message}, error=error, **more)
+
+
+# -- before the model -------------------------------------------------------------------------------------------------
+
+
+def unmet(requires: Requires, context: dict[str, Any]) -> Result | None:
+    """Check a node's preconditions against the context; return its result if they do not hold."""
+    lines: list[str] = []
+    if faults := unmet_required(context, requires.output_required or []):
+        lines.append(f"  - output_required: {'; '.join(faults)}")
+    if faults := unmet_matches(context, requires.output_matches or []):
+        lines.append(f"  - output_matches: {'; '.join(faults)}")
+    if not lines:
+        return None
+    if requires.on_fail == "skip":
+        return Result("skipped", {"skipped_reason": "\n".join(["requires not met:", *lines])})
+    return failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
+
+
+# -- behind it --------------------------------------------------------------------------------------------------------
+
+
+def captured(node: Node, said: Conversation) -> Result:
+    """Make a result of a conversation; evaluators are still to come."""
+    partial = _data(node, said)
+    if said.error:
+        return failed(partial, said.error, calls=said.calls)
+    if node.output is None or said.reply is None:
+        return Result("success", partial, said.calls, [])
+    missing, fault = _violation(node.output, structured(said.reply, asked=True))
+    if fault is None:
+        return Result("success", partial, said.calls, [])
+    evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shortened(fault))
+    error = Failure("workflow.output_violation", fault, details={"missing": missing})
+    return failed(partial, error, calls=said.calls, evals=[evaluation])
+
+
+def _data(node: Node, said: Conversation) -> dict[str, Any]:
+    """Return the data of a reply: its structured answer, or what it says as ``summary``.
+
+    Where no structure was asked for, a text around an answer is kept beside it.
+    """
+    reply = said.reply
+    if reply is None:
+        return {}
+    found = structured(reply, asked=node.output is not None)
+    summary = {"summary": reply.text} if reply.text and not is_json(reply.text) else {}
+    if isinstance(found, dict):
+        return found if node.output is not None or reply.data is not None else {**summary, **found}
+    if found is None:
+        return {"summary": reply.text} if reply.text else {}
+    return {**summary, "value": found}
+
+
+def _violation(schema: dict[str, Any], value: Any) -> tuple[list[str], str | None]:
+    """Return the required fields that are missing and how the value violates the schema, None if it does not."""
+    if value is None:
+        return [], "output schema violation: the model gave no structured output"
+    required: Any = schema.get("required", [])
+    missing = [name for name in required if name not in value] if isinstance(value, dict) else []
+    faults = violations({key: part for key, part in schema.items() if key != "required" or not missing}, value)
+    if missing:
+        faults.append(f"missing required fields: {', '.join(missing)}")
+    return missing, f"output schema violation: {'; '.join(faults)}" if faults else None
+
+
+def evaluated(result: Result, evaluations: list[Evaluation]) -> Result:
+    """Add the evaluators' verdicts; a single one that did not pass fails the node."""
+    failing = [evaluation for evaluation in evaluations if not evaluation.passed]
+    if not failing:
+        return replace(result, evals=evaluations)
+    message = "\n".join(["eval failed (policy: all_pass):", *(f"  - {evaluation.line()}" for evaluation in failing)])
+    error = Failure("workflow.eval_failed", message, details={"failing": [evaluation.name for evaluation in failing]})
+    return failed(result.data, error, calls=result.calls, evals=evaluations)
+
+
+def softened(result: Result) -> Result:
+    """Let a node that its agent failed pass with what there is; the message stays, and a mark says so."""
+    return Result("success", {**result.data, "fail_soft": True}, result.calls)

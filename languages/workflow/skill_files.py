@@ -1,0 +1,94 @@
+"""Skill files: ``SKILL.md``, YAML front matter and a text, as agents of several makes read them.
+
+Files come with the start message; where they lie says how they rank (specification, *Skills: Multi-Harness
+Discovery*). A file that is no good is passed over with a warning: it must not stop a run that does not need it.
+"""
+
+import re
+from collections.abc import Mapping
+from posixpath import normpath
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from callboard.bus.events import Problem
+from callboard.languages.problems import Tree, from_pydantic
+from callboard.languages.workflow.parts import Part
+from callboard.languages.workflow.skills import CATEGORIES, ConfigField, McpServer, Skill, skill_id_fault
+from callboard.languages.yaml12 import read_yaml
+
+FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
+"""Where skill files lie, the highest ranking first."""
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)(?:^|\r?\n)---[ \t]*(?:\r?\n|\Z)(.*)\Z", re.DOTALL | re.MULTILINE)
+
+
+class _FrontMatter(Part):
+    config: dict[str, ConfigField] = Field(default_factory=dict[str, ConfigField])
+    mcp: McpServer | None = None
+
+
+def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
+    """Find the skills among a run's files, highest ranking first, with warnings about files that were passed over."""
+    skills: list[Skill] = Field(default_factory=list[Skill])
+    warnings: list[Problem] = Field(default_factory=list[Problem])
+    origin: dict[str, str] = Field(default_factory=dict[str, str])
+    for folder in FOLDERS:
+        pattern = re.compile(rf"(?:\./)?{re.escape(folder)}/[^/]+/SKILL\.md")
+        for path in sorted(path for path in files if pattern.fullmatch(normpath(path))):
+            skill, problems = read_skill_file(files[path], path)
+            warnings += problems
+            if skill is None:
+                continue
+            if skill.id in origin:
+                message = f"the skill {skill.id!r} is already defined in {origin[skill.id]}"
+                warnings.append(_warning("DUPLICATE_SKILL", message, path))
+            else:
+                origin[skill.id] = path
+                skills.append(skill)
+    return skills, warnings
+
+
+def read_skill_file(text: str, path: str) -> tuple[Skill | None, list[Problem]]:
+    """Read one ``SKILL.md``: the skill, unless the file is no good, and warnings, whose ``where`` is the path."""
+    match = _FRONT_MATTER.match(text.removeprefix("\ufeff"))
+    if match is None:
+        return None, [_warning("INVALID_SKILL_FILE", "has no front matter", path, "--- YAML --- and a text")]
+    tree = read_yaml(match[1])
+    if not isinstance(tree, Tree):
+        return None, [_warning("INVALID_SKILL_FILE", problem.message, path) for problem in tree]
+    if not isinstance(tree.value, dict):
+        return None, [_warning("INVALID_SKILL_FILE", "has no fields in its front matter", path, "at least a name")]
+    return _skill_of(tree, match[2].strip(), path)
+
+
+def _skill_of(tree: Tree, body: str, path: str) -> tuple[Skill | None, list[Problem]]:
+    front: dict[str, Any] = tree.value
+    name = front.get("name")
+    if not isinstance(name, str) or not name:
+        return None, [_warning("INVALID_SKILL_FILE", "has no name", path, "name: the skill's id")]
+    if fault := skill_id_fault(name):
+        return None, [_warning("INVALID_SKILL_FILE", fault, path, "lower-case letters, digits and single hyphens")]
+    try:
+        parts = _FrontMatter.model_validate({key: front[key] for key in ("config", "mcp") if front.get(key)})
+    except ValidationError as error:
+        problems = from_pydantic(error, _FrontMatter, tree)
+        return None, [_warning("INVALID_SKILL_FILE", str(problem), path) for problem in problems]
+    if not body and parts.mcp is None:
+        return None, [_warning("INVALID_SKILL_FILE", "offers nothing", path, "a text or an mcp server")]
+    category = front.get("category")
+    fields: dict[str, Any] = {
+        "id": name,
+        "name": name,
+        "description": str(front.get("description") or f"Custom skill: {name}"),
+        "category": category if category in CATEGORIES else "general",
+        "config": {key: field.model_copy(update={"env": field.env or key}) for key, field in parts.config.items()},
+        "instruction": body or None,
+        "mcp": parts.mcp,
+    }
+    skill = Skill.model_validate({field: value for field, value in fields.items() if value is not None})
+    return skill, []
+
+
+def _warning(code: str, message: str, path: str, expected: str | None = None) -> Problem:
+    return Problem(code, message, f'files["{path}"]', expected=expected, severity="warning")

@@ -1,0 +1,246 @@
+"""Skills: what a node may use, tools, an MCP server, expertise as text; as documents and start messages define them.
+
+A skill of a start message is the specification's Skill object. Beyond it, each of its tools may say who serves it:
+``python`` (``module:function``) or ``nats`` (a subject); a tool with neither is answered by the run's script.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from callboard.bus.effects import JsonSchema
+from callboard.languages.json_schema import schema_fault
+from callboard.languages.workflow.parts import Maybe, Part, Text, complaint
+
+CATEGORIES = ("general", "git", "tasks", "notification", "observability", "data")
+Category = Literal["general", "git", "tasks", "notification", "observability", "data"]
+
+SKILL_ID_CHARS_MAX = 64
+_SKILL_ID = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_PYTHON_TOOL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SUBJECT = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
+
+
+def skill_id_fault(skill_id: str) -> str | None:
+    """Return what is wrong with a skill's id, or None."""
+    if len(skill_id) > SKILL_ID_CHARS_MAX:
+        return f"is longer than {SKILL_ID_CHARS_MAX} characters"
+    return None if _SKILL_ID.fullmatch(skill_id) else f"{skill_id!r} is no skill id"
+
+
+def _checked_id(skill_id: str) -> str:
+    if fault := skill_id_fault(skill_id):
+        raise complaint("SCHEMA", fault, "lower-case letters, digits and single hyphens, such as error-tracking")
+    return skill_id
+
+
+def checked_schema(schema: JsonSchema) -> JsonSchema:
+    """Validate that an object is a JSON Schema; a pydantic validator."""
+    if fault := schema_fault(schema):
+        raise complaint("SCHEMA", f"is no JSON Schema: {fault}", "a JSON Schema object")
+    return schema
+
+
+def _python_path(path: str) -> str:
+    if not _PYTHON_TOOL.fullmatch(path):
+        raise complaint("SCHEMA", f"{path!r} names no function", "package.module:function")
+    return path
+
+
+def _subject(subject: str) -> str:
+    if not _SUBJECT.fullmatch(subject):
+        raise complaint("SCHEMA", f"{subject!r} is no NATS subject", "words joined by dots, without wildcards")
+    return subject
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise complaint("SCHEMA", f"{name!r} is no name of a variable", "letters, digits and underscores")
+    return name
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable."""
+
+JsonSchemaField = Annotated[dict[str, Any], AfterValidator(checked_schema)]
+
+
+class McpServer(Part):
+    """An MCP server (McpServerConfig).
+
+    ``env`` maps names of environment variables to descriptions of them; headers may refer to such as ``${NAME}``.
+    """
+
+    type: Maybe[Literal["stdio", "http"]] = None
+    command: Maybe[str] = None
+    args: list[str] = Field(default_factory=list[str])
+    url: Maybe[str] = None
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    env: dict[Variable, str] = Field(default_factory=dict[str, str])
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "McpServer":
+        if not (self.command or self.url):
+            raise complaint("SCHEMA", "names no server", "a command (stdio) or a url (http)")
+        wanted = {"stdio": self.command, "http": self.url}
+        if self.type and not wanted[self.type]:
+            missing = "command" if self.type == "stdio" else "url"
+            raise complaint("SCHEMA", f"has the type {self.type!r} but no {missing}", f"a {missing}")
+        return self
+
+
+class InlineSkill(Part):
+    """A skill in a workflow (SkillDefinition); its name defaults to its key."""
+
+    name: Maybe[str] = None
+    description: Maybe[str] = None
+    instruction: Maybe[str] = None
+    mcp: Maybe[McpServer] = None
+
+    @model_validator(mode="after")
+    def _offers_something(self) -> "InlineSkill":
+        if not self.instruction and self.mcp is None:
+            raise complaint("INVALID_INLINE_SKILL", "offers nothing", "an instruction or an mcp server")
+        return self
+
+
+class ConfigField(Part):
+    """A value that a skill needs, by default from the environment variable ``env``."""
+
+    description: str
+    required: bool = False
+    env: Maybe[Variable] = None
+
+
+class SkillTool(Part):
+    name: Text
+    description: str
+    input_schema: JsonSchemaField
+    python: Maybe[Annotated[str, AfterValidator(_python_path)]] = None
+    nats: Maybe[Annotated[str, AfterValidator(_subject)]] = None
+
+    @model_validator(mode="after")
+    def _one_server(self) -> "SkillTool":
+        if self.python and self.nats:
+            raise complaint("SCHEMA", "is served twice", "one of python, nats, or neither")
+        return self
+
+
+class Skill(Part):
+    """A skill as a start message brings it, and as the run uses it once all definitions of it are merged."""
+
+    id: Annotated[str, AfterValidator(_checked_id)]
+    name: Text
+    description: str
+    category: Category
+    config: dict[str, ConfigField] = Field(default_factory=dict[str, ConfigField])
+    tools: list[SkillTool] = Field(default_factory=list[SkillTool])
+    instruction: Maybe[str] = None
+    mcp: Maybe[McpServer] = None
+    mcp_aliases: dict[str, Annotated[list[Text], Field(min_length=1)]] = Field(
+        default_factory=dict[str, list[str]], alias="mcpAliases"
+    )
+
+    @model_validator(mode="after")
+    def _offers_something(self) -> "Skill":
+        if not (self.tools or self.instruction or self.mcp):
+            raise complaint("SCHEMA", "offers nothing", "tools, an instruction or an mcp server")
+        names = [tool.name for tool in self.tools]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise complaint("SCHEMA", f"defines {', '.join(doubled)} twice", "tools with different names")
+        return self
+
+
+def from_inline(skill_id: str, inline: InlineSkill) -> Skill:
+    """Make a full skill of one that a workflow defines for itself. Its id may be any key."""
+    return Skill.model_construct(
+        id=skill_id,
+        name=inline.name or skill_id,
+        description=inline.description or f"Inline skill: {skill_id}",
+        category="general",
+        instruction=inline.instruction,
+        mcp=inline.mcp,
+    )
+
+
+def merged(registered: Sequence[Skill], custom: Sequence[Skill], inline: dict[str, InlineSkill]) -> dict[str, Skill]:
+    """Join all definitions of skills into one per id.
+
+    A custom skill replaces instruction and MCP server of a registered one, whose tools remain; inline ones only fill
+    gaps. Of several custom skills with one id the first holds.
+    """
+    skills = {skill.id: skill for skill in registered}
+    seen: set[str] = set()
+    for skill in custom:
+        if skill.id not in seen:
+            seen.add(skill.id)
+            skills[skill.id] = _override(skills.get(skill.id), skill)
+    for skill_id, definition in inline.items():
+        skills.setdefault(skill_id, from_inline(skill_id, definition))
+    return skills
+
+
+def _override(registered: Skill | None, custom: Skill) -> Skill:
+    if registered is None:
+        return custom
+    return registered.model_copy(
+        update={
+            "instruction": custom.instruction or registered.instruction,
+            "mcp": custom.mcp or registered.mcp,
+            "config": {**registered.config, **custom.config},
+        }
+    )
+
+
+def missing_config(skill: Skill, config: dict[str, str]) -> list[str]:
+    """Return the required values that nothing can provide: not overridden, or by an empty one, and of no variable."""
+    return [
+        key
+        for key, field in skill.config.items()
+        if field.required and (not config[key] if key in config else field.env is None)
+    ]
+
+
+def required_env(skill: Skill, config: dict[str, str]) -> list[str]:
+    """Return the environment variables without which a skill is unavailable, those of its MCP server included."""
+    own = [field.env for key, field in skill.config.items() if field.required and field.env and key not in config]
+    if skill.mcp is None:
+        return own
+    in_headers = [name for text in skill.mcp.headers.values() for name in _REFERENCE.findall(text)]
+    return [*own, *skill.mcp.env, *in_headers]
+
+
+def optional_env(skill: Skill, config: dict[str, str]) -> dict[str, str]:
+    """Return the variables that a skill can do without, by ``skill.KEY``."""
+    return {
+        f"{skill.id}.{key}": field.env
+        for key, field in skill.config.items()
+        if field.env and not field.required and key not in config
+    }
+
+
+def config_variables(skill: Skill, config: dict[str, str], missing: Collection[str]) -> dict[str, str]:
+    """Map a skill's config keys to the variables that hold their values; optional ones without a value are left out."""
+    named = {key: config.get(key, field.env) for key, field in skill.config.items()}
+    return {key: name for key, name in named.items() if name and f"{skill.id}.{key}" not in missing}
+
+
+def aliases(skills: Sequence[Skill]) -> tuple[dict[str, frozenset[str]], list[str]]:
+    """Join alias groups; return name to all its equals, and the aliases that two skills claim, which count for none."""
+    claims: dict[str, set[str]] = {}
+    for skill in skills:
+        for names in skill.mcp_aliases.values():
+            for name in names:
+                claims.setdefault(name, set()).add(skill.id)
+    contested = {name for name, claimants in claims.items() if len(claimants) > 1}
+    groups: dict[str, frozenset[str]] = {}
+    for skill in skills:
+        for canonical, names in skill.mcp_aliases.items():
+            members = {canonical, *(name for name in names if name not in contested)}
+            whole = frozenset(members.union(*(groups.get(name, frozenset({name})) for name in members)))
+            groups |= dict.fromkeys(whole, whole)
+    return groups, sorted(contested)

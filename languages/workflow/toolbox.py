@@ -1,0 +1,105 @@
+"""A node's tools: from the skills it lists to what is opened for it, and to what the model is offered."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.languages.workflow.document import ToolFilter
+from callboard.languages.workflow.skills import McpServer, Skill, SkillTool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a model is offered at a node, and what is odd about it.
+
+    ``declared`` names the tools whose declared schema differs from the one that their transport checks input against.
+    """
+
+    tools: list[ToolSpec]
+    declared: frozenset[str]
+    warnings: list[tuple[str, str, list[str]]]
+
+
+def tool_sources(
+    skills: Sequence[Skill], config: dict[str, dict[str, str]], allowed: ToolFilter | None
+) -> list[ToolSource]:
+    """Return what must be opened for a node. Tools that its filter removes are left out where that is known before.
+
+    ``config`` has, by skill, the variables that hold the values of its config keys.
+    A tool whose name another skill of the node has already taken is left out too: the first listed skill has it.
+    """
+    taken: set[str] = set()
+    sources: list[ToolSource] = []
+    for skill in skills:
+        tools = [tool for tool in skill.tools if tool.name not in taken and _passes(tool.name, allowed)]
+        taken |= {tool.name for tool in tools}
+        sources += _served(tools, config.get(skill.id, {}))
+        if skill.mcp:
+            sources.append(_mcp(skill.id, skill.mcp))
+    return sources
+
+
+def _served(tools: list[SkillTool], variables: dict[str, str]) -> Iterable[ToolSource]:
+    if functions := {tool.name: tool.python for tool in tools if tool.python}:
+        yield PythonTools(functions, {key: f"${{{variable}}}" for key, variable in variables.items()})
+    for subject in dict.fromkeys(tool.nats for tool in tools if tool.nats):
+        yield NatsTools(subject, [_spec(tool) for tool in tools if tool.nats == subject])
+    if scripted := [_spec(tool) for tool in tools if not tool.python and not tool.nats]:
+        yield ScriptedTools(scripted)
+
+
+def _mcp(skill_id: str, server: McpServer) -> McpTools:
+    command = [server.command, *server.args] if server.command and server.type != "http" else []
+    return McpTools(
+        name=skill_id,
+        command=command,
+        url="" if command else server.url or "",
+        headers=dict(server.headers),
+        env={name: name for name in server.env},
+    )
+
+
+def _spec(tool: SkillTool) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description, tool.input_schema)
+
+
+def offer(listed: Sequence[ToolSpec], skills: Sequence[Skill], allowed: ToolFilter | None) -> Offer:
+    """Make a model's offer of what the toolbox lists: filtered, each name once, described as the skills describe it."""
+    declarations = {tool.name: tool for skill in reversed(skills) for tool in skill.tools}
+    tools: dict[str, ToolSpec] = {}
+    doubled: list[str] = []
+    own_schema: set[str] = set()
+    for spec in listed:
+        if spec.name in tools:
+            doubled.append(spec.name)
+        elif _passes(spec.name, allowed):
+            declared = declarations.get(spec.name)
+            if declared and declared.python:
+                own_schema.add(spec.name)
+                spec = replace(spec, description=declared.description, input_schema=declared.input_schema)
+            tools[spec.name] = spec
+    names = {spec.name for spec in listed} | set(declarations)
+    return Offer(list(tools.values()), frozenset(own_schema), [*_doubled(doubled), *_unmatched(names, allowed)])
+
+
+def _passes(name: str, allowed: ToolFilter | None) -> bool:
+    if allowed is None:
+        return True
+    return (allowed.allow is None or name in allowed.allow) and name not in (allowed.deny or [])
+
+
+def _doubled(names: list[str]) -> Iterable[tuple[str, str, list[str]]]:
+    if names:
+        yield "DUPLICATE_TOOL", f"several skills offer {', '.join(names)}; the first listed one is used", names
+
+
+def _unmatched(names: set[str], allowed: ToolFilter | None) -> Iterable[tuple[str, str, list[str]]]:
+    listed = [*(allowed.allow or []), *(allowed.deny or [])] if allowed else []
+    if unmatched := [name for name in listed if name not in names]:
+        yield (
+            "TOOL_FILTER_UNMATCHED",
+            f"the tool filter names tools that nothing offers: {', '.join(unmatched)}",
+            unmatched,
+        )

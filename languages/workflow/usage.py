@@ -1,0 +1,67 @@
+"""Which sources a run uses and where: by field path, and as the rules and context that hold at a node."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.problems import Tree, from_pydantic
+from callboard.languages.workflow.document import Node, NodeSources, Workflow
+from callboard.languages.workflow.sources import Source
+
+AUGMENTATIONS = ("rules", "context")
+
+
+def declared_sources(document: Workflow, given: dict[str, Any]) -> tuple[dict[str, Source], list[Problem]]:
+    """Collect every source of a run by field path, in the order in which layers apply; with what is wrong in the input.
+
+    Field paths: ``input.rules[0]``, ``workflow.context[1]``, ``nodes.<id>.instruction``, ``nodes.<id>.rules[0]``.
+    """
+    sources: dict[str, Source] = {}
+    problems: list[Problem] = []
+    for field in AUGMENTATIONS:
+        for name, raw in _input_sources(given, field):
+            try:
+                sources[name] = Source.model_validate(raw)
+            except ValidationError as error:
+                found = from_pydantic(error, Source, Tree(raw))
+                problems += [Problem(one.code, one.message, name, expected=one.expected) for one in found]
+    for field in AUGMENTATIONS:
+        layer: list[Source] = getattr(document, field)
+        sources |= {f"workflow.{field}[{index}]": source for index, source in enumerate(layer)}
+    for node_id, node in document.nodes.items():
+        sources[instruction_field(node_id)] = node.instruction
+        for field in AUGMENTATIONS:
+            own: NodeSources | None = getattr(node, field)
+            sources |= {f"nodes.{node_id}.{field}[{i}]": source for i, source in enumerate(own.sources if own else [])}
+    return sources, problems
+
+
+def instruction_field(node_id: str) -> str:
+    """Return the field path of a node's instruction."""
+    return f"nodes.{node_id}.instruction"
+
+
+def _input_sources(given: dict[str, Any], field: str) -> Iterator[tuple[str, JSON]]:
+    """Yield what a run's input gives as rules or context: one source or a list; anything else there is just input."""
+    value = given.get(field)
+    items = value if isinstance(value, list) else [value]
+    for index, item in enumerate(items):
+        if isinstance(item, dict) or (isinstance(item, str) and item.strip()):
+            yield f"input.{field}[{index}]", item
+
+
+def effective(contents: dict[str, str], node_id: str, node: Node, field: str) -> list[str]:
+    """Return the texts of the rules or context that hold at a node: of the input, the workflow, the node.
+
+    ``contents`` has the text of every resolved source by field path, in the order of `declared_sources`.
+    """
+    own: NodeSources | None = getattr(node, field)
+    layers = [f"nodes.{node_id}.{field}"]
+    if own is None or not own.only:
+        layers = [f"input.{field}", f"workflow.{field}", *layers]
+    patterns = [re.compile(rf"{re.escape(layer)}\[\d+\]") for layer in layers]
+    return [text for layer in patterns for name, text in contents.items() if layer.fullmatch(name) and text.strip()]

@@ -1,0 +1,245 @@
+"""What must hold across a workflow document: the graph's structure, and things that are legal but surely not meant.
+
+The structural rules and their codes are the specification's (*Workflow: Structural Validation*). They are checked on
+the plain value of the document, so that they can be told together with everything else that is wrong with it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.bus.events import Problem
+from callboard.languages.problems import Location, Tree, did_you_mean
+from callboard.languages.workflow import js_regex
+from callboard.languages.workflow.checks import OutputMatch
+from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
+from callboard.languages.workflow.evaluators import JudgeEvaluator
+from callboard.languages.workflow.lookup import Unresolved, parse_path
+
+_MOVED = "'verify' is called 'eval' now: a list of named evaluators (value, function, judge)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Arc:
+    """An edge as far as the document gives one; ``index`` is its place in the list."""
+
+    index: int
+    source: str
+    target: str
+    bounded: bool
+    conditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    entry: str | None
+    nodes: list[str]
+    arcs: list[_Arc]
+    whole: bool
+
+
+def structure(tree: Tree) -> list[Problem]:
+    """Return every violation of the structural rules, as far as the document is whole enough to tell."""
+    if not isinstance(tree.value, dict):
+        return []
+    graph = _graph_of(tree.value)
+    problems = [*_moved(tree), *_reserved(tree, graph), *_references(tree, graph), *_loops(tree, graph)]
+    known = {arc.source for arc in graph.arcs} | {arc.target for arc in graph.arcs}
+    if graph.whole and graph.entry in graph.nodes and known <= set(graph.nodes):
+        problems += _unreachable(tree, graph)
+    return problems
+
+
+def _graph_of(raw: dict[str, Any]) -> _Graph:
+    nodes, edges, entry = raw.get("nodes"), raw.get("edges"), raw.get("entry")
+    arcs: list[_Arc] = []
+    for index, edge in enumerate(edges if isinstance(edges, list) else []):
+        match edge:
+            case {"from": str(source), "to": str(target)}:
+                when = edge.get("when")
+                conditional = isinstance(when, str) and bool(when.strip())
+                arcs.append(_Arc(index, source, target, edge.get("max_iterations") is not None, conditional))
+            case _:
+                pass
+    return _Graph(
+        entry=entry if isinstance(entry, str) else None,
+        nodes=list(nodes) if isinstance(nodes, dict) else [],
+        arcs=arcs,
+        whole=isinstance(nodes, dict) and isinstance(edges, list) and len(arcs) == len(edges),
+    )
+
+
+def _moved(tree: Tree) -> Iterator[Problem]:
+    if "verify" in tree.value:
+        yield tree.problem("SCHEMA", _MOVED, ("verify",), expected="eval, at a node")
+    nodes = tree.value.get("nodes")
+    for name, node in nodes.items() if isinstance(nodes, dict) else []:
+        if isinstance(node, dict) and "verify" in node:
+            yield tree.problem("SCHEMA", f"{_MOVED} (node {name!r})", ("nodes", name, "verify"), expected="eval")
+
+
+def _reserved(tree: Tree, graph: _Graph) -> Iterator[Problem]:
+    for name in graph.nodes:
+        if name in RESERVED_NODE_IDS:
+            message = f"a node named {name!r} would hide the run's input from all other nodes"
+            yield tree.problem("RESERVED_NODE_ID", message, ("nodes", name), expected="another id")
+
+
+def _references(tree: Tree, graph: _Graph) -> Iterator[Problem]:
+    if graph.entry is not None and graph.entry not in graph.nodes:
+        yield _unknown(tree, "MISSING_ENTRY", "entry node", graph.entry, ("entry",), graph)
+    for arc in graph.arcs:
+        if arc.source not in graph.nodes:
+            yield _unknown(tree, "UNKNOWN_EDGE_SOURCE", "edge source", arc.source, ("edges", arc.index, "from"), graph)
+        if arc.target not in graph.nodes:
+            yield _unknown(tree, "UNKNOWN_EDGE_TARGET", "edge target", arc.target, ("edges", arc.index, "to"), graph)
+
+
+def _unknown(tree: Tree, code: str, what: str, name: str, location: Location, graph: _Graph) -> Problem:
+    meant = did_you_mean(name, graph.nodes)
+    hint = f", did you mean {meant!r}?" if meant else ""
+    return tree.problem(code, f"{what} {name!r} does not exist{hint}", location, expected="the id of a node")
+
+
+def _loops(tree: Tree, graph: _Graph) -> Iterator[Problem]:
+    for arc in graph.arcs:
+        if arc.source == arc.target and not arc.bounded:
+            message = f"edge from {arc.source!r} to itself has no bound"
+            yield tree.problem("SELF_LOOP", message, ("edges", arc.index), expected="max_iterations")
+    plain = [arc for arc in graph.arcs if not arc.conditional]
+    for source, count in Counter(arc.source for arc in plain).items():
+        if count > 1:
+            second = [arc for arc in plain if arc.source == source][1]
+            message = f"node {source!r} has {count} edges without a condition; only one can be the default"
+            yield tree.problem("AMBIGUOUS_EDGES", message, ("edges", second.index), expected="a 'when' on all but one")
+    for arc in _back_edges(graph):
+        message = f"unbounded cycle: no edge of the cycle through {arc.target!r} has max_iterations"
+        yield tree.problem("UNBOUNDED_CYCLE", message, ("edges", arc.index), expected="max_iterations on one of them")
+
+
+def _unreachable(tree: Tree, graph: _Graph) -> Iterator[Problem]:
+    reached = {graph.entry}
+    frontier = [graph.entry]
+    while frontier:
+        source = frontier.pop(0)
+        for arc in graph.arcs:
+            if arc.source == source and arc.target not in reached:
+                reached.add(arc.target)
+                frontier.append(arc.target)
+    for name in graph.nodes:
+        if name not in reached:
+            message = f"node {name!r} is unreachable from entry {graph.entry!r}"
+            yield tree.problem("UNREACHABLE_NODE", message, ("nodes", name), expected="an edge that leads to it")
+
+
+def _back_edges(graph: _Graph) -> Iterator[_Arc]:
+    """Find the edges that close a cycle once bounded edges and self-loops are removed, at most one per root."""
+    onward: dict[str, list[_Arc]] = {}
+    for arc in graph.arcs:
+        if not arc.bounded and arc.source != arc.target:
+            onward.setdefault(arc.source, []).append(arc)
+    finished: set[str] = set()
+    for root in graph.nodes:
+        if root in finished:
+            continue
+        on_way = {root}
+        way = [(root, iter(onward.get(root, [])))]
+        closing: _Arc | None = None
+        while way:
+            name, arcs = way[-1]
+            arc = next(arcs, None)
+            if arc is None:
+                way.pop()
+                on_way.discard(name)
+                finished.add(name)
+            elif arc.target in on_way:
+                closing = closing or arc
+            elif arc.target not in finished:
+                on_way.add(arc.target)
+                way.append((arc.target, iter(onward.get(arc.target, []))))
+        if closing:
+            yield closing
+
+
+# -- what cannot be accepted or is surely not meant, in a document whose fields are right -----------------------------
+
+
+def beyond_schema(document: Workflow, tree: Tree) -> list[Problem]:
+    """Return errors and warnings about a document that fits its models."""
+    problems = [*_unknown_top_level(tree), *_judge_budget(document, tree)]
+    for name, node in document.nodes.items():
+        here = ("nodes", name)
+        if node.eval_policy != "all_pass":
+            message = f"the policy {node.eval_policy!r} is reserved and not available"
+            problems.append(
+                tree.problem("UNSUPPORTED_EVAL_POLICY", message, (*here, "eval_policy"), expected="all_pass")
+            )
+        problems += _node_warnings(node, here, tree)
+    for name, location in unknown_skills(document, set()):
+        message = f"the skill {name!r} is not defined in this document; the start of a run must bring it"
+        problems.append(tree.problem("UNKNOWN_SKILL", message, location, warning=True))
+    return problems
+
+
+def unknown_skills(document: Workflow, known: set[str]) -> Iterator[tuple[str, Location]]:
+    """Yield every mention of a skill that neither the document nor anybody else defines."""
+    for name, node in document.nodes.items():
+        for index, skill in enumerate(node.skills):
+            if skill not in document.skills and skill not in known:
+                yield skill, ("nodes", name, "skills", index)
+
+
+def _unknown_top_level(tree: Tree) -> Iterator[Problem]:
+    known = list(Workflow.model_fields)
+    for name in tree.value:
+        if name not in known and (meant := did_you_mean(name, known)):
+            message = f"the field {name!r} means nothing here; did you mean {meant!r}?"
+            yield tree.problem("UNKNOWN_FIELD", message, (name,), warning=True)
+
+
+def _judge_budget(document: Workflow, tree: Tree) -> Iterator[Problem]:
+    calls = 0
+    for node in document.nodes.values():
+        judges = sum(isinstance(evaluator, JudgeEvaluator) for evaluator in node.eval or [])
+        calls += judges * (1 + (node.retry.max if node.retry else 0))
+    if calls > document.judge_budget:
+        message = f"up to {calls} judge calls are expected on one pass, more than the judge_budget of "
+        yield tree.problem("JUDGE_BUDGET", f"{message}{document.judge_budget}", ("judge_budget",), warning=True)
+
+
+def _node_warnings(node: Node, here: Location, tree: Tree) -> Iterator[Problem]:
+    names = Counter(evaluator.name for evaluator in node.eval or [])
+    for name in [name for name, count in names.items() if count > 1]:
+        message = f"several evaluators are named {name!r}; later nodes see only the last of them"
+        yield tree.problem("DUPLICATE_EVALUATOR", message, (*here, "eval"), warning=True)
+    if node.retry and not node.eval and node.output is None:
+        message = "never happens: only a failed evaluation or output is retried, and there is none"
+        yield tree.problem("IDLE_RETRY", message, (*here, "retry"), warning=True)
+    for location, fault in _rule_faults(node, here):
+        yield tree.problem("CHECK_CANNOT_PASS", fault, location, warning=True)
+
+
+def _rule_faults(node: Node, here: Location) -> Iterator[tuple[Location, str]]:
+    """Yield the paths and patterns of a node's checks that can never hold."""
+    if node.requires:
+        yield from _check_faults(node.requires.output_required, node.requires.output_matches, (*here, "requires"))
+    for index, evaluator in enumerate(node.eval or []):
+        if not isinstance(evaluator, JudgeEvaluator):
+            rule = evaluator.rule
+            yield from _check_faults(rule.output_required, rule.output_matches, (*here, "eval", index, "rule"))
+
+
+def _check_faults(
+    required: list[str] | None, matches: list[OutputMatch] | None, here: Location
+) -> Iterator[tuple[Location, str]]:
+    for index, path in enumerate(required or []):
+        if isinstance(parsed := parse_path(path), Unresolved):
+            yield (*here, "output_required", index), f"the path is none: {parsed.reason}"
+    for index, match in enumerate(matches or []):
+        if isinstance(parsed := parse_path(match.path), Unresolved):
+            yield (*here, "output_matches", index, "path"), f"the path is none: {parsed.reason}"
+        try:
+            js_regex.check(match.matches or "")
+        except js_regex.BadPattern as fault:
+            yield (*here, "output_matches", index, "matches"), f"the pattern {fault}"

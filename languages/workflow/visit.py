@@ -1,0 +1,135 @@
+"""One visit of a node: from its enter to its exit, with preconditions, tools, attempts and evaluations in between."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from callboard.bus.effects import ModelRequest
+from callboard.bus.paths import encode_id
+from callboard.languages.agent import Policy, converse
+from callboard.languages.language import Cancelled, Failed, Node, Stage
+from callboard.languages.workflow import document as doc
+from callboard.languages.workflow.judging import evaluate, feedback
+from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
+from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet
+from callboard.languages.workflow.skills import Skill, config_variables
+from callboard.languages.workflow.toolbox import Offer, offer, tool_sources
+from callboard.languages.workflow.usage import instruction_field
+
+MAX_TURNS = 20
+"""How many model turns a node has where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What holds for the whole run: the document, its input and sources, the skills.
+
+    ``missing`` names the skills, and as ``skill.KEY`` the optional values, that the worker has nothing for.
+    """
+
+    document: doc.Workflow
+    given: dict[str, object]
+    contents: dict[str, str]
+    skills: Mapping[str, Skill]
+    missing: frozenset[str]
+    config: dict[str, str]
+    aliases: dict[str, frozenset[str]]
+
+
+async def visit(stage: Stage, setting: Setting, node_id: str, former: dict[str, Remembered]) -> tuple[Node, Result]:
+    """Carry a node out; return its execution, already left, and its result."""
+    spec = setting.document.nodes[node_id]
+    base = setting.contents[instruction_field(node_id)]
+    node = stage.enter(encode_id(node_id), "node", node=node_id, name=spec.name, instruction=base)
+    try:
+        result = await _Visit(stage, setting, node_id, spec, node, former).result(base)
+    except Cancelled as cancelled:
+        node.exit("cancelled", error=cancelled.cause)
+        raise
+    node.exit(OUTCOMES[result.status], result.record(), result.error)
+    return node, result
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    stage: Stage
+    setting: Setting
+    node_id: str
+    spec: doc.Node
+    node: Node
+    former: dict[str, Remembered]
+
+    async def result(self, base: str) -> Result:
+        if self.spec.requires:
+            context = {"input": self.setting.given, **{name: one.seen() for name, one in self.former.items()}}
+            if refused := unmet(self.spec.requires, context):
+                return refused
+        skills = self._skills()
+        instruction = instruction_of(self.node_id, self.spec, skills, self.setting.contents, base)
+        sources = tool_sources(skills, self._environments(skills), self.spec.tools)
+        if not sources:
+            return await self._attempts(instruction, self._offered(offer([], skills, self.spec.tools)))
+        async with self.node.toolbox(sources) as opened:
+            if isinstance(opened, Failed):
+                return self._soft(failed({}, opened.error), gated=False)
+            return await self._attempts(instruction, self._offered(offer(opened.value, skills, self.spec.tools)))
+
+    def _skills(self) -> list[Skill]:
+        """Return the node's skills that exist and are available, in its order, each once."""
+        skills: list[Skill] = []
+        for name in dict.fromkeys(self.spec.skills):
+            skill = self.setting.skills.get(name)
+            if skill and name not in self.setting.missing:
+                skills.append(skill)
+            elif skill:
+                self.node.warn("SKILL_UNAVAILABLE", f"the skill {name!r} lacks configuration; the node runs without it")
+        return skills
+
+    def _environments(self, skills: list[Skill]) -> dict[str, dict[str, str]]:
+        """Map each skill's config keys to the variables that hold their values, as far as there are any."""
+        config, missing = self.setting.config, self.setting.missing
+        return {skill.id: config_variables(skill, config, missing) for skill in skills}
+
+    def _offered(self, offered: Offer) -> Offer:
+        for code, reason, names in offered.warnings:
+            self.node.warn(code, reason, names)
+        return offered
+
+    async def _attempts(self, instruction: str, offered: Offer) -> Result:
+        """Try, evaluate, and try again with feedback, until the node passes or its retries are used up."""
+        retries_max = self.spec.retry.max if self.spec.retry else 0
+        told = instruction
+        for retries in range(retries_max + 1):
+            result = await self._attempt(told, offered, gated=retries > 0)
+            if not result.failing or retries == retries_max:
+                return result
+            preamble = await feedback(self.node, self.spec, self._model, instruction, result)
+            reason = result.error.message if result.error else ""
+            self.node.retry(reason, attempt=retries + 1, preamble=preamble)
+            told = f"{preamble}{SEPARATOR}{instruction}"
+        raise AssertionError("the last attempt returns")
+
+    async def _attempt(self, instruction: str, offered: Offer, *, gated: bool) -> Result:
+        request = ModelRequest(
+            model=self._model,
+            system=SYSTEM,
+            messages=[task_message(instruction, self.setting.given, self.former)],
+            tools=offered.tools,
+            schema=self.spec.output,
+        )
+        policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared)
+        result = captured(self.spec, await converse(self.stage, self.node, request, policy))
+        if result.status == "failed":
+            return self._soft(result, gated=gated)
+        if not self.spec.eval:
+            return result
+        document, aliases = self.setting.document, self.setting.aliases
+        return evaluated(result, await evaluate(self.stage, self.node, self.spec, document, result, aliases))
+
+    def _soft(self, result: Result, *, gated: bool) -> Result:
+        """Soften a failure of the agent, if the node says so; never one of evaluation, not even of an earlier try."""
+        evaluation_failed = gated or bool(result.failing)
+        return softened(result) if self.spec.fail_soft and not evaluation_failed else result
+
+    @property
+    def _model(self) -> str | None:
+        return self.spec.model or self.setting.document.model

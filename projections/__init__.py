@@ -1,0 +1,1 @@
+"""What one sees of the log: pure folds of events into views."""

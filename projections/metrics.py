@@ -1,0 +1,167 @@
+"""The metrics projection: folds the events of many runs into OpenTelemetry metrics.
+
+Instruments: runs accepted, runs ended by status, active runs, durations of runs, of their wait in the queue, of nodes
+and of model and tool operations, and tokens. It speaks to the metrics API only; who gives the meter decides where the
+figures go. Metrics have no past: they tell when an event was folded, so a follower starts them at the log's tail.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import (
+    Event,
+    ModelCall,
+    ModelResult,
+    NodeEnter,
+    NodeExit,
+    Payload,
+    RunAccepted,
+    RunClaimed,
+    RunEnd,
+    RunParked,
+    ToolCall,
+)
+from callboard.projections import semconv
+from callboard.projections.intents import Opened, OpenIntents
+from callboard.projections.places import Place
+from callboard.projections.projection import known
+from callboard.projections.trace import outcome_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from opentelemetry.metrics import Histogram, Meter
+
+    Labels = dict[str, str | int | float | bool]
+
+RUNS_MAX = 100_000
+"""Runs remembered at the same time; the oldest is forgotten first and then counts as not active."""
+
+
+@dataclass(slots=True)
+class _Run:
+    labels: "Labels"
+    accepted_at: "dt.datetime | None" = None
+    claimed: bool = False
+    active: bool = False
+    intents: OpenIntents = field(default_factory=OpenIntents)
+    nodes: "dict[Place, tuple[dt.datetime, str]]" = field(default_factory=dict[Place, "tuple[dt.datetime, str]"])
+
+
+class Metrics:
+    """Records events on the instruments of a meter; each run's events come in order, those of runs may interleave."""
+
+    def __init__(self, meter: "Meter", runs_max: int = RUNS_MAX) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._runs_max = runs_max
+        self._accepted = meter.create_counter(semconv.RUNS_ACCEPTED, "{run}", "Runs that were admitted.")
+        self._ended = meter.create_counter(semconv.RUNS, "{run}", "Runs that ended, by status.")
+        self._active = meter.create_up_down_counter(semconv.RUNS_ACTIVE, "{run}", "Runs that a worker holds.")
+        self._queue = _seconds(meter, semconv.QUEUE_DURATION, "From admission to the first claim.", _LONG)
+        self._run_time = _seconds(meter, semconv.WORKFLOW_DURATION, "From admission to the end.", _LONG)
+        self._node_time = _seconds(meter, semconv.NODE_DURATION, "From a node's enter to its exit.", _LONG)
+        self._operation = _seconds(meter, semconv.CLIENT_OPERATION_DURATION, "GenAI operation duration.", _SHORT)
+        self._tokens = meter.create_histogram(
+            semconv.CLIENT_TOKEN_USAGE,
+            "{token}",
+            "Number of input and output tokens used.",
+            explicit_bucket_boundaries_advisory=semconv.TOKEN_BUCKETS,
+        )
+
+    def apply(self, event: Event) -> None:
+        """Take the next event of any run."""
+        payload = known(event)
+        if payload is None:
+            return
+        run = self._run(event)
+        match payload:
+            case RunAccepted():
+                run.accepted_at = event.time
+                run.labels[semconv.RUN_LANGUAGE] = payload.definition.language
+                self._accepted.add(1, run.labels)
+            case RunClaimed():
+                self._claim(run, event)
+            case RunParked():
+                self._leave(run)
+            case RunEnd():
+                self._end(run, event, payload)
+            case NodeEnter():
+                run.nodes[Place(event.path, event.iteration)] = event.time, payload.kind_
+            case NodeExit():
+                self._exit(run, event, payload)
+            case _:
+                if closed := run.intents.apply(event, payload):
+                    self._close(closed, event, payload)
+
+    def _run(self, event: Event) -> _Run:
+        run = self._runs.get(event.run)
+        if run is None:
+            if len(self._runs) >= self._runs_max:
+                self._leave(self._runs.pop(next(iter(self._runs))))
+            run = self._runs[event.run] = _Run({semconv.DEFINITION: event.definition})
+        return run
+
+    def _claim(self, run: _Run, event: Event) -> None:
+        if not run.active:
+            run.active = True
+            self._active.add(1, {semconv.DEFINITION: run.labels[semconv.DEFINITION]})
+        if not run.claimed and run.accepted_at:
+            self._queue.record((event.time - run.accepted_at).total_seconds(), run.labels)
+        run.claimed = True
+
+    def _leave(self, run: _Run) -> None:
+        if run.active:
+            run.active = False
+            self._active.add(-1, {semconv.DEFINITION: run.labels[semconv.DEFINITION]})
+
+    def _end(self, run: _Run, event: Event, payload: RunEnd) -> None:
+        self._leave(run)
+        del self._runs[event.run]
+        labels: Labels = {**run.labels, semconv.RUN_STATUS: payload.status}
+        self._ended.add(1, labels)
+        if run.accepted_at:
+            workflow: Labels = {semconv.WORKFLOW_NAME: run.labels[semconv.DEFINITION], **_error(payload.error)}
+            self._run_time.record((event.time - run.accepted_at).total_seconds(), workflow)
+
+    def _exit(self, run: _Run, event: Event, payload: NodeExit) -> None:
+        entered = run.nodes.pop(Place(event.path, event.iteration), None)
+        if entered:
+            at, kind = entered
+            labels: Labels = {**run.labels, semconv.NODE_KIND: kind, semconv.OUTCOME: payload.outcome}
+            self._node_time.record((event.time - at).total_seconds(), labels)
+
+    def _close(self, closed: Opened, event: Event, payload: Payload) -> None:
+        duration_s = (event.time - closed.event.time).total_seconds()
+        labels: Labels
+        match closed.payload:
+            case ModelCall(model=model, provider=provider):
+                replied = payload if isinstance(payload, ModelResult) else None
+                labels = {semconv.OPERATION_NAME: semconv.CHAT, semconv.REQUEST_MODEL: model}
+                if name := (replied.provider if replied else "") or provider:
+                    labels[semconv.PROVIDER_NAME] = name
+                if replied:
+                    self._count_tokens(replied, labels)
+            case ToolCall(tool=tool, via="worker"):
+                labels = {semconv.OPERATION_NAME: semconv.EXECUTE_TOOL, semconv.TOOL_NAME: tool}
+            case _:
+                return
+        _outcome, error = outcome_of(payload)
+        self._operation.record(duration_s, {**labels, **_error(error)})
+
+    def _count_tokens(self, reply: ModelResult, labels: "Labels") -> None:
+        for kind, count in (("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)):
+            if count:
+                self._tokens.record(count, {**labels, semconv.TOKEN_TYPE: kind})
+
+
+_SHORT = semconv.DURATION_BUCKETS_S
+_LONG = semconv.LONG_DURATION_BUCKETS_S
+
+
+def _seconds(meter: "Meter", name: str, description: str, buckets: tuple[float, ...]) -> "Histogram":
+    return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=buckets)
+
+
+def _error(error: Failure | None) -> "Labels":
+    return {semconv.ERROR_TYPE: error.code} if error else {}

@@ -1,0 +1,130 @@
+"""The OTLP exporter: sends finished spans to an OpenTelemetry backend over HTTP.
+
+Endpoint, headers, timeout, compression and certificates come from the usual ``OTEL_EXPORTER_OTLP_*`` variables, the
+resource from ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``. The SDK is imported where it is used.
+
+This is the one place that builds the SDK's ``ReadableSpan`` by hand, which the SDK leaves to its tracers: the spans
+are long over, so there is nothing to trace live, and ids, times and parents have to stay those of the log. Limits and
+sampling of the SDK do not apply here; the fold has cut what was too long.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from callboard.projections import semconv
+from callboard.projections.span import Span, SpanEvent, SpanLink
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, SpanContext
+
+BATCH_SPANS_MAX = 512
+"""Spans sent in one request."""
+
+
+class SpanExportFailed(Exception):
+    """Raised by `OtlpExporter.export` when the backend did not take the spans; ``sent`` of ``total`` had gone before.
+
+    Try again later with those behind ``sent``: a span that was sent twice is the same span.
+    """
+
+    def __init__(self, sent: int, total: int) -> None:
+        super().__init__(
+            f"the OpenTelemetry backend took {sent} of {total} spans and refused the rest or could not be reached; "
+            "see OTEL_EXPORTER_OTLP_ENDPOINT and the log of opentelemetry.exporter"
+        )
+        self.sent = sent
+        self.total = total
+
+
+class OtlpExporter:
+    """Sends spans; blocking, so an event loop calls it in a thread. Arguments beat the environment."""
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        service: str = semconv.SCOPE,
+    ) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        self._exporter = OTLPSpanExporter(endpoint=endpoint, headers=headers, timeout=timeout_s)
+        self._resource = _resource(service)
+        self._scope = _scope()
+
+    def export(self, spans: Sequence[Span]) -> None:
+        """Send spans, in order, in batches.
+
+        :raises SpanExportFailed: if the backend did not take them all, after the exporter's own retries
+        """
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        for start in range(0, len(spans), BATCH_SPANS_MAX):
+            batch = spans[start : start + BATCH_SPANS_MAX]
+            readable = [readable_span(span, self._resource, self._scope) for span in batch]
+            if self._exporter.export(readable) is not SpanExportResult.SUCCESS:
+                raise SpanExportFailed(start, len(spans))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._exporter.shutdown()
+
+
+def readable_span(span: Span, resource: "Resource", scope: "InstrumentationScope") -> "ReadableSpan":
+    """Return a span in the SDK's form."""
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanKind, Status, StatusCode
+
+    status = Status(StatusCode.ERROR, span.status_message or None) if span.status == "error" else Status()
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.trace_id, span.span_id),
+        parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
+        resource=resource,
+        attributes=dict(span.attributes),
+        events=[_event(event) for event in span.events],
+        links=[_link(link) for link in span.links],
+        kind=SpanKind.CLIENT if span.kind == "client" else SpanKind.INTERNAL,
+        status=status,
+        start_time=span.start_ns,
+        end_time=span.end_ns,
+        instrumentation_scope=scope,
+    )
+
+
+def _context(trace_id: str, span_id: str) -> "SpanContext":
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=sampled)
+
+
+def _event(event: SpanEvent) -> "Event":
+    from opentelemetry.sdk.trace import Event
+
+    return Event(event.name, dict(event.attributes), event.time_ns)
+
+
+def _link(link: SpanLink) -> "Link":
+    from opentelemetry.trace import Link
+
+    return Link(_context(link.trace_id, link.span_id), {semconv.LINK_KIND: link.kind})
+
+
+def _resource(service: str) -> "Resource":
+    from opentelemetry.sdk.resources import Resource
+
+    resource = Resource.create()
+    if str(resource.attributes.get(semconv.SERVICE_NAME, "")).startswith("unknown_service"):
+        return resource.merge(Resource({semconv.SERVICE_NAME: service}))
+    return resource
+
+
+def _scope() -> "InstrumentationScope":
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    return InstrumentationScope(semconv.SCOPE, version(semconv.SCOPE), semconv.SCHEMA_URL)

@@ -1,0 +1,87 @@
+"""Which node execution contains which: the tree of a run, read off its paths and the order of its enters.
+
+The parent of ``main/fan-out[3]/fetch`` is the execution of the nearest path above it that was entered
+(``main/fan-out[3]``, else ``main/fan-out``, else ``main``), else the run. Entered several times, the iteration counts
+that is open, and among several the latest.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A node execution: its path and iteration. The run itself is ``Place("", 0)``."""
+
+    path: str
+    iteration: int
+
+    def __str__(self) -> str:
+        return f"{self.path}#{self.iteration}"
+
+
+RUN = Place("", 0)
+
+
+def above(path: str) -> Iterator[str]:
+    """Yield the paths above a path, the nearest first, without the run itself.
+
+    One step takes away an aspect's last word, else the whole aspect, else the index, else the segment.
+    """
+    while path:
+        head, slash, segment = path.rpartition("/")
+        plain, colon, aspect = segment.partition(":")
+        if colon and "." in aspect:
+            segment = f"{plain}:{aspect.rpartition('.')[0]}"
+        elif colon:
+            segment = plain
+        elif segment.endswith("]"):
+            segment = segment.partition("[")[0]
+        else:
+            path = head
+            if path:
+                yield path
+            continue
+        path = f"{head}{slash}{segment}"
+        yield path
+
+
+class Places:
+    """The node executions entered so far and which of them are open."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[int]] = {}
+        self._entered: dict[str, int] = {}
+
+    def enter(self, place: Place) -> None:
+        """A node execution begins."""
+        self._open.setdefault(place.path, []).append(place.iteration)
+        self._entered[place.path] = place.iteration
+
+    def exit(self, place: Place) -> None:
+        """A node execution is over."""
+        still = self._open.get(place.path)
+        if still and place.iteration in still:
+            still.remove(place.iteration)
+            if not still:
+                del self._open[place.path]
+
+    def parent(self, path: str, *, only_open: bool = False) -> Place:
+        """Return the execution that contains whatever happens below it at ``path``."""
+        for candidate in above(path):
+            if candidate in self._open:
+                return Place(candidate, self._open[candidate][-1])
+            if not only_open and candidate in self._entered:
+                return Place(candidate, self._entered[candidate])
+        return RUN
+
+    def owner(self, path: str, iteration: int, *, only_open: bool = False) -> Place:
+        """Return the execution that an event with this path and iteration belongs to, itself or the nearest above.
+
+        With ``only_open`` an execution that is over owns nothing more: what follows a node's exit, such as the routing
+        question, belongs to whatever contains the node.
+        """
+        if iteration in self._open.get(path, ()):
+            return Place(path, iteration)
+        if not only_open and path in self._entered and iteration <= self._entered[path]:
+            return Place(path, iteration)
+        return self.parent(path, only_open=only_open)

@@ -1,0 +1,167 @@
+"""A trace as plain text: a waterfall of bars and a table of steps. Pure functions that return strings."""
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from callboard.bus.effects import Usage
+from callboard.projections.tree import Effect, Node, Trace
+
+WATERFALL_WIDTH = 100
+"""Columns of a waterfall unless told otherwise."""
+
+_WIDTH_MIN = 40
+_LABEL_SHARE = 0.4
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_FULL = "█"
+_SUFFIX = re.compile(r"[\[:].*$")
+
+
+class StepRow(Struct, frozen=True):
+    """A node execution as a row. ``duration_s`` is None while it goes on; ``usage`` is that of its own model turns."""
+
+    path: str
+    iteration: int
+    attempts: int
+    kind: str
+    outcome: str
+    entered_at: dt.datetime | None
+    duration_s: float | None
+    effects: int
+    usage: Usage
+    error: str
+
+
+def step_rows(trace: Trace) -> list[StepRow]:
+    """Return one row per node execution, in the order of their enters."""
+    nodes = [node for node, _depth in _walk(trace.root, 0) if node.path]
+    return [_row(node) for node in sorted(nodes, key=lambda node: node.first_n)]
+
+
+def _row(node: Node) -> StepRow:
+    usage = sum((effect.usage for effect in node.effects if effect.usage), Usage())
+    return StepRow(
+        path=node.path,
+        iteration=node.iteration,
+        attempts=len(node.attempts) + 1,
+        kind=node.kind,
+        outcome=node.outcome or "running",
+        entered_at=node.entered_at,
+        duration_s=_length_s(node.entered_at, node.exited_at),
+        effects=len(node.effects),
+        usage=usage,
+        error=node.error.code if node.error else "",
+    )
+
+
+_HEAD = ("node", "iteration", "attempts", "outcome", "duration", "effects", "tokens in/out", "error")
+
+
+def step_table(rows: Sequence[StepRow]) -> str:
+    """Return the rows as an aligned table with a head, one line each, with a newline at its end."""
+    cells = [_HEAD, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    lines.insert(1, "  ".join("─" * width for width in widths))
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: StepRow) -> tuple[str, ...]:
+    return (
+        row.path,
+        str(row.iteration),
+        str(row.attempts),
+        row.outcome,
+        duration_text(row.duration_s),
+        str(row.effects),
+        f"{row.usage.input_tokens}/{row.usage.output_tokens}",
+        row.error,
+    )
+
+
+def duration_text(seconds: float | None) -> str:
+    """Write a duration for people: ``12 ms``, ``3.40 s``, ``5 min 02 s``, ``2 h 05 min``, ``3 d 04 h``."""
+    if seconds is None:
+        return "…"
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600:02} h"
+
+
+def waterfall(trace: Trace, width: int = WATERFALL_WIDTH) -> str:
+    """Return one line per node execution and effect, in ``width`` columns: its name, its bar, its duration.
+
+    The bars share one scale, from the first event to the last. What still goes on runs to the last event and ends in
+    an ellipsis.
+    """
+    width = max(width, _WIDTH_MIN)
+    begin, until = trace.root.entered_at, trace.until
+    if begin is None or until is None:
+        return ""
+    labels = round(width * _LABEL_SHARE)
+    numbers = max(len(duration_text(_length_s(begin, until))), len("59 min 59 s")) + 1
+    bars = width - labels - numbers - 1
+    lines: list[str] = []
+    for label, depth, start, end in _lines(trace.root):
+        name = _fitted("  " * depth + label, labels)
+        bar = _bar(_share(start, begin, until), _share(end or until, begin, until), bars)
+        lines.append(f"{name}▕{bar}{duration_text(_length_s(start, end)).rjust(numbers)}")
+    return "\n".join(lines) + "\n"
+
+
+def _lines(root: Node) -> Iterator[tuple[str, int, dt.datetime, dt.datetime | None]]:
+    for node, depth in _walk(root, 0):
+        if node.entered_at is not None:
+            again = f" #{node.iteration}" if node.iteration > 1 else ""
+            yield _node_label(node) + again, depth, node.entered_at, node.exited_at
+        for effect in node.effects:
+            yield _effect_label(effect), depth + 1, effect.started_at, effect.ended_at
+
+
+def _node_label(node: Node) -> str:
+    """The node's name, with the index or aspect of its path: ``fan[3]``, ``fetch:call``."""
+    name = node.node or "run"
+    suffix = _SUFFIX.search(node.path.rpartition("/")[2])
+    return name + suffix.group() if suffix and not name.endswith(suffix.group()) else name
+
+
+def _effect_label(effect: Effect) -> str:
+    label = effect.kind if effect.name in ("", effect.kind) else f"{effect.kind} {effect.name}"
+    mark = {"failed": "✗ ", "cancelled": "⊘ ", "timeout": "⊘ "}.get(effect.outcome or "", "")
+    return mark + " ".join(label.split())
+
+
+def _walk(node: Node, depth: int) -> Iterator[tuple[Node, int]]:
+    yield node, depth
+    for child in node.children:
+        yield from _walk(child, depth + 1)
+
+
+def _fitted(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else text[: width - 1] + "…"
+
+
+def _share(time: dt.datetime, begin: dt.datetime, until: dt.datetime) -> float:
+    whole = (until - begin).total_seconds()
+    return (time - begin).total_seconds() / whole if whole else 0.0
+
+
+def _bar(start: float, end: float, width: int) -> str:
+    """A bar from ``start`` to ``end`` (shares of the whole), at least one eighth of a column wide."""
+    first = min(int(start * width), width - 1)
+    eighths = max(1, min(round((end * width - first) * 8), (width - first) * 8))
+    bar = _FULL * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    return (" " * first + bar).ljust(width)
+
+
+def _length_s(start: dt.datetime | None, end: dt.datetime | None) -> float | None:
+    return (end - start).total_seconds() if start and end else None

@@ -1,0 +1,182 @@
+"""The result of a run, also of one that is still going: status, output, usage, and how each node last ended."""
+
+import datetime as dt
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.events import (
+    ChildEnd,
+    Event,
+    ModelCall,
+    ModelResult,
+    NodeEnter,
+    NodeExit,
+    NodeRetry,
+    Payload,
+    RunAccepted,
+    RunEnd,
+    RunFailed,
+    RunStart,
+)
+from callboard.projections.intents import Opened
+from callboard.projections.projection import known
+from callboard.projections.status import RunStatus, StatusFold
+
+
+class NodeState(Struct, frozen=True, omit_defaults=True):
+    """The latest execution of a node. ``outcome`` is None while it goes on; ``result`` is the language's own record."""
+
+    path: str
+    iteration: int
+    attempt: int
+    entered_at: dt.datetime | None = None
+    exited_at: dt.datetime | None = None
+    outcome: str | None = None
+    result: JSON = None
+    error: Failure | None = None
+
+
+class OpenEffect(Struct, frozen=True):
+    """An effect that was announced and not yet closed."""
+
+    key: str
+    type: str
+    path: str
+    n: int
+    since: dt.datetime
+
+
+class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What one knows of a run.
+
+    ``usage`` sums the run's own model turns and what its child runs report; ``usage_by_path`` does so per node,
+    ``usage_by_model`` holds the own turns by the model that was asked for.
+    """
+
+    run: str = ""
+    definition: str = ""
+    definition_hash: str = ""
+    language: str = ""
+    status: RunStatus = "accepted"
+    output: JSON = None
+    results: JSON = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+    usage_by_path: dict[str, Usage] = {}
+    usage_by_model: dict[str, Usage] = {}
+    accepted_at: dt.datetime | None = None
+    started_at: dt.datetime | None = None
+    ended_at: dt.datetime | None = None
+    nodes: dict[str, NodeState] = {}
+    open: list[OpenEffect] = []
+    last_n: int = 0
+
+
+class Results:
+    """Folds one run into a `RunResult`."""
+
+    def __init__(self) -> None:
+        self._run, self._last_n = "", 0
+        self._head = RunResult()
+        self._status = StatusFold()
+        self._nodes: dict[str, NodeState] = {}
+        self._usage = Usage()
+        self._by_path: dict[str, Usage] = {}
+        self._by_model: dict[str, Usage] = {}
+
+    def apply(self, event: Event) -> None:
+        self._run, self._last_n = event.run, event.n
+        payload = known(event)
+        if payload is None:
+            return
+        closed = self._status.apply(event, payload)
+        self._apply_run(event, payload)
+        self._apply_node(event, payload)
+        match payload:
+            case ModelResult():
+                self._add(event.path, payload.usage, _model_of(closed, payload))
+            case ChildEnd():
+                self._add(event.path, payload.usage, None)
+            case _:
+                pass
+
+    def view(self) -> RunResult:
+        return msgspec.structs.replace(
+            self._head,
+            run=self._run,
+            last_n=self._last_n,
+            status=self._status.status,
+            usage=self._usage,
+            usage_by_path=dict(self._by_path),
+            usage_by_model=dict(self._by_model),
+            nodes=dict(self._nodes),
+            open=[
+                OpenEffect(each.event.key, each.event.type, each.event.path, each.event.n, each.event.time)
+                for each in self._status.open
+            ],
+        )
+
+    def _apply_run(self, event: Event, payload: Payload) -> None:
+        match payload:
+            case RunAccepted(definition=ref):
+                self._head = msgspec.structs.replace(
+                    self._head,
+                    definition=event.definition or ref.name or ref.hash[:12],
+                    definition_hash=ref.hash,
+                    language=ref.language,
+                    accepted_at=event.time,
+                )
+            case RunStart():
+                self._head = msgspec.structs.replace(self._head, started_at=event.time)
+            case RunFailed(error=error):
+                self._head = msgspec.structs.replace(self._head, error=error)
+            case RunEnd():
+                self._head = msgspec.structs.replace(
+                    self._head,
+                    output=payload.output,
+                    results=payload.results,
+                    error=payload.error or self._head.error,
+                    ended_at=event.time,
+                )
+            case _:
+                pass
+
+    def _apply_node(self, event: Event, payload: Payload) -> None:
+        path = event.path
+        match payload:
+            case NodeEnter():
+                self._nodes[path] = NodeState(path, event.iteration, max(event.attempt, 1), entered_at=event.time)
+            case NodeRetry() if self._is_newest(event):
+                before = self._nodes.get(path) or NodeState(path, event.iteration, 1)
+                self._nodes[path] = msgspec.structs.replace(before, attempt=payload.attempt + 1)
+            case NodeExit() if self._is_newest(event):
+                before = self._nodes.get(path) or NodeState(path, event.iteration, max(event.attempt, 1))
+                self._nodes[path] = msgspec.structs.replace(
+                    before,
+                    iteration=event.iteration,
+                    exited_at=event.time,
+                    outcome=payload.outcome,
+                    result=payload.result,
+                    error=payload.error,
+                )
+            case _:
+                pass
+
+    def _is_newest(self, event: Event) -> bool:
+        """Iterations of a path may overlap; the one entered last is the one to show."""
+        state = self._nodes.get(event.path)
+        return state is None or state.iteration <= event.iteration
+
+    def _add(self, path: str, usage: Usage, model: str | None) -> None:
+        self._usage += usage
+        self._by_path[path] = self._by_path.get(path, Usage()) + usage
+        if model is not None:
+            self._by_model[model] = self._by_model.get(model, Usage()) + usage
+
+
+def _model_of(closed: Opened | None, result: ModelResult) -> str:
+    if closed and isinstance(closed.payload, ModelCall):
+        return closed.payload.model
+    return result.response_model or ""

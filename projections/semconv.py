@@ -1,0 +1,120 @@
+"""Names of span attributes and metrics: OpenTelemetry's semantic conventions for generative AI, pinned, and our own.
+
+The GenAI conventions are still in development and rename things; every name that leaves this project stands here and
+nowhere else. Pinned to version 1.41 of the semantic conventions.
+"""
+
+from typing import Final
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
+SCOPE: Final = "callboard"
+"""Name of the instrumentation scope of all our spans and metrics."""
+
+# -- operations --------------------------------------------------------------------------------------------------------
+
+OPERATION_NAME: Final = "gen_ai.operation.name"
+INVOKE_WORKFLOW: Final = "invoke_workflow"
+INVOKE_AGENT: Final = "invoke_agent"
+CHAT: Final = "chat"
+EXECUTE_TOOL: Final = "execute_tool"
+
+# -- generative AI -----------------------------------------------------------------------------------------------------
+
+WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+AGENT_NAME: Final = "gen_ai.agent.name"
+AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
+PROVIDER_NAME: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+REQUEST_TEMPERATURE: Final = "gen_ai.request.temperature"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+USAGE_CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
+USAGE_CACHE_WRITE: Final = "gen_ai.usage.cache_creation.input_tokens"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+TOOL_TYPE_FUNCTION: Final = "function"
+TOKEN_TYPE: Final = "gen_ai.token.type"
+
+# Content: only where somebody has asked for it.
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
+
+# -- general -----------------------------------------------------------------------------------------------------------
+
+ERROR_TYPE: Final = "error.type"
+SERVICE_NAME: Final = "service.name"
+
+# -- our own -----------------------------------------------------------------------------------------------------------
+
+RUN_ID: Final = "callboard.run.id"
+RUN_STATUS: Final = "callboard.run.status"
+RUN_LANGUAGE: Final = "callboard.run.language"
+DEFINITION: Final = "callboard.definition.name"
+DEFINITION_HASH: Final = "callboard.definition.hash"
+FIRST_N: Final = "callboard.event.first"
+LAST_N: Final = "callboard.event.last"
+PATH: Final = "callboard.node.path"
+ITERATION: Final = "callboard.node.iteration"
+ATTEMPT: Final = "callboard.node.attempt"
+NODE_KIND: Final = "callboard.node.kind"
+OUTCOME: Final = "callboard.outcome"
+EFFECT_KEY: Final = "callboard.effect.key"
+EFFECT_KIND: Final = "callboard.effect.kind"
+EXECUTIONS: Final = "callboard.executions"
+UNFINISHED: Final = "callboard.unfinished"
+DROPPED_EVENTS: Final = "callboard.dropped_events"
+CANCEL_CAUSE: Final = "callboard.cancel.cause"
+MODEL_PURPOSE: Final = "callboard.model.purpose"
+MODEL_TRIES: Final = "callboard.model.tries"
+TOOL_SERVER: Final = "callboard.tool.server"
+TOOL_VIA: Final = "callboard.tool.via"
+CHILD_RUN: Final = "callboard.child.run.id"
+LINK_KIND: Final = "link.kind"
+
+# Of span events.
+ANSWER: Final = "callboard.answer"
+AWAITS: Final = "callboard.awaits"
+BY: Final = "callboard.by"
+CANCELLED_INTENT: Final = "callboard.intent"
+CHANNEL: Final = "callboard.channel"
+DUE: Final = "callboard.due"
+EVENT_N: Final = "callboard.event.n"
+LABEL: Final = "callboard.label"
+MESSAGE: Final = "callboard.message"
+QUESTION_TYPE: Final = "callboard.question.type"
+REASON: Final = "callboard.reason"
+ROUTE_FROM: Final = "callboard.route.from"
+ROUTE_TO: Final = "callboard.route.to"
+SIGNAL: Final = "callboard.signal"
+TIMER_PURPOSE: Final = "callboard.timer.purpose"
+WARNING_CODE: Final = "callboard.warning.code"
+WORKER: Final = "callboard.worker"
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+CLIENT_TOKEN_USAGE: Final = "gen_ai.client.token.usage"
+CLIENT_OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
+WORKFLOW_DURATION: Final = "gen_ai.workflow.duration"
+RUNS: Final = "callboard.runs"
+RUNS_ACCEPTED: Final = "callboard.runs.accepted"
+RUNS_ACTIVE: Final = "callboard.runs.active"
+NODE_DURATION: Final = "callboard.node.duration"
+QUEUE_DURATION: Final = "callboard.run.queue.duration"
+
+TOKEN_BUCKETS: Final = tuple(4**exponent for exponent in range(14))
+"""Boundaries that the conventions fix for token counts: 1, 4, 16 … 67108864."""
+
+DURATION_BUCKETS_S: Final = tuple(round(0.01 * 2**exponent, 2) for exponent in range(14))
+"""Boundaries that the conventions fix for durations in seconds: 0.01, 0.02 … 81.92."""
+
+LONG_DURATION_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400, 604800)
+"""Boundaries for what may wait for people, in seconds, up to a week."""

@@ -1,0 +1,188 @@
+"""What the span of an effect is called and what it says, from the payloads of its intent and its outcome."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.bus.effects import Message, Text, ToolOutput, ToolUse
+from callboard.bus.events import (
+    ChildEnd,
+    ChildStart,
+    EffectCall,
+    EffectCancelled,
+    HumanAnswered,
+    HumanAsked,
+    HumanClosed,
+    ModelCall,
+    ModelResult,
+    NodeProgress,
+    NodeRetry,
+    NodeWarning,
+    Payload,
+    Route,
+    RunPaused,
+    RunResumed,
+    SignalAwaited,
+    SignalReceived,
+    TimerFired,
+    TimerSet,
+    ToolCall,
+    ToolResult,
+)
+from callboard.projections import semconv
+from callboard.projections.span import Attribute, SpanKind, as_text
+
+Attributes = Mapping[str, Attribute | None]
+
+_CLIENT_KINDS = frozenset({"source", "http", "provider", "channel"})
+"""Kinds of ``effect.call`` that speak to something outside the worker."""
+
+_WAITS = frozenset({TimerSet.type, HumanAsked.type, SignalAwaited.type, RunPaused.type})
+
+
+def intent_span(payload: Payload, content: bool) -> tuple[str, SpanKind, dict[str, Attribute | None]] | None:
+    """Return name, kind and attributes of the span that an intent opens; None if it opens none.
+
+    Timers, questions, signals and pauses are waits: events on the span that contains them, not spans.
+    """
+    match payload:
+        case ModelCall():
+            return f"{semconv.CHAT} {payload.model}", "client", _chat(payload, content)
+        case ToolCall():
+            return f"{semconv.EXECUTE_TOOL} {payload.tool}", "internal", _tool(payload, content)
+        case EffectCall():
+            kind: SpanKind = "client" if payload.kind_ in _CLIENT_KINDS else "internal"
+            return payload.kind_, kind, {semconv.EFFECT_KIND: payload.kind_}
+        case ChildStart():
+            name = str(payload.definition.get("name") or payload.definition.get("language") or "")
+            attributes: dict[str, Attribute | None] = {
+                semconv.EFFECT_KIND: "child",
+                semconv.CHILD_RUN: payload.child,
+            }
+            return f"child {name}".rstrip(), "client", attributes
+        case _:
+            return None
+
+
+def outcome_attributes(payload: Payload, content: bool) -> Attributes:
+    """Return what an outcome adds to the span of its intent."""
+    match payload:
+        case ModelResult():
+            return _reply(payload, content)
+        case ToolResult() if content and payload.error is None:
+            return {semconv.TOOL_CALL_RESULT: as_text(payload.output)}
+        case ChildEnd():
+            return {semconv.RUN_STATUS: payload.status}
+        case _:
+            return {}
+
+
+def _chat(call: ModelCall, content: bool) -> dict[str, Attribute | None]:
+    said: dict[str, Attribute | None] = {
+        semconv.OPERATION_NAME: semconv.CHAT,
+        semconv.PROVIDER_NAME: call.provider,
+        semconv.REQUEST_MODEL: call.model,
+        semconv.REQUEST_MAX_TOKENS: call.max_output_tokens,
+        semconv.REQUEST_TEMPERATURE: call.temperature,
+        semconv.MODEL_PURPOSE: call.purpose,
+    }
+    if content:
+        said[semconv.INPUT_MESSAGES] = as_text([_message(message) for message in call.messages])
+        if call.system:
+            said[semconv.SYSTEM_INSTRUCTIONS] = as_text([{"type": "text", "content": call.system}])
+    return said
+
+
+def _reply(result: ModelResult, content: bool) -> Attributes:
+    usage = result.usage
+    said: dict[str, Attribute | None] = {
+        semconv.PROVIDER_NAME: result.provider,
+        semconv.RESPONSE_ID: result.response_id,
+        semconv.RESPONSE_MODEL: result.response_model,
+        semconv.RESPONSE_FINISH_REASONS: (result.stop_reason,) if result.stop_reason else None,
+        semconv.RESPONSE_TIME_TO_FIRST_CHUNK: None if result.first_chunk_ms is None else result.first_chunk_ms / 1000,
+        semconv.USAGE_INPUT_TOKENS: usage.input_tokens,
+        semconv.USAGE_OUTPUT_TOKENS: usage.output_tokens,
+        semconv.USAGE_CACHE_READ: usage.cache_read_tokens or None,
+        semconv.USAGE_CACHE_WRITE: usage.cache_write_tokens or None,
+        semconv.MODEL_TRIES: result.tries if result.tries > 1 else None,
+    }
+    if content and result.error is None:
+        parts: list[Any] = [Text(result.text)] if result.text else []
+        message = _message(Message("assistant", [*parts, *result.tool_calls]))
+        said[semconv.OUTPUT_MESSAGES] = as_text([{**message, "finish_reason": result.stop_reason}])
+    return said
+
+
+def _tool(call: ToolCall, content: bool) -> dict[str, Attribute | None]:
+    return {
+        semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
+        semconv.TOOL_NAME: call.tool,
+        semconv.TOOL_CALL_ID: call.id,
+        semconv.TOOL_TYPE: semconv.TOOL_TYPE_FUNCTION,
+        semconv.TOOL_SERVER: call.server,
+        semconv.TOOL_VIA: call.via,
+        semconv.TOOL_CALL_ARGUMENTS: as_text(call.input) if content else None,
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """A message in the shape of the GenAI conventions: role and typed parts."""
+    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "text", "content": part.text}
+        case ToolUse():
+            return {"type": "tool_call", "id": part.id, "name": part.tool, "arguments": part.input}
+        case ToolOutput():
+            response = part.output if part.error is None else {"error": part.error.message or part.error.code}
+            return {"type": "tool_call_response", "id": part.id, "response": response, "callboard.recorded_at": part.of}
+        case _:
+            return {"type": "callboard.recall", "of": part.of, "at": part.at}
+
+
+def wait_note(payload: Payload, content: bool) -> Attributes | None:
+    """Return what a span event says of a wait, a retry, a route or a remark; None for events that are no such thing."""
+    match payload:
+        case TimerSet():
+            return {semconv.DUE: payload.due.isoformat(), semconv.TIMER_PURPOSE: payload.purpose}
+        case TimerFired():
+            return {semconv.DUE: payload.due.isoformat()}
+        case HumanAsked():
+            return {semconv.QUESTION_TYPE: payload.interaction_type, semconv.CHANNEL: payload.channel_type}
+        case HumanAnswered():
+            return {semconv.ANSWER: payload.k, semconv.BY: payload.by, semconv.CHANNEL: payload.channel}
+        case HumanClosed():
+            return {semconv.OUTCOME: payload.outcome, semconv.ANSWER: payload.k, semconv.LABEL: payload.label}
+        case SignalAwaited() | SignalReceived():
+            return {semconv.SIGNAL: payload.name}
+        case RunPaused():
+            return {semconv.REASON: payload.reason, semconv.BY: payload.by}
+        case RunResumed():
+            return {semconv.BY: payload.by}
+        case EffectCancelled() if payload.of in _WAITS:
+            return {semconv.CANCELLED_INTENT: payload.of, semconv.CANCEL_CAUSE: payload.cause.code}
+        case _:
+            return _remark(payload, content)
+
+
+def _remark(payload: Payload, content: bool) -> Attributes | None:
+    match payload:
+        case NodeRetry():
+            code = payload.error.code if payload.error else None
+            reason = payload.reason if content else None
+            return {semconv.ATTEMPT: payload.attempt, semconv.REASON: reason, semconv.ERROR_TYPE: code}
+        case Route():
+            return {
+                semconv.ROUTE_FROM: payload.source,
+                semconv.ROUTE_TO: payload.target,
+                semconv.REASON: payload.reason,
+            }
+        case NodeProgress():
+            return {semconv.MESSAGE: payload.message if content else None}
+        case NodeWarning():
+            return {semconv.WARNING_CODE: payload.code, semconv.REASON: payload.reason}
+        case _:
+            return None

@@ -1,0 +1,212 @@
+"""The spans projection: folds one run's log into finished OpenTelemetry spans, each returned once, the root last.
+
+One run is one trace. The run is ``invoke_workflow``, a node execution ``invoke_agent``, a model turn ``chat``, a tool
+call ``execute_tool``; other effects are named by their kind. Waits (timers, questions, signals, pauses), retries,
+routes, progress and warnings are events on the span they belong to. Children of another run have their own trace and
+a link. Content of messages and tool calls is left out unless asked for. Names are those of `semconv`.
+"""
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import (
+    CancelRequested,
+    ChildStart,
+    Event,
+    NodeEnter,
+    NodeExit,
+    Payload,
+    RunAccepted,
+    RunClaimed,
+    RunEnd,
+    RunFailed,
+    RunParked,
+    RunStart,
+    ToolCall,
+)
+from callboard.bus.paths import last_id
+from callboard.projections import semconv
+from callboard.projections.intents import address_closed
+from callboard.projections.places import RUN, Place, Places
+from callboard.projections.projection import known
+from callboard.projections.span import Attribute, Draft, Span, SpanLink, nanoseconds
+from callboard.projections.span_attributes import intent_span, outcome_attributes, wait_note
+from callboard.projections.span_ids import span_id, trace_id
+from callboard.projections.trace import outcome_of
+
+
+class SpanFold:
+    """Folds one run; `apply` returns the spans that an event finished.
+
+    A node is over at its exit: what follows it, such as a routing question, belongs to whatever contains the node.
+    Spans still open at ``run.end`` (a killed run) are closed there and marked ``callboard.unfinished``.
+    """
+
+    def __init__(self, *, content: bool = False) -> None:
+        self._content = content
+        self._places = Places()
+        self._nodes: dict[Place, Draft] = {}
+        self._effects: dict[tuple[str, str], Draft] = {}
+        self._claims = 0
+
+    def apply(self, event: Event) -> list[Span]:
+        """Take the next event; return the spans it closes, inner ones first."""
+        payload = known(event)
+        if payload is None:
+            return []
+        if RUN not in self._nodes:
+            self._nodes[RUN] = self._root(event)
+        match payload:
+            case NodeEnter():
+                self._enter(event, payload)
+            case NodeExit():
+                return self._exit(event, payload)
+            case RunClaimed():
+                self._claim(event, payload)
+            case RunEnd():
+                return self._end(event, payload)
+            case _:
+                self._describe_run(event, payload)
+                self._note(event, payload)
+                return self._effect(event, payload)
+        return []
+
+    def open(self) -> int:
+        """How many spans are open."""
+        return len(self._nodes) + len(self._effects)
+
+    # -- the run --
+
+    def _root(self, event: Event) -> Draft:
+        draft = Draft(trace_id(event.run), span_id(event.run), "", semconv.INVOKE_WORKFLOW, nanoseconds(event.time))
+        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_WORKFLOW, **_common(event)})
+        return draft
+
+    def _describe_run(self, event: Event, payload: Payload) -> None:
+        root = self._nodes[RUN]
+        match payload:
+            case RunAccepted(definition=ref):
+                name = event.definition or ref.name or ref.hash[:12]
+                root.name = f"{semconv.INVOKE_WORKFLOW} {name}"
+                root.put({semconv.WORKFLOW_NAME: name, semconv.DEFINITION: name, semconv.DEFINITION_HASH: ref.hash})
+                root.put({semconv.RUN_LANGUAGE: ref.language})
+                if payload.forked_from and (origin := payload.forked_from.get("run")):
+                    root.links.append(SpanLink(trace_id(str(origin)), span_id(str(origin)), "fork"))
+            case RunStart():
+                root.note(event, "run.start")
+            case RunParked():
+                root.note(event, "run.parked", {semconv.AWAITS: tuple(payload.awaits)})
+            case CancelRequested():
+                root.note(event, "cancel.requested", {semconv.REASON: payload.reason, semconv.BY: payload.by})
+            case RunFailed(error=error):
+                root.fail(error)
+            case _:
+                pass
+
+    def _claim(self, event: Event, payload: RunClaimed) -> None:
+        self._nodes[RUN].note(event, "run.claimed", {semconv.WORKER: payload.worker})
+        self._claims += 1
+        if self._claims == 1:
+            return
+        for draft in (*self._nodes.values(), *self._effects.values()):
+            draft.executions += draft.executed
+
+    def _end(self, event: Event, payload: RunEnd) -> list[Span]:
+        root = self._nodes.pop(RUN)
+        root.put({semconv.RUN_STATUS: payload.status})
+        if payload.status in ("failed", "expired"):
+            if payload.error or root.status != "error":
+                root.fail(payload.error, payload.status)
+        elif payload.error:
+            root.put({semconv.CANCEL_CAUSE: payload.error.code})
+        left = [*self._effects.values(), *reversed(self._nodes.values())]
+        for draft in left:
+            draft.put({semconv.UNFINISHED: True})
+        self._effects.clear()
+        self._nodes.clear()
+        return [draft.finish(event) for draft in (*left, root)]
+
+    # -- nodes --
+
+    def _enter(self, event: Event, payload: NodeEnter) -> None:
+        place = Place(event.path, event.iteration)
+        parent = self._draft(self._places.parent(event.path, only_open=True))
+        self._places.enter(place)
+        node = payload.node or last_id(event.path)
+        draft = Draft(
+            trace_id(event.run),
+            span_id(event.run, str(place)),
+            parent.span_id,
+            f"{semconv.INVOKE_AGENT} {node}",
+            nanoseconds(event.time),
+        )
+        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_AGENT, semconv.AGENT_NAME: node, **_common(event)})
+        draft.put({semconv.NODE_KIND: payload.kind_, semconv.AGENT_DESCRIPTION: payload.name})
+        self._nodes[place] = draft
+
+    def _exit(self, event: Event, payload: NodeExit) -> list[Span]:
+        place = Place(event.path, event.iteration)
+        self._places.exit(place)
+        draft = self._nodes.pop(place, None)
+        if draft is None:
+            return []
+        draft.put({semconv.OUTCOME: payload.outcome})
+        _settle(draft, payload.outcome, payload.error)
+        return [draft.finish(event)]
+
+    def _draft(self, place: Place) -> Draft:
+        return self._nodes.get(place) or self._nodes[RUN]
+
+    def _owner(self, event: Event) -> Draft:
+        return self._draft(self._places.owner(event.path, event.iteration, only_open=True))
+
+    # -- effects --
+
+    def _effect(self, event: Event, payload: Payload) -> list[Span]:
+        if opening := intent_span(payload, self._content):
+            name, kind, attributes = opening
+            draft = Draft(
+                trace_id(event.run),
+                span_id(event.run, f"{payload.type} {event.key}"),
+                self._owner(event).span_id,
+                name,
+                nanoseconds(event.time),
+                kind,
+                executed=not isinstance(payload, ToolCall) or payload.via == "worker",
+            )
+            draft.put({**_common(event), semconv.EFFECT_KEY: event.key, **attributes})
+            if isinstance(payload, ChildStart):
+                draft.links.append(SpanLink(trace_id(payload.child), span_id(payload.child), "child"))
+            self._effects[payload.type, event.key] = draft
+            return []
+        address = address_closed(event, payload)
+        draft = self._effects.pop(address, None) if address else None
+        if draft is None:
+            return []
+        outcome, error = outcome_of(payload)
+        draft.put({**outcome_attributes(payload, self._content), semconv.OUTCOME: outcome})
+        _settle(draft, outcome, error)
+        return [draft.finish(event)]
+
+    def _note(self, event: Event, payload: Payload) -> None:
+        note = wait_note(payload, self._content)
+        if note is not None:
+            owner = self._owner(event)
+            owner.note(event, payload.type, {**note, semconv.PATH: event.path, semconv.EFFECT_KEY: event.key})
+
+
+def _common(event: Event) -> dict[str, Attribute | None]:
+    """What every span says: its run, where it is, and the number of the event that opened it."""
+    return {
+        semconv.RUN_ID: event.run,
+        semconv.FIRST_N: event.n,
+        semconv.PATH: event.path,
+        semconv.ITERATION: event.iteration or None,
+        semconv.ATTEMPT: event.attempt or None,
+    }
+
+
+def _settle(draft: Draft, outcome: str, error: Failure | None) -> None:
+    """Failures are errors; a cancellation or a person's silence is not, its cause is only named."""
+    if outcome == "failed":
+        draft.fail(error)
+    elif error:
+        draft.put({semconv.CANCEL_CAUSE: error.code})

@@ -1,0 +1,113 @@
+"""The status of a run in the common words, as a fold of its events."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from callboard.bus.events import (
+    CancelRequested,
+    ChildStart,
+    Event,
+    HumanAsked,
+    Payload,
+    RunEnd,
+    RunFailed,
+    RunPaused,
+    RunStart,
+    SignalAwaited,
+    TimerSet,
+    ToolCall,
+)
+from callboard.projections.intents import Opened, OpenIntents
+
+RunStatus = Literal[
+    "accepted",
+    "running",
+    "waiting:human",
+    "waiting:tool",
+    "waiting:timer",
+    "waiting:signal",
+    "waiting:child",
+    "paused",
+    "cancelling",
+    "completed",
+    "failed",
+    "cancelled",
+    "expired",
+]
+
+WAITING_TIMERS = frozenset({"sleep", "delay", "wait"})
+"""Purposes of a timer that a run itself waits for; the others accompany something (a retry, a question)."""
+
+_COMPANION_TIMERS = frozenset({"answer", "warning", "expiry"})
+
+
+def waiting_for(opened: Iterable[Opened]) -> RunStatus | None:
+    """Say what a run waits for, given its open intents; None if it is at work.
+
+    A question to a person wins, then a tool that the caller answers; a signal, a child run or a timer count only if
+    nothing else is open.
+    """
+    found: set[RunStatus] = set()
+    busy = False
+    for each in opened:
+        match each.payload:
+            case HumanAsked():
+                return "waiting:human"
+            case ToolCall(via="caller"):
+                found.add("waiting:tool")
+            case SignalAwaited():
+                found.add("waiting:signal")
+            case ChildStart():
+                found.add("waiting:child")
+            case TimerSet(purpose=purpose) if purpose in WAITING_TIMERS:
+                found.add("waiting:timer")
+            case TimerSet(purpose=purpose) if purpose in _COMPANION_TIMERS:
+                pass
+            case _:
+                busy = True
+    if "waiting:tool" in found:
+        return "waiting:tool"
+    if busy:
+        return None
+    order: tuple[RunStatus, ...] = ("waiting:signal", "waiting:child", "waiting:timer")
+    return next((status for status in order if status in found), None)
+
+
+class StatusFold:
+    """The run's open intents and its status."""
+
+    def __init__(self) -> None:
+        self.open = OpenIntents()
+        self._started = False
+        self._cancelling = False
+        self._final: RunStatus | None = None
+
+    def apply(self, event: Event, payload: Payload) -> Opened | None:
+        """Take an event; return the intent that it closes, if it closes one."""
+        closed = self.open.apply(event, payload)
+        match payload:
+            case RunStart():
+                self._started = True
+            case CancelRequested():
+                self._cancelling = True
+            case RunFailed():
+                self._final = "failed"
+            case RunEnd():
+                self._final = payload.status
+                self.open.clear()
+            case _:
+                pass
+        return closed
+
+    @property
+    def status(self) -> RunStatus:
+        """The status now."""
+        if self._final:
+            return self._final
+        if self._cancelling:
+            return "cancelling"
+        if any(isinstance(each.payload, RunPaused) for each in self.open):
+            return "paused"
+        if not self._started:
+            return "accepted"
+        return waiting_for(self.open) or "running"

@@ -1,0 +1,239 @@
+"""The trace projection: folds one run's events into the tree of `callboard.projections.tree`."""
+
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import (
+    ChildEnd,
+    ChildStart,
+    EffectCall,
+    EffectCancelled,
+    Event,
+    HumanAsked,
+    HumanClosed,
+    ModelCall,
+    ModelResult,
+    NodeEnter,
+    NodeExit,
+    NodeProgress,
+    NodeRetry,
+    NodeWarning,
+    Payload,
+    Route,
+    RunAccepted,
+    RunClaimed,
+    RunEnd,
+    RunPaused,
+    SignalAwaited,
+    SourcesResolved,
+    TimerSet,
+    ToolCall,
+)
+from callboard.bus.paths import last_id
+from callboard.projections.intents import OpenIntents
+from callboard.projections.places import RUN, Place, Places
+from callboard.projections.projection import known
+from callboard.projections.tree import Attempt, Effect, Node, Note, Step, Trace
+
+
+class TraceFold:
+    """Folds one run into a `Trace`."""
+
+    def __init__(self) -> None:
+        self._trace = Trace(run="", definition="", language="", root=_blank(RUN, "run", ""))
+        self._nodes: dict[Place, Node] = {RUN: self._trace.root}
+        self._children: dict[Place, list[Place]] = {RUN: []}
+        self._effects: dict[tuple[str, str], tuple[Place, int]] = {}
+        self._places = Places()
+        self._open = OpenIntents()
+
+    def apply(self, event: Event) -> None:
+        self._trace = msgspec.structs.replace(self._trace, run=event.run, until=event.time)
+        payload = known(event)
+        if payload is None:
+            return
+        self._apply_run(event, payload)
+        self._apply_node(event, payload)
+        self._apply_effect(event, payload)
+
+    def view(self) -> Trace:
+        return msgspec.structs.replace(self._trace, root=self._grown(RUN))
+
+    def _grown(self, place: Place) -> Node:
+        """A node with its subtree; lists are copied, so that the view stays as it is."""
+        node = self._nodes[place]
+        return msgspec.structs.replace(
+            node,
+            attempts=list(node.attempts),
+            effects=list(node.effects),
+            routes=list(node.routes),
+            progress=list(node.progress),
+            warnings=list(node.warnings),
+            children=[self._grown(child) for child in self._children[place]],
+        )
+
+    def _change(self, place: Place, **fields: Any) -> None:
+        self._nodes[place] = msgspec.structs.replace(self._nodes[place], **fields)
+
+    def _apply_run(self, event: Event, payload: Payload) -> None:
+        match payload:
+            case RunAccepted(definition=ref):
+                name = event.definition or ref.name or ref.hash[:12]
+                self._trace = msgspec.structs.replace(self._trace, definition=name, language=ref.language)
+                self._change(RUN, node=name, name=name, entered_at=event.time, first_n=event.n)
+            case RunClaimed():
+                self._trace = msgspec.structs.replace(self._trace, claims=self._trace.claims + 1)
+                self._taken_on_again()
+            case SourcesResolved(sources=sources):
+                self._trace = msgspec.structs.replace(self._trace, sources=sources)
+            case RunEnd():
+                self._change(
+                    RUN,
+                    exited_at=event.time,
+                    outcome=payload.status,
+                    result=payload.output,
+                    error=payload.error,
+                    last_n=event.n,
+                )
+            case _:
+                pass
+
+    def _taken_on_again(self) -> None:
+        for opened in self._open:
+            place, index = self._effects[opened.payload.type, opened.event.key]
+            effects = self._nodes[place].effects
+            effects[index] = msgspec.structs.replace(effects[index], executions=effects[index].executions + 1)
+
+    def _apply_node(self, event: Event, payload: Payload) -> None:
+        here = Place(event.path, event.iteration)
+        if isinstance(payload, NodeEnter):
+            self._enter(event, payload)
+            return
+        node = self._nodes[self._owner(event)]
+        match payload:
+            case NodeExit() if here in self._nodes:
+                self._places.exit(here)
+                self._change(
+                    here,
+                    exited_at=event.time,
+                    outcome=payload.outcome,
+                    result=payload.result,
+                    error=payload.error,
+                    last_n=event.n,
+                )
+            case NodeRetry():
+                node.attempts.append(Attempt(payload.attempt, event.time, payload.reason, payload.error, payload.delay))
+            case Route():
+                node.routes.append(Step(event.time, payload.source, payload.target, payload.reason, payload.edge))
+            case NodeProgress():
+                node.progress.append(Note(event.time, payload.message))
+            case NodeWarning():
+                node.warnings.append(Note(event.time, payload.reason, payload.code, payload.fields))
+            case _:
+                pass
+
+    def _enter(self, event: Event, payload: NodeEnter) -> None:
+        place = Place(event.path, event.iteration)
+        parent = self._places.parent(event.path)
+        self._places.enter(place)
+        if place not in self._nodes:
+            self._children[parent].append(place)
+            self._children[place] = []
+        self._nodes[place] = msgspec.structs.replace(
+            _blank(place, payload.kind_, payload.node or last_id(event.path)),
+            name=payload.name,
+            entered_at=event.time,
+            first_n=event.n,
+        )
+
+    def _owner(self, event: Event) -> Place:
+        place = self._places.owner(event.path, event.iteration)
+        return place if place in self._nodes else RUN
+
+    def _apply_effect(self, event: Event, payload: Payload) -> None:
+        closed = self._open.apply(event, payload)
+        if payload.kind == "intent":
+            owner = self._owner(event)
+            effects = self._nodes[owner].effects
+            self._effects[payload.type, event.key] = owner, len(effects)
+            effects.append(_opened(event, payload))
+        elif closed:
+            place, index = self._effects.pop((closed.payload.type, closed.event.key))
+            effects = self._nodes[place].effects
+            effects[index] = _closed(effects[index], event, payload)
+
+
+def _blank(place: Place, kind: str, node: str) -> Node:
+    """A node whose lists are its own: they grow in place until a view copies them."""
+    return Node(
+        path=place.path,
+        iteration=place.iteration,
+        kind=kind,
+        node=node,
+        name="",
+        attempts=[],
+        effects=[],
+        routes=[],
+        progress=[],
+        warnings=[],
+    )
+
+
+def _opened(event: Event, payload: Payload) -> Effect:
+    kind, name = kind_and_name(payload)
+    return Effect(
+        key=event.key,
+        type=payload.type,
+        kind=kind,
+        name=name,
+        attempt=max(event.attempt, 1),
+        started_at=event.time,
+        first_n=event.n,
+    )
+
+
+def _closed(effect: Effect, event: Event, payload: Payload) -> Effect:
+    outcome, error = outcome_of(payload)
+    usage = payload.usage if isinstance(payload, ModelResult | ChildEnd) else None
+    return msgspec.structs.replace(
+        effect, ended_at=event.time, outcome=outcome, error=error, usage=usage, last_n=event.n
+    )
+
+
+def kind_and_name(payload: Payload) -> tuple[str, str]:
+    """Say what kind of effect an intent announces, and which one."""
+    match payload:
+        case ModelCall():
+            return "model", payload.model
+        case ToolCall():
+            return "tool", payload.tool
+        case EffectCall():
+            return payload.kind_, payload.node or payload.kind_
+        case TimerSet():
+            return "timer", payload.purpose
+        case HumanAsked():
+            return "human", payload.question
+        case SignalAwaited():
+            return "signal", payload.name
+        case ChildStart():
+            return "child", str(payload.definition.get("name") or payload.definition.get("hash") or payload.child)
+        case RunPaused():
+            return "pause", payload.reason
+        case _:
+            return payload.type, ""
+
+
+def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
+    """Say how an outcome ended its effect (ok, failed, cancelled, timeout) and the failure that says why."""
+    match payload:
+        case EffectCancelled():
+            return "cancelled", payload.cause
+        case ChildEnd():
+            return {"completed": "ok", "cancelled": "cancelled"}.get(payload.status, "failed"), payload.error
+        case HumanClosed():
+            return ("ok" if payload.outcome == "answered" else payload.outcome), None
+        case _:
+            error: Failure | None = getattr(payload, "error", None)
+            return ("failed" if error else "ok"), error

@@ -1,0 +1,98 @@
+"""The trace of a run as plain data: its tree of node executions with effects, retries, routes, progress and warnings.
+
+The same for all languages; views in a language's own shape are made from events or from this.
+"""
+
+import datetime as dt
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON, Failure, Usage
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """A retry: the ``number``-th (from 1) of its iteration, and why the attempt before it did not do."""
+
+    number: int
+    at: dt.datetime
+    reason: str
+    error: Failure | None = None
+    delay: float | None = None
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """A line of progress (no code) or a warning."""
+
+    at: dt.datetime
+    message: str
+    code: str = ""
+    fields: list[str] = []
+
+
+class Step(Struct, frozen=True, omit_defaults=True):
+    """A way taken on from a node; names as in the definition."""
+
+    at: dt.datetime
+    source: str
+    target: str
+    reason: str = ""
+    edge: int | str | None = None
+
+
+class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An effect from its intent to its outcome.
+
+    ``kind`` is model, tool, timer, human, signal, child, pause or the kind of an ``effect.call``; ``name`` the model,
+    tool, purpose or question; ``outcome`` ok, failed, cancelled or (a question) timeout, None while it is open.
+    ``executions`` counts how often workers have taken it on: one more for each claim of the run that it was open
+    across.
+    """
+
+    key: str
+    type: str
+    kind: str
+    name: str
+    attempt: int
+    started_at: dt.datetime
+    ended_at: dt.datetime | None = None
+    outcome: str | None = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    executions: int = 1
+    first_n: int = 0
+    last_n: int = 0
+
+
+class Node(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A node execution with all below it; the run itself is the root, with path ``""`` and kind ``run``."""
+
+    path: str
+    iteration: int
+    kind: str
+    node: str
+    name: str
+    entered_at: dt.datetime | None = None
+    exited_at: dt.datetime | None = None
+    outcome: str | None = None
+    result: JSON = None
+    error: Failure | None = None
+    attempts: list[Attempt] = []
+    effects: list[Effect] = []
+    routes: list[Step] = []
+    progress: list[Note] = []
+    warnings: list[Note] = []
+    children: list["Node"] = []
+    first_n: int = 0
+    last_n: int = 0
+
+
+class Trace(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A run's tree with its times; ``until`` is the time of the last event, ``claims`` how often it was taken on."""
+
+    run: str
+    definition: str
+    language: str
+    root: Node
+    until: dt.datetime | None = None
+    claims: int = 0
+    sources: dict[str, dict[str, JSON]] = {}

@@ -1,0 +1,179 @@
+"""A run of a SWEny workflow in the specification's own shapes: ExecutionResult and the stream of ExecutionEvents.
+
+Sections *Trace*, *Execution result* and *Observer events* of the specification's execution page. Neither has times,
+models or tokens; `callboard.projections.trace` has.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from msgspec import Struct
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import (
+    Event,
+    NodeEnter,
+    NodeExit,
+    NodeProgress,
+    NodeRetry,
+    NodeWarning,
+    Outline,
+    Payload,
+    Route,
+    RunAccepted,
+    RunEnd,
+    RunStart,
+    SourcesResolved,
+    ToolCall,
+    ToolResult,
+)
+from callboard.bus.paths import last_id
+from callboard.projections.edges import edge_index
+from callboard.projections.projection import known
+
+END = "(end)"
+"""Target of a route that follows no edge."""
+
+ONLY_PATH = "only path"
+"""Reason of an edge without a condition."""
+
+_STATUS = {"ok": "success", "skipped": "skipped"}
+
+
+class TraceStep(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One attempt of a visit. ``iteration`` counts visits from 1, ``retryAttempt`` attempts from 0, if any failed."""
+
+    node: str
+    status: str
+    iteration: int
+    retry_attempt: int | None = None
+
+
+class TraceEdge(Struct, frozen=True, rename={"source": "from", "target": "to"}):
+    """An edge that was followed; ``reason`` is its condition."""
+
+    source: str
+    target: str
+    reason: str
+
+
+class WorkflowTrace(Struct, frozen=True):
+    steps: list[TraceStep]
+    edges: list[TraceEdge]
+    sources: dict[str, dict[str, Any]]
+
+
+class ExecutionResult(Struct, frozen=True):
+    """``results`` holds the last NodeResult per node."""
+
+    results: dict[str, dict[str, Any]]
+    trace: WorkflowTrace
+
+
+class WorkflowExecution:
+    """Folds one run of a workflow into its `ExecutionResult`, also while it is going on."""
+
+    def __init__(self) -> None:
+        self._outline = Outline()
+        self._results: dict[str, dict[str, Any]] = {}
+        self._steps: list[TraceStep] = []
+        self._edges: list[TraceEdge] = []
+        self._sources: dict[str, dict[str, Any]] = {}
+        self._retries: dict[tuple[str, int], int] = {}
+
+    def apply(self, event: Event) -> None:
+        match known(event):
+            case RunAccepted(outline=outline):
+                self._outline = outline
+            case SourcesResolved(sources=sources):
+                self._sources = sources
+            case NodeEnter():
+                self._retries.pop((event.path, event.iteration), None)
+            case NodeRetry() as retry:
+                self._retries[event.path, event.iteration] = retry.attempt
+                step = TraceStep(retry.node or last_id(event.path), "failed", event.iteration, retry.attempt - 1)
+                self._steps.append(step)
+            case NodeExit() as node_exit:
+                node, result = last_id(event.path), node_result(node_exit)
+                attempt = self._retries.pop((event.path, event.iteration), None)
+                self._results[node] = result
+                self._steps.append(TraceStep(node, result["status"], event.iteration, attempt))
+            case Route() as route if route.target != END:
+                self._edges.append(TraceEdge(route.source, route.target, edge_reason(self._outline, route)))
+            case _:
+                pass
+
+    def view(self) -> ExecutionResult:
+        trace = WorkflowTrace(list(self._steps), list(self._edges), dict(self._sources))
+        return ExecutionResult(dict(self._results), trace)
+
+
+def edge_reason(outline: Outline, route: Route) -> str:
+    """The reason a trace gives for an edge: its ``when`` text, or ``only path`` without one."""
+    index = edge_index(outline, route)
+    return (route.reason if index is None else outline.edges[index].when) or ONLY_PATH
+
+
+def node_result(node_exit: NodeExit) -> dict[str, Any]:
+    """Return the NodeResult of an exit; one is made up if the node ended without (cancelled, internal error)."""
+    if isinstance(node_exit.result, dict) and "status" in node_exit.result:
+        return cast("dict[str, Any]", node_exit.result)
+    data = {} if node_exit.error is None else {"error": _text(node_exit.error)}
+    return {"status": _STATUS.get(node_exit.outcome, "failed"), "data": data, "toolCalls": []}
+
+
+def _text(failure: Failure) -> str:
+    return failure.message or failure.code
+
+
+def execution_event(event: Event) -> dict[str, Any] | None:
+    """Return the ExecutionEvent that observers of a workflow get for an event; None if they get none.
+
+    A failed tool call is reported as ``output: {"error": …}``, so that every ``tool:call`` that came to an end has its
+    ``tool:result``.
+    """
+    payload = known(event)
+    shape = _SHAPES.get(type(payload)) if payload is not None else None
+    return shape(event, payload) if shape else None
+
+
+def _exit(event: Event, node_exit: NodeExit) -> dict[str, Any]:
+    return {"type": "node:exit", "node": last_id(event.path), "result": node_result(node_exit)}
+
+
+def _tool_result(_event: Event, result: ToolResult) -> dict[str, Any]:
+    output = result.output if result.error is None else {"error": _text(result.error)}
+    return {"type": "tool:result", "node": result.node, "tool": result.tool, "output": output}
+
+
+def _retry(_event: Event, retry: NodeRetry) -> dict[str, Any]:
+    return {
+        "type": "node:retry",
+        "node": retry.node,
+        "attempt": retry.attempt,
+        "reason": retry.reason,
+        "preamble": retry.preamble or "",
+    }
+
+
+def _shape(name: str, fields: Callable[[Any], dict[str, Any]]) -> Callable[[Event, Any], dict[str, Any]]:
+    return lambda _event, payload: {"type": name, **fields(payload)}
+
+
+_SHAPES: dict[type[Payload], Callable[[Event, Any], dict[str, Any]]] = {
+    RunStart: _shape("workflow:start", lambda p: {"workflow": p.workflow}),
+    SourcesResolved: _shape("sources:resolved", lambda p: {"sources": p.sources}),
+    NodeEnter: lambda event, p: {
+        "type": "node:enter",
+        "node": p.node or last_id(event.path),
+        "instruction": p.instruction or "",
+    },
+    ToolCall: _shape("tool:call", lambda p: {"node": p.node, "tool": p.tool, "input": p.input}),
+    ToolResult: _tool_result,
+    NodeProgress: _shape("node:progress", lambda p: {"node": p.node, "message": p.message}),
+    NodeExit: _exit,
+    NodeRetry: _retry,
+    Route: _shape("route", lambda p: {"from": p.source, "to": p.target, "reason": p.reason}),
+    NodeWarning: _shape("node:warning", lambda p: {"node": p.node, "reason": p.reason, "fields": p.fields}),
+    RunEnd: _shape("workflow:end", lambda p: {"results": p.results or {}}),
+}

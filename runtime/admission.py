@@ -1,0 +1,276 @@
+"""Admission: the door. Checks starts and tells whole, records what is admitted, refuses the rest with every problem.
+
+Every step may be repeated after a crash: the run's first event is guarded, a routed command of a start does nothing to
+a run that has begun, and that of a tell is deduplicated by the server.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import structlog
+from nats.aio.client import Client
+
+from callboard.bus import events as ev
+from callboard.bus.commands import TELLS, DefinitionSource, StartRun
+from callboard.bus.commit import Message, publish
+from callboard.bus.errors import RunLost
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Unknown
+from callboard.bus.queue import Delivery, Outbox, ack_floor
+from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
+from callboard.languages.language import Definition, Plan
+from callboard.runtime.runlog import RunLog
+from callboard.runtime.startmessage import read_start
+
+log = structlog.get_logger(__name__)
+
+ADMISSION = "admission"
+"""Name of the durable consumer that all workers admit from."""
+
+REPLY_HEADER = "Callboard-Reply"
+"""Names the subject that a verdict is to be sent to."""
+
+UNKNOWN_RUN_RETRY_S = 0.05
+"""A tell to a run that is not there yet waits for the starts before it."""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before."""
+
+    status: str
+    run_id: str | None = None
+    duplicate: bool = False
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+
+
+class Admission:
+    """Admits what arrives at one worker."""
+
+    def __init__(
+        self,
+        nc: Client,
+        log: JetStreamLog,
+        outbox: Outbox,
+        *,
+        worker: str,
+        languages: "Languages",
+        check: Callable[[StartRun], list[Problem]],
+    ) -> None:
+        self._check = check
+        self._nc = nc
+        self._log = log
+        self._outbox = outbox
+        self._worker = worker
+        self._languages = languages
+
+    async def admit(self, delivery: Delivery) -> None:
+        """Admit or refuse one message, answer, and acknowledge it."""
+        tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
+        try:
+            if run is None:
+                verdict = await self._start(tenant, delivery)
+            else:
+                verdict = await self._tell(RunRef(tenant, run), verb, delivery)
+        except Unknown as error:
+            log.warning("admission is waiting for the log", error=str(error))
+            delivery.nak(1.0)
+            return
+        if verdict is None:
+            delivery.nak(UNKNOWN_RUN_RETRY_S)
+            return
+        if verdict.status == "rejected":
+            await self._reject(tenant, verb, verdict, delivery)
+        reply = delivery.headers.get(REPLY_HEADER)
+        if reply:
+            self._outbox.send(reply, msgspec.json.encode(verdict))
+        delivery.ack()
+
+    # -- starts -------------------------------------------------------------------------------------------------------
+
+    async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
+        start = read_start(delivery.data)
+        if isinstance(start, list):
+            return Verdict("rejected", problems=start)
+        run = start.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
+        try:
+            token(run)
+        except ValueError:
+            expected = f"at most {TOKEN_BYTES_MAX} bytes"
+            problem = Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)
+            return Verdict("rejected", run, problems=[problem])
+        plan = await self._plan(tenant, start)
+        problems = [*self._check(start), *(plan if isinstance(plan, list) else [])]
+        if problems or isinstance(plan, list):
+            return Verdict("rejected", run, problems=problems)
+        ref = RunRef(tenant, run)
+        accepted = accepted_event(start, plan, ref)
+        runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission")
+        runlog.definition = definition_token(plan.definition)
+        runlog.state(accepted, cause=delivery.sequence)
+        duplicate = False
+        try:
+            await runlog.append_next()
+        except RunLost as error:
+            # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
+            duplicate = error.found is None or error.found.n > 1 or error.found.cause != delivery.sequence
+            if error.found is not None and error.found.n > 1:
+                return Verdict("accepted", run, duplicate)
+        await self._route(ref, "start", b"{}", f"start-{delivery.sequence}")
+        return Verdict("accepted", run, duplicate, warnings=[*plan.definition.warnings, *plan.warnings])
+
+    async def _plan(self, tenant: str, start: StartRun) -> Plan[Any] | list[Problem]:
+        source = await self._source(tenant, start.definition)
+        if isinstance(source, list):
+            return source
+        return self._languages.plan(source, start)
+
+    async def _source(self, tenant: str, wanted: DefinitionSource) -> DefinitionSource | list[Problem]:
+        """Find the text of a registered definition."""
+        if wanted.source is not None:
+            return wanted
+        name = wanted.name or wanted.hash
+        assert name is not None
+        found = await self._log.definition(tenant, name)
+        if found is None:
+            where = "definition.name" if wanted.name else "definition.hash"
+            message = f"no definition {name!r} is registered"
+            return [Problem(code="definition.unknown", message=message, where=where)]
+        return DefinitionSource(language=wanted.language or found.language, source=found.source, name=wanted.name)
+
+    # -- tells --------------------------------------------------------------------------------------------------------
+
+    async def _tell(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
+        """Check a tell and route it; None if it is too early to say whether there is such a run."""
+        problems = check_tell(verb, delivery.data)
+        if problems:
+            return Verdict("rejected", ref.run, problems=problems)
+        last = await self._log.last(ref)
+        if last is None:
+            if await ack_floor(self._nc, self._log.stream, ADMISSION) < delivery.sequence - 1:
+                return None
+            problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
+            return Verdict("rejected", ref.run, problems=[problem])
+        if last.event.type == ev.RunEnd.type:
+            message = f"the run has ended; a {verb} comes too late"
+            return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
+        await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
+        return Verdict("accepted", ref.run)
+
+    # -- both ---------------------------------------------------------------------------------------------------------
+
+    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str) -> None:
+        subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
+        await publish(self._nc, Message(subject, body, {"Nats-Msg-Id": message_id}))
+
+    async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
+        message_id = verdict.run_id or str(delivery.sequence)
+        rejected = ev.RunRejected(problems=verdict.problems, verb=verb, id=message_id)
+        try:
+            subject = self._log.subjects.reject(tenant, message_id)
+        except ValueError:
+            subject = self._log.subjects.reject(tenant, str(delivery.sequence))
+        await publish(self._nc, Message(subject, msgspec.json.encode(rejected), {}))
+
+
+class Languages:
+    """Parses and admits definitions, keeping the parsed ones of late."""
+
+    def __init__(self, kept_max: int = 256) -> None:
+        self._kept: dict[tuple[str, str], Definition[Any]] = {}
+        self._kept_max = kept_max
+
+    def plan(self, source: DefinitionSource, start: StartRun) -> Plan[Any] | list[Problem]:
+        """Make the plan of a start whose definition's text is known."""
+        from callboard.languages.registry import LANGUAGES, detect, language
+
+        text = source.source
+        assert text is not None
+        spoken = source.language or detect(text)
+        if isinstance(spoken, list):
+            return spoken
+        if spoken not in LANGUAGES:
+            message = f"there is no language {spoken!r}"
+            expected = " | ".join(LANGUAGES)
+            return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]
+        definition = self._parsed(spoken, text)
+        if isinstance(definition, list):
+            return definition
+        return language(spoken).admit(definition, start)
+
+    def _parsed(self, spoken: str, text: str) -> Definition[Any] | list[Problem]:
+        from callboard.languages.registry import language
+
+        key = (spoken, text)
+        found = self._kept.get(key)
+        if found is not None:
+            return found
+        definition = language(spoken).parse(text)
+        if isinstance(definition, Definition):
+            if len(self._kept) >= self._kept_max:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = definition
+        return definition
+
+
+def check_tell(verb: str, body: bytes) -> list[Problem]:
+    """Check verb and body of a tell."""
+    if verb not in TELLS:
+        expected = " | ".join(TELLS)
+        return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
+    try:
+        msgspec.json.decode(body or b"{}", type=TELLS[verb])
+    except msgspec.DecodeError as error:
+        return [Problem(code="tell.malformed", message=str(error), where="message")]
+    return []
+
+
+def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef) -> ev.RunAccepted:
+    """Make the first event of a run."""
+    definition = plan.definition
+    normalised = msgspec.structs.replace(start, definition=DefinitionSource(definition.language), run_id=ref.run)
+    return ev.RunAccepted(
+        definition=ev.DefinitionRef(definition.language, definition.hash, definition.source, definition.name),
+        start=msgspec.to_builtins(normalised),
+        outline=plan.outline,
+        breakpoints=start.breakpoints,
+        limits=start.limits,
+        seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
+    )
+
+
+def definition_token(definition: Definition[Any]) -> str:
+    """The name that a definition has in subjects: its own, or 12 digits of its hash."""
+    name = definition.name
+    try:
+        token(name)
+    except ValueError:
+        name = ""
+    return name or definition.hash[:12]
+
+
+def derived_run_id(stream: str, sequence: int, time_ns: int) -> str:
+    """Make a run id (UUIDv7) from a start message's place in the stream: the same whenever it is delivered."""
+    random = int.from_bytes(sha256(f"{stream}/{sequence}/{time_ns}".encode()).digest()[:10], "big")
+    milliseconds = time_ns // 1_000_000
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | ((random >> 64) & 0xFFF) << 64
+    return str(UUID(int=value | 0b10 << 62 | (random & ((1 << 62) - 1))))
+
+
+def time_of(run_id: str) -> dt.datetime | None:
+    """The instant in a UUIDv7, if it is one."""
+    try:
+        value = UUID(run_id)
+    except ValueError:
+        return None
+    return dt.datetime.fromtimestamp((value.int >> 80) / 1000, dt.UTC) if value.version == 7 else None
+
+
+def problems_text(problems: Sequence[Problem]) -> str:
+    """All problems, a line each, for people."""
+    return "\n".join(f"  - {problem}" for problem in problems)

@@ -1,0 +1,113 @@
+"""The client: start runs, tell them things, read and follow their events. A convenience over plain messages.
+
+Everything here can be done with a bare NATS client; `docs/messages.md` shows how.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from nats.aio.client import Client as Connection
+from nats.aio.msg import Msg
+
+from callboard.bus.commands import Tell
+from callboard.bus.commit import Message, publish
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded
+from callboard.bus.subjects import RunRef
+from callboard.runtime.admission import REPLY_HEADER, Verdict
+from callboard.runtime.runlog import read_run
+
+VERDICT_WAIT_S = 10.0
+
+
+class NoVerdict(CallboardError):
+    """The message is in the stream, but nobody has admitted it yet: no worker is there."""
+
+    def __init__(self, what: str, waited_s: float) -> None:
+        super().__init__(
+            "client.no_verdict",
+            f"the {what} is durably stored, but no worker has looked at it within {waited_s:g} s",
+            remedy="Start a worker (`callboard up` or `callboard worker`); the message waits.",
+        )
+
+
+class UnknownRun(CallboardError):
+    """There is no run of this id."""
+
+    def __init__(self, ref: RunRef) -> None:
+        super().__init__(
+            "run.unknown", f"there is no run {ref.run!r}", where=ref.tenant, remedy="See `callboard runs`."
+        )
+
+
+class Client:
+    """Speaks to the runtime as one tenant."""
+
+    def __init__(self, nc: Connection, log: JetStreamLog, tenant: str) -> None:
+        self.nc = nc
+        self.log = log
+        self.tenant = tenant
+
+    def ref(self, run_id: str) -> RunRef:
+        return RunRef(self.tenant, run_id)
+
+    async def start(self, message: dict[str, Any], *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
+        """Publish a start message and wait for its verdict.
+
+        :raises NoVerdict: if no worker admitted or refused it in time
+        :raises Unknown: if the stream did not take it
+        """
+        return await self._say(self.log.subjects.start(self.tenant), msgspec.json.encode(message), "start", wait_s)
+
+    async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
+        """Tell a run something and wait for the verdict of admission.
+
+        :raises NoVerdict: if no worker admitted or refused it in time
+        :raises Unknown: if the stream did not take it
+        """
+        subject = self.log.subjects.tell(self.ref(run_id), verb)
+        return await self._say(subject, msgspec.json.encode(tell), verb, wait_s)
+
+    async def _say(self, subject: str, body: bytes, what: str, wait_s: float) -> Verdict:
+        inbox = self.nc.new_inbox()
+        answered = anyio.Event()
+        verdicts: list[Verdict] = []
+
+        async def take(message: Msg) -> None:
+            verdicts.append(msgspec.json.decode(message.data, type=Verdict))
+            answered.set()
+
+        subscription = await self.nc.subscribe(inbox, cb=take)
+        try:
+            await publish(self.nc, Message(subject, body, {REPLY_HEADER: inbox}))
+            with anyio.move_on_after(wait_s):
+                await answered.wait()
+        finally:
+            await subscription.unsubscribe()
+        if not verdicts:
+            raise NoVerdict(what, wait_s)
+        return verdicts[0]
+
+    async def events(self, run_id: str) -> list[Event]:
+        """Read a run's log.
+
+        :raises UnknownRun: if there is no such run
+        """
+        recorded = await read_run(self.log, self.ref(run_id))
+        if not recorded:
+            raise UnknownRun(self.ref(run_id))
+        return [item.event for item in recorded]
+
+    @asynccontextmanager
+    async def follow(
+        self, run_id: str | None = None, *, definition: str | None = None, event_type: str = ">", after: int | None = 0
+    ) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        """Follow one run, one definition's runs, or one type of event; ``after`` as in `EventLog.follow`."""
+        filter = self.log.subjects.events(self.tenant, run_id, definition, event_type)
+        async with self.log.follow(filter, after) as feed:
+            yield feed

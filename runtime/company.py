@@ -1,0 +1,152 @@
+"""The company: what one worker lends its runs — languages, models, tools, sources — wired from its configuration."""
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import msgspec
+import structlog
+from nats.aio.client import Client
+
+from callboard.actors.carrier import Carrier, EffectFailed, Job
+from callboard.actors.models.catalog import PROVIDERS, open_model, resolve
+from callboard.actors.models.model import Model, ModelFailed
+from callboard.actors.sources import SourceFailed, SourceRules
+from callboard.actors.sources import resolve as resolve_source
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.bus.queue import Outbox
+from callboard.bus.subjects import RunRef, Subjects
+from callboard.languages.language import Language
+from callboard.languages.registry import language
+from callboard.runtime.admission import definition_token
+from callboard.runtime.config import Config
+from callboard.runtime.replay import Admitted
+
+log = structlog.get_logger(__name__)
+
+MODEL_TIMEOUT_S = 1_200.0
+"""Longest model turn, all tries of its adapter included."""
+
+
+class Company:
+    """One worker's means, as `callboard.runtime.run.Company` wants them."""
+
+    def __init__(
+        self,
+        config: Config,
+        nc: Client,
+        outbox: Outbox,
+        *,
+        worker: str,
+        env: Mapping[str, str],
+        subjects: Subjects,
+    ) -> None:
+        self.worker = worker
+        self.partitions = config.partitions
+        self.park_linger_s = config.park_linger_s
+        self.effects = anyio.CapacityLimiter(config.effects_active_max)
+        self._config = config
+        self._nc = nc
+        self._outbox = outbox
+        self._env = env
+        self._subjects = subjects
+        self._models: dict[str, Model] = {}
+
+    def language(self, name: str) -> Language[Any]:
+        return language(name)
+
+    def check(self, start: StartRun) -> list[Problem]:
+        """Say what this company could not serve of a start."""
+        problems: list[Problem] = []
+        if start.script is not None:
+            if not self._config.allow_scripts:
+                message = "this worker accepts no scripts"
+                expected = "a worker started with allow_scripts, or no script"
+                problems.append(Problem(code="start.script", message=message, where="script", expected=expected))
+            else:
+                from callboard.actors.models.script import check_script
+
+                problems += check_script(start.script)
+        spec = start.model or self._config.model
+        if spec is None:
+            message = "no model is named, and this worker has no default"
+            expected = "a model such as anthropic:claude-…, or ANTHROPIC_API_KEY in the worker's environment"
+            return [*problems, Problem(code="model.none", message=message, where="model", expected=expected)]
+        try:
+            provider, _ = resolve(spec)
+        except ModelFailed as error:
+            return [*problems, Problem(code=error.failure.code, message=error.failure.message, where="model")]
+        if PROVIDERS[provider].stands_in and not self._config.allow_scripts:
+            message = f"this worker does not run {provider} models"
+            problems.append(Problem(code="model.scripts_refused", message=message, where="model"))
+        return problems
+
+    def environment(self, admission: Admitted) -> dict[str, Any]:
+        needs: dict[str, list[str]] = admission.plan.needs.get("skills", {})
+        lent = self._lent(admission)
+        skills = {skill: all(lent.get(name) for name in names) for skill, names in needs.items()}
+        return {
+            "runtime": {"callboard": version("callboard"), "python": platform.python_version()},
+            "default_model": admission.start.model or self._config.model or "",
+            "skills": skills,
+            "offline": bool(admission.plan.options.get("offline", False)),
+        }
+
+    def secrets(self, admission: Admitted) -> dict[str, str]:
+        named: list[str] = admission.plan.needs.get("environment", [])
+        wanted = {*named, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"}
+        found = {name: value for name in wanted if (value := self._env.get(name))}
+        return {**found, **{f"config.{i}": value for i, value in enumerate(self._config.secrets())}}
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        script = admission.start.script or {}
+        token = definition_token(admission.plan.definition)
+        live = self._subjects.live(ref, token, "model.delta")
+
+        def on_delta(job: Job, k: int, text: str) -> None:
+            delta = {"n": job.event.n, "epoch": job.event.epoch, "k": k, "path": job.event.path, "text": text}
+            self._outbox.send(live, msgspec.json.encode(delta))
+
+        async def source(job: Job, request: JSON) -> tuple[JSON, JSON]:
+            rules = SourceRules(offline=bool(admission.plan.options.get("offline", False)))
+            try:
+                return await resolve_source(request, admission.start.files, None, rules), None
+            except SourceFailed as error:
+                raise EffectFailed(error.failure) from error
+
+        return Carrier(
+            models=lambda spec: self._model(spec, script),
+            tools=ToolEnvironment(env=self._lent(admission), request=self._request, script=script),
+            kinds={"source": source},
+            on_delta=on_delta,
+            model_timeout_s=MODEL_TIMEOUT_S,
+        )
+
+    def _lent(self, admission: Admitted) -> Mapping[str, str]:
+        """The environment that tools may draw from: this worker's, with what the start's own config says instead."""
+        config: Mapping[str, str] = admission.start.options.get("config", {})
+        return {**self._env, **config}
+
+    def _model(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
+        provider, name = resolve(spec)
+        model = self._models.get(provider)
+        if model is None:
+            model, name = open_model(spec, script=script, env=self._env, allow_scripts=self._config.allow_scripts)
+            if not PROVIDERS[provider].stands_in:
+                self._models[provider] = model
+        return model, name
+
+    async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
+        return (await self._nc.request(subject, payload, timeout=timeout)).data
+
+    async def aclose(self) -> None:
+        """Close what models hold open."""
+        for model in self._models.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()

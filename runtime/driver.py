@@ -1,0 +1,255 @@
+"""The driver: runs interpreter coroutines by hand, in FIFO order, to quiescence; no event loop is involved.
+
+A coroutine stands still at a `Wait` that it yields; whoever has what it waits for calls `Wait.wake`. Because nothing
+but `Driver.run` resumes coroutines, the order in which they run is a function of the order of wakes alone, and the
+same in live runs and in replay (rule R1).
+
+Tasks form a tree. Cancelling one interrupts its subtree, leaves first: a task gets `Cancelled` raised at its await when
+everything it spawned has settled. A task under a shield is not interrupted until it leaves it, and a task that has been
+interrupted once is not interrupted again.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+from callboard.bus.effects import Failure
+from callboard.languages.language import Cancelled, Ok, Settled, Unwound
+
+T = TypeVar("T")
+
+ORPHANED = Failure(code="orphaned", message="the task that spawned this one has ended", type="cancellation")
+
+
+class Wait:
+    """The point at which a coroutine stands. Await it to stand there; `wake` it with the value it is to get."""
+
+    __slots__ = ("_abandon", "_driver", "_task")
+
+    def __init__(self, driver: "Driver", abandon: Callable[[Failure], None] | None = None) -> None:
+        self._driver = driver
+        self._task: Task[Any] | None = None
+        self._abandon = abandon
+
+    def __await__(self) -> Generator["Wait", Any, Any]:
+        return (yield self)
+
+    def wake(self, value: Any = None) -> None:
+        """Resume the coroutine with a value, once; a wait that was given up takes no value any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._driver.resume(task, value)
+
+    def stand(self, task: "Task[Any]") -> None:
+        self._task = task
+
+    def give_up(self, cause: Failure) -> None:
+        """The waiting task is being interrupted: nobody stands here any more."""
+        self._task = None
+        if self._abandon is not None:
+            self._abandon(cause)
+
+
+class Task(Generic[T]):
+    """A coroutine in the driver's hands."""
+
+    __slots__ = (
+        "_on_settled",
+        "children",
+        "coro",
+        "interrupted",
+        "interruption",
+        "order",
+        "parent",
+        "result",
+        "settled",
+        "shields",
+        "wait",
+    )
+
+    def __init__(self, coro: Coroutine[Any, Any, T], parent: "Task[Any] | None") -> None:
+        self.coro = coro
+        self.parent = parent
+        self.children: dict[Task[Any], None] = {}
+        self.wait: Wait | None = None
+        self.result: Settled[T] | None = None
+        self.settled: Settled[T] | None = None
+        self.order = 0
+        self.interruption: Cancelled | None = None
+        self.interrupted = False
+        self.shields = 0
+        self._on_settled: list[Callable[[], None]] = []
+
+    def on_settled(self, callback: Callable[[], None]) -> None:
+        self._on_settled.append(callback)
+
+    def settle(self, settled: Settled[T], order: int) -> None:
+        self.settled = settled
+        self.order = order
+        callbacks, self._on_settled = self._on_settled, []
+        for callback in callbacks:
+            callback()
+
+
+class Driver:
+    """The scheduler of one run's coroutines."""
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
+        self._current: Task[Any] | None = None
+        self._settled = 0
+
+    # -- from outside -------------------------------------------------------------------------------------------------
+
+    def start(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+        """Make a coroutine the root task; it runs at the next `run`."""
+        task = Task(coro, None)
+        self._ready.append((task, None, None))
+        return task
+
+    def run(self) -> None:
+        """Resume whoever can go on, until nobody can.
+
+        Any exception of a coroutine but `Cancelled` passes through: a fault of the interpreter.
+        """
+        while self._ready:
+            task, value, error = self._ready.popleft()
+            self._step(task, value, error)
+
+    def resume(self, task: Task[Any], value: Any) -> None:
+        task.wait = None
+        self._ready.append((task, value, None))
+
+    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+        """Interrupt a task and everything below it, leaves first. A second interruption does nothing."""
+        if task.settled is not None or task.interruption is not None:
+            return
+        task.interruption = Cancelled(cause, owner)
+        for child in list(task.children):
+            self.cancel(child, cause, owner)
+        self._interrupt(task)
+
+    def close(self) -> None:
+        """Give all coroutines up without running their clean-up: the run goes on elsewhere, or not at all."""
+        self._ready.clear()
+
+    # -- from inside a coroutine --------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Task[Any]:
+        """The task whose coroutine is running now."""
+        if self._current is None:
+            raise RuntimeError("the stage may only be used from the interpreter's own coroutines")
+        return self._current
+
+    def checkpoint(self) -> None:
+        """Raise the interruption that waits for the current task, before it begins something new.
+
+        :raises Cancelled: if the task has been cancelled and may be interrupted now
+        """
+        task = self.current
+        if self._may_interrupt(task):
+            assert task.interruption is not None
+            task.interrupted = True
+            raise task.interruption
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+        """Start a coroutine as a child of the current task."""
+        parent = self.current
+        task = Task(coro, parent)
+        parent.children[task] = None
+        if parent.interruption is not None and not parent.interrupted:
+            task.interruption = Cancelled(parent.interruption.cause, parent.interruption.owner)
+        self._ready.append((task, None, None))
+        return task
+
+    async def join(self, *tasks: Task[Any]) -> list[Settled[Any]]:
+        """Wait until all tasks have settled; return how, in the order of the arguments."""
+        pending = sum(task.settled is None for task in tasks)
+        if pending:
+            wait = Wait(self)
+
+            def one_settled() -> None:
+                nonlocal pending
+                pending -= 1
+                if not pending:
+                    wait.wake()
+
+            for task in tasks:
+                if task.settled is None:
+                    task.on_settled(one_settled)
+            await wait
+        return [task.settled for task in tasks if task.settled is not None]
+
+    async def first(self, *tasks: Task[T]) -> Task[T]:
+        """Wait until one task has settled; of several, the one that settled first."""
+        if not tasks:
+            raise ValueError("first() needs at least one task")
+        if all(task.settled is None for task in tasks):
+            wait = Wait(self)
+            for task in tasks:
+                task.on_settled(wait.wake)
+            await wait
+        return min((task for task in tasks if task.settled is not None), key=lambda task: task.order)
+
+    @asynccontextmanager
+    async def shield(self) -> AsyncGenerator[None]:
+        """A block that no interruption enters."""
+        task = self.current
+        task.shields += 1
+        try:
+            yield
+        finally:
+            task.shields -= 1
+
+    # -- the machinery ------------------------------------------------------------------------------------------------
+
+    def _step(self, task: Task[Any], value: Any, error: BaseException | None) -> None:
+        self._current = task
+        try:
+            wait = task.coro.send(value) if error is None else task.coro.throw(error)
+        except StopIteration as stop:
+            self._finish(task, Ok(stop.value))
+        except Cancelled as cancelled:
+            self._finish(task, Unwound(cancelled.cause, cancelled.owner))
+        else:
+            if not isinstance(wait, Wait):
+                raise TypeError(f"an interpreter awaited {wait!r}, which is not of the stage")
+            task.wait = wait
+            wait.stand(task)
+            self._interrupt(task)
+        finally:
+            self._current = None
+
+    def _finish(self, task: Task[Any], result: Settled[Any]) -> None:
+        """The coroutine has ended; the task settles when everything it spawned has."""
+        task.result = result
+        for child in list(task.children):
+            self.cancel(child, ORPHANED, task)
+        self._settle_if_done(task)
+
+    def _settle_if_done(self, task: Task[Any]) -> None:
+        if task.result is None or task.children or task.settled is not None:
+            return
+        parent = task.parent
+        if parent is not None:
+            # Before the callbacks: an interrupted parent that stands in a join gets `Cancelled` there, not the results.
+            parent.children.pop(task, None)
+            self._interrupt(parent)
+        self._settled += 1
+        task.settle(task.result, self._settled)
+        if parent is not None:
+            self._settle_if_done(parent)
+
+    def _may_interrupt(self, task: Task[Any]) -> bool:
+        return task.interruption is not None and not task.interrupted and not task.shields and not task.children
+
+    def _interrupt(self, task: Task[Any]) -> None:
+        """Deliver a pending interruption if the task stands at a wait; a running or woken one gets it at its next."""
+        if task.wait is None or task.interruption is None or not self._may_interrupt(task):
+            return
+        wait, task.wait = task.wait, None
+        task.interrupted = True
+        wait.give_up(task.interruption.cause)
+        self._ready.append((task, None, task.interruption))

@@ -1,0 +1,117 @@
+"""The journal: what a run's log already says, found by address, so that a replay states nothing twice.
+
+Facts are found by type and node execution, in the order in which they were stated; intents and outcomes by effect key.
+Matching is by address and not by position (rule R4): a crash may have cut a turn anywhere.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from callboard.bus.errors import ReplayDiverged
+from callboard.bus.events import TYPES, Event
+from callboard.bus.subjects import RunRef
+
+RUNTIME_FACTS = frozenset(
+    {
+        "run.accepted",
+        "run.claimed",
+        "run.parked",
+        "run.start",
+        "cancel.requested",
+        "command.refused",
+        "human.answered",
+    }
+)
+"""Facts that the runtime states itself, from outside the interpreter; a replay does not ask for them again."""
+
+_SHOWN_BYTES_MAX = 2_000
+
+FactAddress = tuple[str, str, int, int, str]
+
+
+class Journal:
+    """What one run's log holds, as far as replay has not asked for it yet."""
+
+    def __init__(self, ref: RunRef, events: Iterable[Event] = ()) -> None:
+        self._ref = ref
+        self._facts: dict[FactAddress, deque[Event]] = {}
+        self._intents: dict[str, Event] = {}
+        self._outcomes: dict[str, Event] = {}
+        for event in events:
+            self._index(event)
+
+    def _index(self, event: Event) -> None:
+        payload = TYPES.get(event.type)
+        if payload is None:
+            return
+        if payload.kind == "intent" and event.key:
+            self._intents[event.key] = event
+        elif payload.kind == "outcome" and event.key:
+            self._outcomes[event.key] = event
+        elif payload.kind == "fact" and event.type not in RUNTIME_FACTS and not is_actors_own(event):
+            self._facts.setdefault(_address(event), deque()).append(event)
+
+    def close(self, key: str, outcome: Event) -> None:
+        """Note that an outcome of this key has been numbered: no other may follow (rule R2)."""
+        self._outcomes[key] = outcome
+
+    def outcome(self, key: str) -> Event | None:
+        """The outcome of a key that stands in the log, or has been numbered, whether delivered or not."""
+        return self._outcomes.get(key)
+
+    def forget(self, key: str) -> None:
+        """Drop an outcome that can not be asked about any more."""
+        self._outcomes.pop(key, None)
+
+    def take_fact(self, address: FactAddress) -> Event | None:
+        """Return, and remove, the next recorded fact of an address."""
+        facts = self._facts.get(address)
+        if not facts:
+            return None
+        event = facts.popleft()
+        if not facts:
+            del self._facts[address]
+        return event
+
+    def take_intent(self, key: str) -> Event | None:
+        """Return, and remove, the recorded intent of a key."""
+        return self._intents.pop(key, None)
+
+    def verify(self, recorded: Event, event_type: str, payload: bytes) -> None:
+        """Check that what is asked for now is what was recorded.
+
+        :raises ReplayDiverged: if type or payload differ; shows both
+        """
+        if recorded.type != event_type or bytes(recorded.payload) != payload:
+            raise ReplayDiverged(
+                self._ref,
+                recorded.n,
+                _show(recorded.type, bytes(recorded.payload)),
+                _show(event_type, payload),
+            )
+
+    def verify_spent(self) -> None:
+        """Check, at the end of a replay, that everything recorded has been asked for again.
+
+        :raises ReplayDiverged: if the log holds a fact or intent that this replay did not come to
+        """
+        left = [*self._intents.values(), *(event for facts in self._facts.values() for event in facts)]
+        if left:
+            first = min(left, key=lambda event: event.n)
+            raise ReplayDiverged(
+                self._ref, first.n, f"{_show(first.type, bytes(first.payload))} at {first.key or first.path}", "nothing"
+            )
+
+
+def is_actors_own(event: Event) -> bool:
+    """Progress and warnings of a carried effect bear its key; those of the interpreter do not."""
+    return event.type in ("node.progress", "node.warning") and bool(event.key)
+
+
+def _address(event: Event) -> FactAddress:
+    return event.type, event.path, event.iteration, event.attempt, event.key
+
+
+def _show(event_type: str, payload: bytes) -> str:
+    text = payload.decode()
+    return f"{event_type} {text if len(text) <= _SHOWN_BYTES_MAX else text[:_SHOWN_BYTES_MAX] + '…'}"

@@ -1,0 +1,84 @@
+"""The structured log: configured once, to stderr, for our own lines and those of the libraries alike.
+
+Lines carry the run and the node they belong to (`bound`), through whatever is called inside. Nothing is ever written to
+stdout: that belongs to the programs we run and to what a command prints.
+"""
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+CHATTY = ("httpx", "httpx2", "httpcore", "httpcore2", "mcp", "anthropic", "nats", "asyncio", "uvicorn.access")
+"""Libraries of which only warnings are shown, unless we debug."""
+
+_HANDLER = "callboard"
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["console", "json"]
+
+
+def configure(level: Level = "info", format: Format = "console", stream: TextIO | None = None) -> None:
+    """Send structlog and the standard library's logging to ``stream`` (None: stderr); again replaces what was."""
+    target = sys.stderr if stream is None else stream
+    number = getattr(logging, level.upper())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    handler = logging.StreamHandler(target)
+    handler.set_name(_HANDLER)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format, target)],
+        )
+    )
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if old.get_name() == _HANDLER]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(number if level == "debug" else max(number, logging.WARNING))
+    structlog.configure(
+        processors=[
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def unconfigure() -> None:
+    """Take our handler off the standard library's root again, and structlog back to its defaults."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if handler.get_name() == _HANDLER]:
+        root.removeHandler(handler)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    root.setLevel(logging.WARNING)
+    structlog.reset_defaults()
+
+
+def bound(*, run: str | None = None, node: str | None = None) -> AbstractContextManager[None]:
+    """Mark every line logged in this block, and in tasks started from it, with the run and the node's path."""
+    marks = {"run": run, "node": node}
+    return structlog.contextvars.bound_contextvars(**{key: value for key, value in marks.items() if value is not None})
+
+
+def _rendering(format: Format, stream: TextIO) -> list[Processor]:
+    if format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, sort_keys=False
+    )
+    return [renderer]

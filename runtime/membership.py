@@ -1,0 +1,89 @@
+"""Membership: which workers live, and which of them reads which partition.
+
+Workers say that they live on a plain subject, once every `BEAT_S`; who is new says hello and is answered at once. The
+owner of a partition is the live worker with the highest hash of (worker, partition). Views may differ for a moment:
+that is harmless, since the guard of the log decides who may write.
+"""
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+import anyio
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+BEAT_S = 1.0
+LOST_AFTER_S = 3.5
+"""A worker that has not been heard of for so long is taken for dead."""
+
+HELLO_WAIT_S = 0.1
+"""How long a new worker listens for others before it takes partitions."""
+
+
+class Beat(msgspec.Struct, frozen=True):
+    worker: str
+    word: str
+    """``hello``, ``here`` or ``bye``."""
+
+
+def owner(partition: int, workers: Iterable[str]) -> str:
+    """Return the worker that reads a partition (rendezvous hashing)."""
+    return max(workers, key=lambda worker: (blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest(), worker))
+
+
+class Membership:
+    """This worker's view of all workers."""
+
+    def __init__(self, nc: Client, subject: str, worker: str, changed: Callable[[], None]) -> None:
+        self._nc = nc
+        self._subject = subject
+        self._worker = worker
+        self._changed = changed
+        self._heard: dict[str, float] = {}
+
+    def live(self) -> set[str]:
+        """The workers that live, this one included."""
+        return {self._worker, *self._heard}
+
+    async def run(self) -> None:
+        """Beat and listen until cancelled; then say good-bye."""
+        subscription = await self._nc.subscribe(self._subject, cb=self._take)
+        try:
+            await self._say("hello")
+            await anyio.sleep(HELLO_WAIT_S)
+            self._changed()
+            while True:
+                await anyio.sleep(BEAT_S)
+                await self._say("here")
+                self._forget_the_lost()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
+                await self._say("bye")
+                await subscription.unsubscribe()
+
+    async def _say(self, word: str) -> None:
+        await self._nc.publish(self._subject, msgspec.json.encode(Beat(self._worker, word)))
+
+    async def _take(self, message: Msg) -> None:
+        beat = msgspec.json.decode(message.data, type=Beat)
+        if beat.worker == self._worker:
+            return
+        if beat.word == "bye":
+            if self._heard.pop(beat.worker, None) is not None:
+                self._changed()
+            return
+        known = beat.worker in self._heard
+        self._heard[beat.worker] = anyio.current_time()
+        if beat.word == "hello":
+            await self._say("here")
+        if not known:
+            self._changed()
+
+    def _forget_the_lost(self) -> None:
+        now = anyio.current_time()
+        lost = [worker for worker, heard in self._heard.items() if now - heard > LOST_AFTER_S]
+        for worker in lost:
+            del self._heard[worker]
+        if lost:
+            self._changed()

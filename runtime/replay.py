@@ -1,0 +1,89 @@
+"""Replay: rebuild a run's stage by running its interpreter over its log.
+
+Live runs start with this, and so does everything that wants to know what a run was thinking: it is the same driver, fed
+with recorded events instead of new ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import StartRun
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Language, Plan, RunInfo
+from callboard.runtime.journal import Journal
+from callboard.runtime.stage import Sink, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What the first event of a run says: the plan, its language, and the start it came from."""
+
+    accepted: ev.RunAccepted
+    start: StartRun
+    language: Language[Any]
+    plan: Plan[Any]
+
+
+LanguageOf = Callable[[str], Language[Any]]
+"""Finds a language by its name."""
+
+
+def admitted(first: Event, language_of: LanguageOf) -> Admitted:
+    """Read a run's ``run.accepted`` back into a plan.
+
+    :raises CallboardError: if this version no longer accepts what was accepted
+    """
+    accepted = ev.payload_of(first)
+    assert isinstance(accepted, ev.RunAccepted)
+    start = msgspec.convert(accepted.start, StartRun)
+    spoken = language_of(accepted.definition.language)
+    definition = spoken.parse(accepted.definition.source)
+    plan = definition if isinstance(definition, list) else spoken.admit(definition, start)
+    if isinstance(plan, list):
+        problems = "; ".join(str(problem) for problem in plan)
+        raise CallboardError(
+            "replay.not_admitted", f"the run's start is no longer accepted: {problems}", where=first.run
+        )
+    return Admitted(accepted, start, spoken, plan)
+
+
+def build_stage(admission: Admitted, ref: RunRef, events: Sequence[Event], sink: Sink) -> tuple[Stage, Event]:
+    """Make the stage of a started run over its log; return it with the run's ``run.start``."""
+    started = next(event for event in events if event.type == ev.RunStart.type)
+    payload = ev.payload_of(started)
+    assert isinstance(payload, ev.RunStart)
+    info = RunInfo(
+        input=admission.plan.input,
+        arguments=admission.plan.arguments,
+        options=admission.plan.options,
+        execution_id=payload.execution_id,
+        environment=payload.environment,
+        files=admission.start.files,
+        state=admission.start.state,
+    )
+    stage = Stage(
+        info,
+        Journal(ref, events),
+        sink,
+        run=ref.run,
+        seed=admission.accepted.seed,
+        breakpoints=admission.accepted.breakpoints,
+    )
+    return stage, started
+
+
+def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
+    """Run the interpreter over recorded events, from ``run.start`` on.
+
+    :raises ReplayDiverged: if it asks for something else than was recorded
+    """
+    stage.begin(admission.language.interpret(admission.plan, stage), started)
+    for event in events:
+        if event.n > started.n:
+            stage.deliver(event)

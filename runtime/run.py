@@ -1,0 +1,443 @@
+"""The run actor: one per active run. Claims the run, replays it, drives its interpreter, records what happens.
+
+It has one loop: append the oldest numbered event; when it is acknowledged, let its consequence follow (an intent is
+handed to its node's actor, an outcome is delivered to the interpreter); when nothing is left to append, look at
+commands and deadlines; when nothing is left to do here at all, park.
+
+Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
+Emits: run.claimed, run.start, run.parked, run.failed, run.end, timer.fired
+"""
+
+import datetime as dt
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import anyio
+import structlog
+
+from callboard.actors.actor import Supervisor
+from callboard.actors.carrier import Carrier, Job
+from callboard.actors.node import NodeActor, failed
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure, digest
+from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
+from callboard.bus.events import Event, NodeOutcome, Payload
+from callboard.bus.log import Alarm, EventLog, Recorded
+from callboard.bus.subjects import RunRef, partition_of
+from callboard.languages.language import End, Language, Ok, Unwound
+from callboard.runtime.conversation import model_turn
+from callboard.runtime.replay import Admitted, admitted, build_stage, replay
+from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
+from callboard.runtime.stage import Stage
+from callboard.runtime.telling import reactions
+
+log = structlog.get_logger(__name__)
+
+QUEUED_PROGRESS_MAX = 1_000
+"""Progress of tools is dropped while more events than this wait for their append."""
+
+Ending = Literal["ended", "parked", "drained", "finished_before", "not_found"]
+
+
+def _nothing() -> None:
+    """Somebody else acknowledges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A routed command. ``done`` acknowledges it: it is called when the command is recorded or has become pointless;
+    ``again`` delivers it anew, if the actor ended without having looked at it."""
+
+    sequence: int
+    verb: str
+    body: bytes
+    done: Callable[[], None] = _nothing
+    again: Callable[[], None] = _nothing
+
+
+class Company(Protocol):
+    """What a worker lends its runs."""
+
+    worker: str
+    partitions: int
+    effects: anyio.CapacityLimiter
+    park_linger_s: float
+
+    def language(self, name: str) -> Language[Any]:
+        """Find a language by its name."""
+        ...
+
+    def environment(self, admission: Admitted) -> dict[str, Any]:
+        """What is recorded of this worker at ``run.start``: versions, available skills, default model."""
+        ...
+
+    def secrets(self, admission: Admitted) -> dict[str, str]:
+        """Values that must not be recorded, by name."""
+        ...
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        """Make what carries this run's effects out."""
+        ...
+
+
+class RunActor:
+    """One activation of a run, from its claim until it parks, ends or is lost."""
+
+    def __init__(self, ref: RunRef, log: EventLog, company: Company, clock: Clock = utc_now) -> None:
+        self.ref = ref
+        self.inbox: deque[Command] = deque()
+        self._log = log
+        self._company = company
+        self._runlog = RunLog(log, ref, writer=company.worker, clock=clock)
+        self._wake = anyio.Event()
+        self._nodes = Supervisor(self._node_failed)
+        self._acting: dict[tuple[str, int], NodeActor] = {}
+        self._causes: set[int] = set()
+        self._recording: dict[int, Command] = {}
+        self._carried: set[str] = set()
+        self._carrying = False
+        self._closing = False
+        self._ending: Ending | None = None
+        self._draining = False
+        self._lost_to = 0
+        self._carrier: Carrier
+        self._stage: Stage
+
+    # -- what others call ---------------------------------------------------------------------------------------------
+
+    def tell(self, command: Command) -> None:
+        """Leave a command; those that are still in `inbox` when the actor has ended were not looked at."""
+        self.inbox.append(command)
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Start nothing more; end as soon as what is running has come to its outcome."""
+        self._draining = True
+        self._wake.set()
+
+    def lose(self, epoch: int) -> None:
+        """Somebody claimed the run with this epoch; stop at once if it is newer than ours."""
+        if epoch > self._runlog.epoch > 0:
+            self._lost_to = epoch
+            self._wake.set()
+
+    async def run(self) -> Ending:
+        """Act until the run parks or ends, or `drain` lets it go.
+
+        :raises RunLost: if another worker has taken the run
+        :raises ReplayDiverged: if this version does not follow the run's log
+        :raises LogUnavailable: if the log does not answer
+        """
+        if self._draining:
+            return "drained"
+        recorded = await read_run(self._log, self.ref)
+        if not recorded:
+            return "not_found"
+        if recorded[-1].event.type == ev.RunEnd.type:
+            return "finished_before"
+        claim = await self._claim(recorded)
+        error: CallboardError | None = None
+        async with self._nodes:
+            try:
+                await self._perform([*events_of(recorded), claim])
+            except CallboardError as caught:
+                # Raised below: a task group would wrap it.
+                error = caught
+            finally:
+                self._nodes.stop_all()
+        if error is not None:
+            raise error
+        assert self._ending is not None
+        return self._ending
+
+    # -- claim and replay ---------------------------------------------------------------------------------------------
+
+    async def _claim(self, recorded: list[Recorded]) -> Event:
+        for item in recorded:
+            self._causes.add(item.event.cause)
+            self._runlog.know_blobs(item.event.blobs)
+        self._runlog.continue_from(recorded[-1])
+        self._runlog.epoch += 1
+        claim = self._runlog.state(ev.RunClaimed(worker=self._company.worker, epoch=self._runlog.epoch))
+        await self._runlog.append_next()
+        return claim
+
+    async def _perform(self, events: list[Event]) -> None:
+        admission = admitted(events[0], self._company.language)
+        self._runlog.keep_secret(self._company.secrets(admission))
+        self._carrier = self._company.carrier(self.ref, admission)
+        if not any(event.type == ev.RunStart.type for event in events):
+            events.append(await self._start(admission))
+        self._stage, started = build_stage(admission, self.ref, events, self)
+        self._guarded(lambda: replay(self._stage, admission, started, events))
+        self._stage.verify_replayed()
+        await self._live()
+
+    async def _start(self, admission: Admitted) -> Event:
+        plan = admission.plan
+        start = ev.RunStart(
+            workflow=plan.definition.name,
+            input=plan.input,
+            arguments=plan.arguments,
+            options=plan.options,
+            execution_id=self.ref.run,
+            environment=self._company.environment(admission),
+        )
+        event = self._runlog.state(start)
+        await self._runlog.append_next()
+        return event
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        idle_since: float | None = None
+        while True:
+            while self._runlog.queue:
+                idle_since = None
+                self._follow((await self._runlog.append_next()).event)
+                if self._ending is not None:
+                    return
+            if self._lost_to:
+                raise RunLost(self.ref, self._runlog.n + 1, None)
+            if self.inbox:
+                self._obey(self.inbox.popleft())
+                continue
+            if self._draining and not self._carried:
+                self._ending = "drained"
+                return
+            if self._fire():
+                continue
+            if not self._carrying:
+                # Only now that every waiting command and elapsed deadline is recorded are open effects carried out.
+                self._carrying = True
+                for key in list(self._stage.open):
+                    self._carry(key)
+            self._wake = anyio.Event()
+            if not self._everything_far_away():
+                await self._rest(None)
+                continue
+            now = anyio.current_time()
+            idle_since = now if idle_since is None else idle_since
+            linger = idle_since + self._company.park_linger_s - now
+            if linger > 0:
+                await self._rest(linger)
+            elif not self._park():
+                await self._rest(None)
+
+    async def _rest(self, at_most_s: float | None) -> None:
+        """Wait for something to happen, for the next deadline, or for so many seconds."""
+        deadlines = self._stage.deadlines()
+        if deadlines:
+            until = max(0.0, (deadlines[0][0] - self.clock()).total_seconds())
+            at_most_s = until if at_most_s is None else min(until, at_most_s)
+        if at_most_s is None:
+            await self._wake.wait()
+        else:
+            with anyio.move_on_after(at_most_s):
+                await self._wake.wait()
+
+    def _follow(self, event: Event) -> None:
+        """An event is in the log: let its consequence follow."""
+        command = self._recording.pop(event.n, None)
+        if command is not None:
+            command.done()
+        kind = ev.TYPES[event.type]
+        if kind is ev.RunEnd:
+            self._ending = "ended"
+        elif kind is ev.RunParked:
+            self._ending = "parked"
+        elif kind is ev.NodeEnter:
+            self._act(event.path, event.iteration)
+        elif kind is ev.NodeExit:
+            self._leave(event.path, event.iteration)
+        elif kind.kind == "intent" and self._carrying:
+            self._carry(event.key)
+        if not self._closing:
+            self._guarded(lambda: self._stage.deliver(event))
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Let the interpreter go on; close the run when it has come to its end, or fails as it never should."""
+        try:
+            step()
+        except ReplayDiverged:
+            raise
+        except Exception as error:
+            log.exception("interpreter failed", run=self.ref.run)
+            self._force("failed", Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            return
+        main = self._stage.main
+        if self._stage.killed is not None:
+            self._force("cancelled", self._stage.killed)
+        elif main is not None and main.settled is not None:
+            match main.settled:
+                case Ok(end):
+                    self._close(end)
+                case Unwound(cause):
+                    self._close(End("cancelled", error=cause))
+
+    def _force(self, status: Literal["failed", "cancelled"], failure: Failure) -> None:
+        """End the run without its interpreter."""
+        self._stage.driver.close()
+        outcome: NodeOutcome = "failed" if status == "failed" else "cancelled"
+        self._stage.abandon_everything(failure, outcome)
+        self._close(End(status, error=failure))
+
+    def _close(self, end: End) -> None:
+        """State the run's end; what a crash left of it in the log is not stated again."""
+        self._closing = True
+        if end.status == "failed":
+            error = end.error or Failure(code="failed", message="the run failed")
+            self._stage.state(ev.RunFailed(error=error), "", 0, 0)
+        usage = self._stage.usage
+        self._stage.state(ev.RunEnd(end.status, end.output, end.results, end.error, usage), "", 0, 0)
+
+    # -- deadlines and parking ----------------------------------------------------------------------------------------
+
+    def _fire(self) -> bool:
+        """Record the earliest deadline if it has passed; one at a time, since it may move the others."""
+        now = self.clock()
+        for due, key in self._stage.deadlines():
+            if due > now:
+                break
+            if self._stage.is_open(key):
+                self.outcome(key, ev.TimerFired(due=due))
+                return True
+        return False
+
+    def _everything_far_away(self) -> bool:
+        """Whether nothing that the run waits for is being done by this worker."""
+        return all(_far_away(effect.intent) for effect in self._stage.open.values())
+
+    def _park(self) -> bool:
+        """Park the run, unless its next deadline is too near to be worth it."""
+        stage = self._stage
+        awaits = [*stage.open, *stage.questions, *stage.bounds, *(["pause"] if stage.held else [])]
+        if not awaits:
+            self._guarded(_waits_for_nothing)
+            return True
+        deadlines = stage.deadlines()
+        due = deadlines[0][0] if deadlines else None
+        if due is not None and (due - self.clock()).total_seconds() <= self._company.park_linger_s:
+            return False
+        self._runlog.state(ev.RunParked(awaits=awaits, deadline=due))
+        if due is not None:
+            self._runlog.queue[-1].alarm = Alarm(due, partition_of(self.ref, self._company.partitions))
+        return True
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def _obey(self, command: Command) -> None:
+        if command.verb in ("start", "alarm") or command.sequence in self._causes:
+            # It was there to wake the run, or is recorded already.
+            command.done()
+            return
+        self._causes.add(command.sequence)
+        event: Event | None = None
+        for reaction in reactions(self._stage, command.verb, command.body):
+            node = self._stage.address_of(reaction.key)
+            event = self._runlog.state(reaction.payload, key=reaction.key, cause=command.sequence, node=node)
+            if reaction.key:
+                self._stage.close_by_runtime(reaction.key, event)
+        assert event is not None
+        self._recording[event.n] = command
+
+    # -- node actors --------------------------------------------------------------------------------------------------
+
+    def _act(self, path: str, iteration: int) -> NodeActor:
+        actor = self._acting.get((path, iteration))
+        if actor is None:
+            actor = NodeActor(f"{path}#{iteration}", self._carrier, self, self._company.effects)
+            self._acting[path, iteration] = actor
+            self._nodes.spawn(actor.name, actor.run)
+        return actor
+
+    def _leave(self, path: str, iteration: int) -> None:
+        actor = self._acting.pop((path, iteration), None)
+        if actor is not None:
+            actor.mailbox.close()
+
+    def _carry(self, key: str) -> None:
+        """Hand an open effect to its node's actor, once."""
+        effect = self._stage.open.get(key)
+        if effect is None or _far_away(effect.intent) or key in self._carried or self._draining:
+            return
+        self._carried.add(key)
+        idempotency_key = digest(self.ref.run, key)
+        is_turn = isinstance(effect.intent, ev.ModelCall)
+        job = Job(
+            ref=self.ref,
+            event=effect.event,
+            intent=effect.intent,
+            idempotency_key=idempotency_key,
+            ordinal=effect.ordinal,
+            turn=model_turn(effect, self._stage.exits, idempotency_key) if is_turn else None,
+            toolboxes=dict(effect.node.toolboxes),
+        )
+        self._act(effect.node.path, effect.node.iteration).mailbox.put_nowait(job)
+
+    def _node_failed(self, name: str, error: Exception) -> None:
+        """A node actor died: its effects fail; the interpreter decides what that means."""
+        log.error("node actor failed", run=self.ref.run, node=name, exc_info=error)
+        path, _, iteration = name.rpartition("#")
+        self._acting.pop((path, int(iteration)), None)
+        failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
+        for key, effect in list(self._stage.open.items()):
+            if key in self._carried and (effect.node.path, effect.node.iteration) == (path, int(iteration)):
+                self.outcome(key, failed(effect.intent, failure))
+
+    # -- `callboard.actors.node.Publisher` ----------------------------------------------------------------------------
+
+    def outcome(self, key: str, payload: Payload) -> None:
+        if self._closing or not self._stage.is_open(key):
+            return
+        event = self._runlog.state(payload, key=key, node=self._stage.address_of(key))
+        self._stage.close_by_runtime(key, event)
+        self._carried.discard(key)
+        self._wake.set()
+
+    def aside(self, key: str, payload: Payload) -> None:
+        if self._closing or not self._stage.is_open(key) or len(self._runlog.queue) > QUEUED_PROGRESS_MAX:
+            return
+        self._runlog.state(payload, key=key, node=self._stage.address_of(key))
+        self._wake.set()
+
+    # -- `callboard.runtime.stage.Sink` -------------------------------------------------------------------------------
+
+    def seal(self, payload: Payload) -> bytes:
+        return self._runlog.seal(payload)
+
+    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
+        return self._runlog.write(event_type, payload, path, iteration, attempt, key)
+
+    def clock(self) -> dt.datetime:
+        return self._runlog.clock()
+
+    def abandon(self, key: str) -> None:
+        self._carried.discard(key)
+        path, _, rest = key.rpartition("#")
+        actor = self._acting.get((path, int(rest.partition(".")[0])))
+        if actor is not None:
+            actor.abandon(key)
+
+    def close_toolbox(self, key: str) -> None:
+        path, _, rest = key.rpartition("#")
+        actor = self._acting.get((path, int(rest.partition(".")[0])))
+        if actor is not None:
+            actor.close_toolbox(key)
+
+
+def _far_away(intent: Payload) -> bool:
+    """Whether an effect is somebody else's to finish: the clock's, a person's, another program's."""
+    match intent:
+        case ev.TimerSet() | ev.SignalAwaited() | ev.RunPaused():
+            return True
+        case ev.ToolCall(via=via):
+            return via == "caller"
+        case _:
+            return False
+
+
+def _waits_for_nothing() -> None:
+    raise RuntimeError("the interpreter waits for something that is no effect")

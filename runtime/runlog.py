@@ -1,0 +1,180 @@
+"""A run's own log: the one place that numbers its events, and the queue through which they are appended, one by one.
+
+Numbering is synchronous and final; appending follows in order, each event only after the one before was acknowledged.
+Events are numbered as the interpreter states facts and as outcomes come in, so the number alone decides every race.
+"""
+
+import datetime as dt
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from callboard.bus import payloads
+from callboard.bus.events import SCHEMA_VERSION, Event, Payload, encode_event, encode_payload
+from callboard.bus.log import Alarm, Entry, EventLog, Recorded, append
+from callboard.bus.subjects import RunRef
+
+Clock = Callable[[], dt.datetime]
+
+SECRET_BYTES_MIN = 6
+"""Shorter secrets are not replaced: they would tear holes into innocent text."""
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@dataclass(slots=True)
+class Queued:
+    """A numbered event that waits for its append; ``stored`` is the same without its large values."""
+
+    event: Event
+    stored: Event
+    blobs: Mapping[str, bytes]
+    alarm: Alarm | None = None
+
+
+class RunLog:
+    """Numbers, seals and appends the events of one run on behalf of everybody who acts in it."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        ref: RunRef,
+        *,
+        writer: str,
+        clock: Clock = utc_now,
+        inline_bytes_max: int = payloads.INLINE_BYTES_MAX,
+    ) -> None:
+        self.ref = ref
+        self.definition = ""
+        self.epoch = 0
+        self.n = 0
+        self.queue: deque[Queued] = deque()
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._inline_bytes_max = inline_bytes_max
+        self._sequence = 0
+        self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
+        self._known_blobs: set[str] = set()
+        self._secrets: list[tuple[bytes, bytes]] = []
+
+    def continue_from(self, last: Recorded) -> None:
+        """Take the run's last event as the one to follow."""
+        event = last.event
+        self.n = event.n
+        self.epoch = event.epoch
+        self.definition = event.definition
+        self._sequence = last.sequence
+        self._time = max(self._time, event.time)
+        self._known_blobs.update(event.blobs)
+
+    def know_blobs(self, digests: Sequence[str]) -> None:
+        """Note which large values the log holds already."""
+        self._known_blobs.update(digests)
+
+    def keep_secret(self, values: Mapping[str, str]) -> None:
+        """Replace these values (by name) wherever they would be recorded."""
+        for name, value in values.items():
+            if len(value.encode()) >= SECRET_BYTES_MIN:
+                in_json = msgspec.json.encode(value)[1:-1]
+                self._secrets.append((in_json, f"[secret:{name}]".encode()))
+        # The longest first, so that a secret inside another does not leave the rest of it standing.
+        self._secrets.sort(key=lambda pair: -len(pair[0]))
+
+    # -- numbering ----------------------------------------------------------------------------------------------------
+
+    def clock(self) -> dt.datetime:
+        """The run's clock: never before its last event."""
+        self._time = max(self._clock(), self._time)
+        return self._time
+
+    def seal(self, payload: Payload) -> bytes:
+        """Encode a payload in its recorded form: secrets replaced."""
+        data = encode_payload(payload)
+        for secret, replacement in self._secrets:
+            if secret in data:
+                data = data.replace(secret, replacement)
+        return data
+
+    def write(
+        self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, cause: int = 0
+    ) -> Event:
+        """Number a sealed payload and queue it."""
+        self.n += 1
+        slim, blobs = payloads.split(payload, self._inline_bytes_max)
+        event = Event(
+            type=event_type,
+            run=self.ref.run,
+            n=self.n,
+            epoch=self.epoch,
+            v=SCHEMA_VERSION,
+            time=self.clock(),
+            path=path,
+            definition=self.definition,
+            iteration=iteration,
+            attempt=attempt,
+            key=key,
+            cause=cause,
+            blobs=list(blobs),
+            payload=Raw(payload),
+        )
+        stored = msgspec.structs.replace(event, payload=Raw(slim)) if blobs else event
+        self.queue.append(Queued(event, stored, blobs))
+        return event
+
+    def state(self, payload: Payload, *, key: str = "", cause: int = 0, node: "Address | None" = None) -> Event:
+        """Number and queue a payload of the runtime's own."""
+        path, iteration, attempt = node or _RUN
+        return self.write(payload.type, self.seal(payload), path, iteration, attempt, key, cause)
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    async def append_next(self) -> Queued:
+        """Append the oldest queued event; return it once it is acknowledged.
+
+        :raises RunLost: if another writer has appended to the run
+        :raises LogUnavailable: if the log does not answer for too long
+        """
+        queued = self.queue[0]
+        event = queued.event
+        for digest in queued.blobs:
+            if digest not in self._known_blobs:
+                await self._log.put_blob(self.ref, digest, queued.blobs[digest])
+                self._known_blobs.add(digest)
+        mark = f"{self._writer}.{event.epoch}.{event.n}"
+        entry = Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(queued.stored))
+        self._sequence = await append(self._log, self.ref, entry, self._sequence, queued.alarm)
+        self.queue.popleft()
+        return queued
+
+
+Address = tuple[str, int, int]
+"""Path, iteration and attempt."""
+
+_RUN: Address = ("", 0, 0)
+
+
+async def read_run(log: EventLog, ref: RunRef, after: int = 0) -> list[Recorded]:
+    """Read a run's events with their large values put back in."""
+    return [await _whole(log, recorded) for recorded in await log.read(ref, after)]
+
+
+async def _whole(log: EventLog, recorded: Recorded) -> Recorded:
+    event = recorded.event
+    if not event.blobs:
+        return recorded
+    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
+    payload = Raw(payloads.join(bytes(event.payload), blobs))
+    whole = msgspec.structs.replace(event, payload=payload)
+    return Recorded(recorded.sequence, recorded.ref, recorded.id, recorded.data, whole)
+
+
+def events_of(recorded: Sequence[Recorded]) -> list[Event]:
+    return [item.event for item in recorded]

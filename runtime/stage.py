@@ -1,0 +1,634 @@
+"""The stage: what an interpreter may ask, answered from the journal where the log knows, stated anew where it does not.
+
+The stage is pure machinery: it turns calls of the interpreter into events (through a `Sink`) and delivered events into
+wakes of the driver. It performs no I/O and reads no clock; carrying effects out is the run's affair.
+"""
+
+import hmac
+import uuid
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, Usage, digest
+from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
+from callboard.bus.paths import effect_key, encode_id, last_id
+from callboard.languages.language import (
+    Answered,
+    Ask,
+    Cancelled,
+    End,
+    Expired,
+    Failed,
+    Instant,
+    Node,
+    Ok,
+    Question,
+    Resumed,
+    RunInfo,
+    Settled,
+    SignalArrived,
+    Unwound,
+)
+from callboard.runtime.driver import Driver, Task, Wait
+from callboard.runtime.journal import Journal
+
+T = TypeVar("T")
+
+EXPIRED = Failure(code="expired", message="the time bound ran out", type="cancellation")
+
+_float_scale = float(1 << 53)
+
+
+class Sink(Protocol):
+    """Where the stage's events go when the log does not hold them yet."""
+
+    def seal(self, payload: Payload) -> bytes:
+        """Encode a payload in its recorded form: secrets replaced."""
+        ...
+
+    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
+        """Number an event and queue it for its append."""
+        ...
+
+    def clock(self) -> Instant:
+        """Read the run's clock, never before the last event's time."""
+        ...
+
+    def abandon(self, key: str) -> None:
+        """Stop carrying an effect out: its scope was cancelled."""
+        ...
+
+    def close_toolbox(self, key: str) -> None:
+        """The block of this toolbox has ended; its sessions may go."""
+        ...
+
+
+@dataclass(slots=True)
+class OpenEffect:
+    """An intent that has no outcome yet, and who waits for it. ``ordinal`` counts like calls of the run from 0."""
+
+    event: Event
+    intent: Payload
+    node: "StageNode"
+    wake: Callable[[Any], None]
+    ordinal: int = 0
+
+
+@dataclass(slots=True)
+class Bound:
+    """A deadline around work: not an event itself, its passing is one."""
+
+    due: Instant
+    wake: Callable[[Any], None]
+    node: "StageNode"
+
+
+class StageNode:
+    """A node execution as the interpreter holds it, and what later turns of it may refer to."""
+
+    def __init__(self, stage: "Stage", path: str, iteration: int, name: str, entered_at: Instant) -> None:
+        self.path = path
+        self.iteration = iteration
+        self.attempt = 1
+        self.entered_at = entered_at
+        self.name = name
+        self.calls: dict[str, ev.ModelCall] = {}
+        self.replies: dict[str, ev.ModelResult] = {}
+        self.outputs: dict[str, ev.ToolResult] = {}
+        self.toolboxes: dict[str, list[ToolSource]] = {}
+        self._stage = stage
+        self._opened = 0
+
+    def key(self, slot: str) -> str:
+        return effect_key(self.path, self.iteration, self.attempt, slot)
+
+    # facts
+
+    def exit(self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None) -> Instant:
+        payload = ev.NodeExit(outcome=outcome, result=result, error=error)
+        self._stage.exits[f"{self.path}#{self.iteration}"] = payload
+        self._stage.entered.pop((self.path, self.iteration), None)
+        return self._state(payload).time
+
+    def retry(self, reason: str, **names: Any) -> None:
+        names.setdefault("node", self.name)
+        names.setdefault("attempt", self.attempt)
+        self._state(ev.NodeRetry(reason=reason, **names))
+        self.attempt += 1
+
+    def route(self, to: str, reason: str, edge: int | str | None = None, **names: Any) -> None:
+        names.setdefault("source", self.name)
+        self._state(ev.Route(target=to, reason=reason, edge=edge, **names))
+
+    def progress(self, message: str, **names: Any) -> None:
+        self._state(ev.NodeProgress(node=self.name, message=message, **names))
+
+    def warn(self, code: str, reason: str, fields: Sequence[str] = ()) -> None:
+        self._state(ev.NodeWarning(node=self.name, code=code, reason=reason, fields=list(fields)))
+
+    def _state(self, payload: Payload) -> Event:
+        return self._stage.state(payload, self.path, self.iteration, self.attempt)
+
+    # synchronous readings
+
+    def wall_time(self, slot: str) -> Instant:
+        return self._stage.read_clock(self, self.key(slot))
+
+    def random(self, slot: str) -> float:
+        bits = hmac.digest(self._stage.seed.encode(), self.key(slot).encode(), "sha256")
+        return (int.from_bytes(bits[:8], "big") >> 11) / _float_scale
+
+    # effects
+
+    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
+        stage = self._stage
+        key = self.key(slot)
+        model = request.model or stage.info.environment.get("default_model") or ""
+        base = self.calls.get(request.base) if request.base else None
+        if request.base and base is None:
+            raise ValueError(f"turn {key} continues {request.base}, which is no turn of this node")
+        call = ev.ModelCall(
+            purpose=request.purpose,
+            model=model,
+            digest=digest(base.digest if base else "", model, request),
+            provider=model.partition(":")[0] if ":" in model else "",
+            base=request.base,
+            system=request.system,
+            messages=request.messages,
+            tools=request.tools,
+            schema=request.schema,
+            choices=request.choices,
+            evaluator=request.evaluator,
+            max_output_tokens=request.max_output_tokens,
+            temperature=request.temperature,
+        )
+        self.calls[key] = call
+        ordinal = stage.ordinal(f"{request.purpose} {request.evaluator or ''} {self.path}")
+        outcome: ev.ModelResult = await stage.effect(self, key, call, ordinal)
+        self.replies[key] = outcome
+        if outcome.error is not None:
+            return Failed(outcome.error)
+        return Ok(
+            ModelReply(
+                text=outcome.text,
+                data=outcome.data,
+                tool_calls=outcome.tool_calls,
+                usage=outcome.usage,
+                stop_reason=outcome.stop_reason,
+                response_id=outcome.response_id,
+                response_model=outcome.response_model,
+                provider=outcome.provider,
+                first_chunk_ms=outcome.first_chunk_ms,
+                tries=outcome.tries,
+            )
+        )
+
+    async def tool(
+        self, slot: str, tool: str, input: JSON, *, id: str = "", via: Literal["worker", "caller"] = "worker"
+    ) -> Ok[JSON] | Failed:
+        key = self.key(slot)
+        call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, via=via)
+        outcome: ev.ToolResult = await self._stage.effect(self, key, call, self._stage.ordinal(f"tool {tool}"))
+        self.outputs[key] = outcome
+        return Ok(outcome.output) if outcome.error is None else Failed(outcome.error)
+
+    async def call(self, slot: str, kind: ev.EffectKind, request: JSON) -> Ok[JSON] | Failed:
+        intent = ev.EffectCall(kind_=kind, node=self.name or None, request=request, digest=digest(request))
+        outcome: ev.EffectResult = await self._stage.effect(self, self.key(slot), intent)
+        return Ok(outcome.value) if outcome.error is None else Failed(outcome.error)
+
+    @asynccontextmanager
+    async def toolbox(self, sources: Sequence[ToolSource]) -> AsyncGenerator[Ok[list[ToolSpec]] | Failed]:
+        self._opened += 1
+        slot = "toolbox" if self._opened == 1 else f"toolbox.{self._opened}"
+        key = self.key(slot)
+        request = msgspec.to_builtins(list(sources))
+        self.toolboxes[key] = list(sources)
+        try:
+            match await self.call(slot, "toolbox", request):
+                case Ok(value):
+                    yield Ok(msgspec.convert(value, list[ToolSpec]))
+                case Failed() as failed:
+                    yield failed
+        finally:
+            self.toolboxes.pop(key, None)
+            self._stage.sink.close_toolbox(key)
+
+    async def sleep(self, slot: str, until: Instant, purpose: TimerPurpose = "sleep") -> None:
+        if until > self._stage.now():
+            await self._stage.effect(self, self.key(slot), ev.TimerSet(due=until, purpose=purpose))
+
+    @asynccontextmanager
+    async def question(self, slot: str, ask: Ask) -> AsyncGenerator[Question]:
+        question = self._stage.ask(self, self.key(slot), ask)
+        try:
+            yield question
+        finally:
+            question.close("cancelled", None, None)
+
+    async def signal(self, slot: str, name: str, match: JSON = None, due: Instant | None = None) -> SignalArrived:
+        outcome = await self._stage.await_signal(
+            self, self.key(slot), ev.SignalAwaited(name=name, match=match, due=due)
+        )
+        return SignalArrived(outcome.name, outcome.data, outcome.by)
+
+    async def child(self, slot: str, definition: dict[str, Any], input: JSON, **start: Any) -> End:
+        key = self.key(slot)
+        intent = ev.ChildStart(definition=definition, child=self._stage.child_id(key), input=input, start=start)
+        outcome: ev.ChildEnd = await self._stage.effect(self, key, intent)
+        status = msgspec.convert(outcome.status, Literal["completed", "failed", "cancelled", "expired"])
+        return End(status, outcome.output, outcome.results, outcome.error)
+
+
+@dataclass(slots=True)
+class StageQuestion:
+    """An open question: answers queue up in log order until the interpreter takes them."""
+
+    stage: "Stage"
+    event: Event
+    node: StageNode
+    key: str
+    closed: bool = False
+    count: int = 0
+    answers: deque[Answered] = field(default_factory=deque[Answered])
+    wait: Wait | None = None
+
+    async def answer(self) -> Answered:
+        self.stage.driver.checkpoint()
+        while not self.answers:
+            self.wait = Wait(self.stage.driver)
+            await self.wait
+        return self.answers.popleft()
+
+    def deliver(self, answered: Answered) -> None:
+        self.answers.append(answered)
+        wait, self.wait = self.wait, None
+        if wait is not None:
+            wait.wake()
+
+    def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
+        if not self.closed:
+            self.closed = True
+            self.stage.close_question(self, ev.HumanClosed(outcome=outcome, k=k, label=label))
+
+
+class Stage:
+    """The stage of one run."""
+
+    def __init__(
+        self,
+        info: RunInfo,
+        journal: Journal,
+        sink: Sink,
+        *,
+        run: str,
+        seed: str,
+        breakpoints: Sequence[str] = (),
+    ) -> None:
+        self.info = info
+        self.sink = sink
+        self.seed = seed
+        self.driver = Driver()
+        self.usage = Usage()
+        self.open: dict[str, OpenEffect] = {}
+        self.bounds: dict[str, Bound] = {}
+        self.questions: dict[str, StageQuestion] = {}
+        self.exits: dict[str, ev.NodeExit] = {}
+        self.entered: dict[tuple[str, int], StageNode] = {}
+        self.paused = False
+        self.cancelling = False
+        self.killed: Failure | None = None
+        self._run = run
+        self._journal = journal
+        self._breakpoints = frozenset(breakpoints)
+        self._iterations: dict[str, int] = {}
+        self._ordinals: dict[str, int] = {}
+        self._signals: dict[str, deque[ev.SignalReceived]] = {}
+        self._gates: list[Wait] = []
+        self._now = sink.clock()
+        self.root_node = StageNode(self, "", 1, "", self._now)
+        self.main: Task[End] | None = None
+
+    # -- the run's side ------------------------------------------------------------------------------------------------
+
+    def begin(self, interpreter: Coroutine[Any, Any, End], started: Event) -> None:
+        """Start the interpreter; ``started`` is the run's ``run.start``."""
+        self._now = started.time
+        self.root_node.entered_at = started.time
+        self.main = self.driver.start(interpreter)
+        self.driver.run()
+
+    def deliver(self, event: Event, payload: Payload | None = None) -> None:
+        """Deliver one event of the log and run to quiescence. Facts of the run itself change nothing here."""
+        kind = ev.TYPES.get(event.type)
+        if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
+            return
+        self._now = event.time
+        payload = payload if payload is not None else ev.payload_of(event)
+        match payload:
+            case ev.CancelRequested():
+                self.cancelling = True
+                cause = Failure(code="cancelled", message=payload.message or payload.reason, type="cancellation")
+                if payload.kill:
+                    self.killed = cause
+                elif self.main is not None:
+                    self.driver.cancel(self.main, cause)
+            case ev.RunPaused():
+                # With a key it is a breakpoint's own intent, which its gate knows of.
+                self.paused = self.paused or not event.key
+            case ev.RunResumed() if not event.key:
+                self.paused = False
+                gates, self._gates = self._gates, []
+                for gate in gates:
+                    gate.wake(payload)
+            case ev.HumanAnswered():
+                self._deliver_answer(payload)
+            case ev.SignalReceived() if not event.key:
+                self._signals.setdefault(payload.name, deque()).append(payload)
+            case _:
+                self._deliver_outcome(event.key, payload)
+        if self.killed is None:
+            self.driver.run()
+
+    def _deliver_outcome(self, key: str, payload: Payload) -> None:
+        if isinstance(payload, ev.ModelResult):
+            self.usage += payload.usage
+        self._journal.forget(key)
+        if isinstance(payload, ev.EffectCancelled):
+            return
+        effect = self.open.pop(key, None)
+        if effect is not None:
+            effect.wake(payload)
+            return
+        bound = self.bounds.pop(key, None)
+        if bound is not None:
+            bound.wake("expired")
+
+    def _deliver_answer(self, payload: ev.HumanAnswered) -> None:
+        question = self.questions.get(payload.interaction)
+        if question is not None:
+            question.count = max(question.count, payload.k)
+            question.deliver(
+                Answered(payload.k, payload.user_response, payload.response_data, payload.by, payload.channel)
+            )
+
+    def deadlines(self) -> list[tuple[Instant, str]]:
+        """All open deadlines, of sleeps and of bounds, earliest first."""
+        timers = [
+            (effect.intent.due, key) for key, effect in self.open.items() if isinstance(effect.intent, ev.TimerSet)
+        ]
+        return sorted([*timers, *((bound.due, key) for key, bound in self.bounds.items())])
+
+    def pauses(self) -> list[str]:
+        """Keys of the open pauses; the empty key is the pause by command."""
+        keys = [key for key, effect in self.open.items() if isinstance(effect.intent, ev.RunPaused)]
+        return [*keys, ""] if self.paused else keys
+
+    @property
+    def held(self) -> bool:
+        """Whether something stands at a gate because the run is paused."""
+        return bool(self._gates)
+
+    def awaits_signal(self, name: str) -> str | None:
+        """Key of the oldest open wait for a signal of this name."""
+        for key, effect in self.open.items():
+            if isinstance(effect.intent, ev.SignalAwaited) and effect.intent.name == name:
+                return key
+        return None
+
+    def address_of(self, key: str) -> tuple[str, int, int]:
+        """Path, iteration and attempt of the node that something open belongs to; without a key, the run's."""
+        holder = self.open.get(key) or self.bounds.get(key) or self.questions.get(key)
+        return (holder.node.path, holder.node.iteration, holder.node.attempt) if holder is not None else ("", 0, 0)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def state(self, payload: Payload, path: str, iteration: int, attempt: int, key: str = "") -> Event:
+        """State a fact: the recorded one, verified, or a new one."""
+        sealed = self.sink.seal(payload)
+        recorded = self._journal.take_fact((payload.type, path, iteration, attempt, key))
+        if recorded is None:
+            return self.sink.write(payload.type, sealed, path, iteration, attempt, key)
+        self._journal.verify(recorded, payload.type, sealed)
+        return recorded
+
+    def announce(self, node: StageNode, key: str, payload: Payload) -> Event:
+        """Announce an effect: the recorded intent, verified, or a new one."""
+        sealed = self.sink.seal(payload)
+        recorded = self._journal.take_intent(key)
+        if recorded is None:
+            return self.sink.write(payload.type, sealed, node.path, node.iteration, node.attempt, key)
+        self._journal.verify(recorded, payload.type, sealed)
+        return recorded
+
+    async def effect(self, node: StageNode, key: str, intent: Payload, ordinal: int = 0) -> Any:
+        """Announce an effect and wait for its outcome's payload."""
+        self.driver.checkpoint()
+        if key in self.open or key in self.bounds or key in self.questions:
+            raise ValueError(f"effect key used twice at once: {key}")
+        event = self.announce(node, key, intent)
+        wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
+        self.open[key] = OpenEffect(event, intent, node, wait.wake, ordinal)
+        return await wait
+
+    def _abandon(self, key: str, cause: Failure) -> None:
+        effect = self.open.pop(key)
+        self.close_intent(key, effect.node, effect.intent.type, cause)
+
+    def close_by_runtime(self, key: str, outcome: Event) -> None:
+        """Note that the run has numbered an outcome of this key."""
+        self._journal.close(key, outcome)
+
+    def is_open(self, key: str) -> bool:
+        """Whether an outcome of this key would still be the first."""
+        return (key in self.open or key in self.bounds) and self._journal.outcome(key) is None
+
+    def close_intent(self, key: str, node: StageNode, of: str, cause: Failure) -> None:
+        """Close an intent as cancelled, unless it has an outcome already, delivered or not (rule R2)."""
+        if self._journal.outcome(key) is None:
+            cancelled = ev.EffectCancelled(of=of, cause=cause)
+            sealed = self.sink.seal(cancelled)
+            written = self.sink.write(cancelled.type, sealed, node.path, node.iteration, node.attempt, key)
+            self._journal.close(key, written)
+        self.sink.abandon(key)
+
+    def abandon_everything(self, cause: Failure, outcome: NodeOutcome) -> None:
+        """Close every open intent and leave every open node, without asking the interpreter."""
+        for key, effect in list(self.open.items()):
+            self.close_intent(key, effect.node, effect.intent.type, cause)
+        for key, question in list(self.questions.items()):
+            self.close_intent(key, question.node, ev.HumanAsked.type, cause)
+        for node in reversed(list(self.entered.values())):
+            node.exit(outcome, error=cause)
+
+    def verify_replayed(self) -> None:
+        """Check that the replay has come to everything that the log records.
+
+        :raises ReplayDiverged: if it has not
+        """
+        self._journal.verify_spent()
+
+    def ordinal(self, what: str) -> int:
+        """Count like calls in the order in which the interpreter makes them."""
+        number = self._ordinals.get(what, 0)
+        self._ordinals[what] = number + 1
+        return number
+
+    def read_clock(self, node: StageNode, key: str) -> Instant:
+        recorded = self._journal.take_fact((ev.ClockRead.type, node.path, node.iteration, node.attempt, key))
+        if recorded is None:
+            read = ev.ClockRead(value=self.sink.clock())
+            self.sink.write(read.type, self.sink.seal(read), node.path, node.iteration, node.attempt, key)
+            return read.value
+        payload = ev.payload_of(recorded)
+        assert isinstance(payload, ev.ClockRead)
+        return payload.value
+
+    def child_id(self, key: str) -> str:
+        """The run id of a child: a function of this run and the key, so that a second start is the same run."""
+        return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", self._run.encode(), "sha256").hex()[:32]), key))
+
+    # -- questions and signals -----------------------------------------------------------------------------------------
+
+    def ask(self, node: StageNode, key: str, ask: Ask) -> StageQuestion:
+        self.driver.checkpoint()
+        intent = ev.HumanAsked(
+            question=ask.question,
+            interaction_type=ask.type,
+            options=ask.options,
+            channel_type=ask.channel_type,
+            request_data=ask.request_data,
+            timeout_at=ask.timeout_at,
+            timeout_action=ask.timeout_action,
+        )
+        question = StageQuestion(self, self.announce(node, key, intent), node, key)
+        self.questions[key] = question
+        return question
+
+    def close_question(self, question: StageQuestion, closed: ev.HumanClosed) -> None:
+        node = question.node
+        del self.questions[question.key]
+        self._close_here(node, question.key, closed)
+
+    def _close_here(self, node: StageNode, key: str, outcome: Payload) -> Event:
+        """State an outcome that the interpreter itself decides on: the recorded one or a new one."""
+        sealed = self.sink.seal(outcome)
+        recorded = self._journal.outcome(key)
+        if recorded is None:
+            return self.sink.write(outcome.type, sealed, node.path, node.iteration, node.attempt, key)
+        self._journal.verify(recorded, outcome.type, sealed)
+        return recorded
+
+    async def await_signal(self, node: StageNode, key: str, intent: ev.SignalAwaited) -> ev.SignalReceived:
+        kept = self._signals.get(intent.name)
+        if not kept:
+            received: ev.SignalReceived = await self.effect(node, key, intent)
+            return received
+        self.driver.checkpoint()
+        self.announce(node, key, intent)
+        received = kept.popleft()
+        self._close_here(node, key, received)
+        return received
+
+    # -- the interpreter's side: `callboard.languages.language.Stage` -------------------------------------------------
+
+    @property
+    def root(self) -> StageNode:
+        return self.root_node
+
+    def now(self) -> Instant:
+        return self._now
+
+    def enter(
+        self,
+        path: str,
+        kind: str = "node",
+        *,
+        node: str = "",
+        name: str = "",
+        instruction: str | None = None,
+        input: JSON = None,
+        due: Instant | None = None,
+    ) -> StageNode:
+        iteration = self._iterations.get(path, 0) + 1
+        self._iterations[path] = iteration
+        node = node or last_id(path)
+        payload = ev.NodeEnter(kind_=kind, node=node, name=name, instruction=instruction, input=input, due=due)
+        event = self.state(payload, path, iteration, 1)
+        entered = StageNode(self, path, iteration, node, event.time)
+        self.entered[path, iteration] = entered
+        return entered
+
+    def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
+        self.state(ev.SourcesResolved(sources=sources), "", 1, 1)
+
+    async def gate(self, node: Node | None, step: str, when: Literal["before", "after"] = "before") -> Resumed | None:
+        self.driver.checkpoint()
+        resumed: Resumed | None = None
+        if step in self._breakpoints:
+            holder = (
+                node
+                if isinstance(node, StageNode)
+                else StageNode(self, encode_id(step), self._iterations.get(encode_id(step), 0) + 1, step, self._now)
+            )
+            pause = ev.RunPaused(reason="breakpoint", step=step)
+            outcome: ev.RunResumed = await self.effect(holder, holder.key(f"gate.{when}"), pause)
+            resumed = Resumed(outcome.variables)
+        while self.paused:
+            wait = Wait(self.driver)
+            self._gates.append(wait)
+            by_command: ev.RunResumed = await wait
+            resumed = Resumed(by_command.variables)
+        return resumed
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+        return self.driver.spawn(coro)
+
+    async def join(self, *tasks: Any) -> list[Settled[Any]]:
+        return await self.driver.join(*tasks)
+
+    async def first(self, *tasks: Any) -> Any:
+        return await self.driver.first(*tasks)
+
+    def cancel(self, task: Any, cause: Failure, owner: object = None) -> None:
+        self.driver.cancel(task, cause, owner)
+
+    def shield(self) -> Any:
+        return self.driver.shield()
+
+    async def within(self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str) -> Ok[T] | Expired[T]:
+        assert isinstance(node, StageNode)
+        self.driver.checkpoint()
+        key = node.key(slot)
+        task = self.driver.spawn(coro)
+        wait = Wait(self.driver, lambda _cause: self._drop_bound(key))
+        task.on_settled(lambda: wait.wake("settled"))
+        self.bounds[key] = Bound(due, wait.wake, node)
+        came = await wait
+        self._drop_bound(key)
+        if came == "expired":
+            self.driver.cancel(task, EXPIRED, key)
+            await self.driver.join(task)
+            assert task.settled is not None
+            return Expired(task.settled)
+        match task.settled:
+            case Ok() as ok:
+                return ok
+            case Unwound(cause, owner):
+                # The work was cancelled by somebody else: that is this await's fate too.
+                raise Cancelled(cause, owner)
+            case None:
+                raise AssertionError("a settled task has a result")
+
+    def _drop_bound(self, key: str) -> None:
+        self.bounds.pop(key, None)
+
+
+_DELIVERED_FACTS = frozenset({ev.CancelRequested.type, ev.HumanAnswered.type, ev.RunPaused.type})
+"""Events that are no outcomes and come from outside."""

@@ -1,0 +1,83 @@
+"""Telling: what becomes of a command that reaches an active run. Pure decisions; the run actor records them.
+
+Consumes: cancel, kill, pause, resume, answer, signal
+Emits: cancel.requested, run.paused, run.resumed, human.answered, tool.result, signal.received, command.refused
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
+from callboard.bus.events import Payload
+from callboard.runtime.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """An event that a command becomes; with a key, an outcome of that effect."""
+
+    payload: Payload
+    key: str = ""
+
+
+def parse_tell(verb: str, body: bytes) -> Tell:
+    """Read a tell's body; an empty one is all defaults.
+
+    :raises msgspec.DecodeError: if it is not of the verb's shape
+    """
+    return msgspec.json.decode(body or b"{}", type=TELLS[verb])
+
+
+def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
+    """Decide what a command becomes; at least one event, so that the command is recorded."""
+    tell = parse_tell(verb, body)
+    match tell:
+        case Cancel():
+            if stage.cancelling:
+                return _refused(verb, tell, "cancel.already", "the run is being cancelled already")
+            return [Reaction(ev.CancelRequested(tell.reason, tell.by, tell.message, tell.details))]
+        case Kill():
+            return [Reaction(ev.CancelRequested(tell.reason, tell.by, "killed", kill=True))]
+        case Pause():
+            if stage.paused:
+                return _refused(verb, tell, "pause.already", "the run is paused already")
+            return [Reaction(ev.RunPaused(reason="command", by=tell.by))]
+        case Resume():
+            resumed = ev.RunResumed(variables=tell.variables, by=tell.by)
+            found = [Reaction(resumed, key) for key in stage.pauses()]
+            return found or _refused(verb, tell, "resume.not_paused", "the run is not paused")
+        case Answer():
+            return _answer(stage, tell)
+        case Signal():
+            received = ev.SignalReceived(name=tell.name, data=tell.data, by=tell.by)
+            return [Reaction(received, stage.awaits_signal(tell.name) or "")]
+
+
+def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
+    key = answer.interaction
+    question = stage.questions.get(key)
+    if question is not None and not question.closed:
+        question.count += 1
+        answered = ev.HumanAnswered(
+            interaction=key,
+            k=question.count,
+            user_response=answer.user_response,
+            response_data=answer.response_data,
+            by=answer.by,
+            channel=answer.channel,
+        )
+        return [Reaction(answered)]
+    effect = stage.open.get(key)
+    if effect is not None and isinstance(effect.intent, ev.ToolCall) and effect.intent.via == "caller":
+        if stage.is_open(key):
+            call = effect.intent
+            return [Reaction(ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response), key)]
+        return _refused("answer", answer, "answer.late", f"{key} has been answered already")
+    open_now = ", ".join(stage.questions) or "none"
+    return _refused("answer", answer, "answer.no_question", f"no question {key!r} is open (open: {open_now})")
+
+
+def _refused(verb: str, tell: Tell, code: str, message: str) -> list[Reaction]:
+    return [Reaction(ev.CommandRefused(verb=verb, code=code, message=message, id=tell.id))]

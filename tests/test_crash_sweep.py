@@ -1,0 +1,157 @@
+"""Crashes everywhere: each play is cut after every event, and killed at every append, and must come to the same end."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.bus.log import Entry
+from callboard.bus.memory import MemoryLog
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Stage
+from tests import plays
+from tests.simulation import (
+    VIRTUAL,
+    CrashingLog,
+    CrashPoint,
+    VirtualClock,
+    World,
+    check_log,
+    check_replay,
+    copied,
+    finish,
+    outcome_keys,
+    theatre_for,
+)
+from tests.theatre import Theatre, end_of, types
+
+
+@dataclass(frozen=True)
+class Case:
+    """A play with the world around it, and how it ends."""
+
+    name: str
+    play: Callable[[Stage], Awaitable[End]]
+    status: str
+    world: World = field(default_factory=World)
+    script: dict[str, Any] = field(default_factory=dict[str, Any])
+    breakpoints: list[str] = field(default_factory=list[str])
+    contains: tuple[str, ...] = ()
+    """Event types that the undisturbed run must come to, so that the sweep is about something."""
+
+    def theatre(self, log: MemoryLog | None = None) -> Theatre:
+        return theatre_for(self.play, log, script=self.script)
+
+
+CASES = [
+    Case(
+        "workflow",
+        plays.workflow,
+        "completed",
+        script=plays.AGENT_SCRIPT,
+        contains=("model.result", "tool.result", "node.retry", "route", "sources.resolved"),
+    ),
+    Case("flow", plays.flow, "completed", contains=("effect.cancelled", "timer.fired", "clock.read", "run.parked")),
+    Case(
+        "playbook",
+        plays.playbook,
+        "completed",
+        World(answers={"1#1.1!ask": ["Bob"]}, signals={"morning": 7}, variables={"1": {"x": 1}, "4": {"y": 2}}),
+        breakpoints=["1", "4"],
+        contains=("run.resumed", "human.closed", "signal.received", "timer.fired", "node.warning"),
+    ),
+    Case(
+        "graph",
+        plays.graph,
+        "completed",
+        World(answers={"approve#1.1!ask": ["hm", "yes"], "#1.1!tool.0.0": [{"ok": True}]}),
+        script=plays.APPROVAL_SCRIPT,
+        contains=("human.answered", "tool.result", "node.retry", "timer.fired", "effect.cancelled"),
+    ),
+    Case("cancelled", plays.cancelled, "cancelled", contains=("cancel.requested", "effect.cancelled", "timer.fired")),
+    Case("killed", plays.killed, "cancelled", contains=("cancel.requested", "effect.cancelled")),
+    Case("broken", plays.broken, "failed", contains=("run.failed", "effect.cancelled")),
+]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", VIRTUAL
+
+
+async def undisturbed(case: Case) -> tuple[Theatre, RunRef, list[Event]]:
+    theatre = case.theatre()
+    ref = await theatre.accept("p", breakpoints=case.breakpoints)
+    events = await finish(theatre, ref, case.world)
+    check_log(events)
+    assert set(case.contains) <= set(types(events))
+    assert end_of(events).status == case.status
+    assert len(theatre.executed) == len(set(theatre.executed))
+    return theatre, ref, events
+
+
+def check_finished(case: Case, theatre: Theatre, ref: RunRef, events: list[Event], expected: ev.RunEnd) -> None:
+    check_log(events)
+    assert end_of(events) == expected
+    if case.status == "completed":
+        check_replay(theatre, ref, events)
+
+
+@every_case
+async def test_cut_after_every_event(case: Case) -> None:
+    theatre, ref, events = await undisturbed(case)
+    check_finished(case, theatre, ref, events, end_of(events))
+    recorded = await theatre.log.read(ref)
+    for k in range(1, len(recorded)):
+        log = MemoryLog()
+        await copied(recorded[:k], log)
+        other = case.theatre(log)
+        assert isinstance(other.clock, VirtualClock)
+        other.clock.set(recorded[k - 1].event.time)
+        finished = await finish(other, ref, case.world)
+        check_finished(case, other, ref, finished, end_of(events))
+        assert not outcome_keys(events[:k]) & set(other.executed), f"executed again after event {k}"
+
+
+@every_case
+@pytest.mark.parametrize("point", ["before", "after"])
+async def test_crash_at_every_append(case: Case, point: CrashPoint) -> None:
+    _, _, events = await undisturbed(case)
+    for k in range(2, len(events) + 1):
+        crashed = False
+
+        def crash(entry: Entry, k: int = k) -> CrashPoint:
+            nonlocal crashed
+            if entry.n != k or crashed:
+                return None
+            crashed = True
+            return point
+
+        log = CrashingLog()
+        log.crash = crash
+        theatre = case.theatre(log)
+        ref = await theatre.accept("p", breakpoints=case.breakpoints)
+        finished = await finish(theatre, ref, case.world)
+        assert crashed
+        check_finished(case, theatre, ref, finished, end_of(events))
+
+
+@every_case
+async def test_always_replay(case: Case) -> None:
+    """The worker dies after every single outcome, so that each next step is taken by a replay."""
+    _, _, events = await undisturbed(case)
+
+    def crash(entry: Entry) -> CrashPoint:
+        return "after" if ev.TYPES[entry.type].kind == "outcome" else None
+
+    log = CrashingLog()
+    log.crash = crash
+    theatre = case.theatre(log)
+    ref = await theatre.accept("p", breakpoints=case.breakpoints)
+    finished = await finish(theatre, ref, case.world)
+    check_finished(case, theatre, ref, finished, end_of(events))

@@ -1,0 +1,90 @@
+"""The catalog: how a model's name finds its provider, and what the port asks of all of them."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from callboard.actors.models import anthropic, catalog
+from callboard.actors.models.anthropic import AnthropicModel
+from callboard.actors.models.catalog import open_model, resolve
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn
+from callboard.actors.models.recorded import RecordedModel
+from callboard.actors.models.scripted import ScriptedModel
+
+ENV = {"ANTHROPIC_API_KEY": "sk-test"}
+
+
+def refusal(act: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(ModelFailed) as caught:
+        act()
+    return caught.value.failure.code, caught.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "provider", "model"),
+    [
+        ("anthropic:claude-x", "anthropic", "claude-x"),
+        ("anthropic", "anthropic", anthropic.DEFAULT_MODEL),
+        ("claude-haiku-4-5", "anthropic", "claude-haiku-4-5"),
+        (" scripted ", "scripted", "scripted"),
+        ("recorded", "recorded", "recorded"),
+    ],
+)
+def test_a_name_finds_its_provider(spec: str, provider: str, model: str) -> None:
+    assert resolve(spec) == (provider, model)
+
+
+@pytest.mark.parametrize("spec", ["", "gpt-5-nano", "openai:gpt-5", "anthropic:", "claude-x:y", ":x"])
+def test_an_unknown_name_lists_what_is_known(spec: str) -> None:
+    code, message = refusal(lambda: open_model(spec, env=ENV))
+    assert code == "model.unknown"
+    assert repr(spec) in message
+    for provider in catalog.PROVIDERS:
+        assert provider in message
+    assert "claude-…" in message
+
+
+async def test_models_are_opened_with_what_they_need() -> None:
+    claude, name = open_model("claude-haiku-4-5", env=ENV)
+    assert isinstance(claude, AnthropicModel)
+    assert name == "claude-haiku-4-5"
+    await claude.aclose()
+    assert isinstance(open_model("recorded", recorded_events=[], allow_scripts=True)[0], RecordedModel)
+    scripted, name = open_model("scripted", script={"default": {"text": "ok"}}, allow_scripts=True)
+    turn = ModelTurn(model=name, path="a", key="a#1.1!turn.0", ordinal=0, idempotency_key="i")
+    assert (await scripted.turn(turn, lambda _: None)).text == "ok"
+
+
+def test_a_run_without_a_script_may_still_be_scripted() -> None:
+    assert isinstance(open_model("scripted", allow_scripts=True)[0], ScriptedModel)
+
+
+@pytest.mark.parametrize("spec", ["scripted", "recorded"])
+def test_stand_ins_are_refused_where_they_are_not_allowed(spec: str) -> None:
+    code, message = refusal(lambda: open_model(spec, script={}, env=ENV))
+    assert code == "model.scripts_refused"
+    assert spec in message
+
+
+def test_what_is_missing_or_wrong_is_said_at_the_opening() -> None:
+    assert refusal(lambda: open_model("anthropic"))[0] == "model.auth"
+    code, message = refusal(lambda: open_model("scripted", script={"turns": 1}, allow_scripts=True))
+    assert code == "model.bad_request"
+    assert "script.turns" in message
+
+
+async def test_every_provider_opens_as_a_model_of_its_name() -> None:
+    for name in catalog.PROVIDERS:
+        model: Model
+        model, _ = open_model(name, env=ENV, allow_scripts=True)
+        assert model.provider == name
+        if isinstance(model, AnthropicModel):
+            await model.aclose()
+
+
+def test_the_catalog_costs_no_sdk_until_one_is_used() -> None:
+    code = "import sys, callboard.actors.models.catalog; print(*{'anthropic', 'httpx2'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,270 @@
+"""The edges of the Anthropic adapter that need no server: schemas, names, failures, waits."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import anyio
+import httpx2
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE, entry_of, retry_after_s, try_failed
+from callboard.actors.models.anthropic_messages import TOOL_NAME_CHARS_MAX, request_of
+from callboard.actors.models.anthropic_schema import native_schema
+from callboard.actors.models.anthropic_stream import REPLY_CHARS_MAX, StreamFold
+from callboard.actors.models.model import ModelFailed, ModelTurn
+from callboard.actors.models.retrying import RetryPolicy, TryFailed, wait_s, with_retries
+from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def descendants(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from descendants(child)
+
+
+def test_no_exception_of_the_sdk_is_forgotten() -> None:
+    import anthropic
+
+    module = vars(importlib.import_module("anthropic._exceptions"))
+    own = {kind for kind in module.values() if isinstance(kind, type) and issubclass(kind, Exception)}
+    for kind in own - {module["IdentityTokenFileError"]}:
+        assert entry_of(kind) == f"anthropic.{kind.__name__}", f"{kind.__name__} has no code of its own"
+    for root in (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL):
+        for kind in descendants(root):
+            assert entry_of(kind) is not None, f"{kind} has no code"
+
+
+def test_no_type_of_error_within_a_stream_is_forgotten() -> None:
+    from anthropic.types.shared.error_type import ErrorType
+
+    assert set(get_args(ErrorType)) == set(CODE_OF_TYPE)
+
+
+def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
+    import anthropic
+
+    known = {f"anthropic.{kind.__name__}" for kind in descendants(anthropic.AnthropicError)}
+    known |= {f"httpx2.{name}" for name in dir(httpx2)}
+    assert {name for name in CODE_OF if name.startswith(("anthropic.", "httpx2."))} <= known
+    words = f"{ModelFailed.__doc__}"
+    for code in {*CODE_OF.values(), *CODE_OF_TYPE.values()}:
+        assert f"``{code}``" in words
+
+
+def test_our_own_bugs_stay_our_own() -> None:
+    assert try_failed(KeyError("x")) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 60.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
+        ({"retry-after": "whenever"}, None),
+    ],
+)
+def test_what_a_provider_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_s(headers, now=40.0) == seconds
+
+
+# -- waits ------------------------------------------------------------------------------------------------------------
+
+
+def failed(*, again: bool = True, after_s: float | None = None) -> TryFailed:
+    return TryFailed(Failure("model.overloaded"), again=again, after_s=after_s)
+
+
+def test_waits_grow_up_to_their_bound() -> None:
+    policy = RetryPolicy(tries_max=10, delay_first_s=1.0, delay_max_s=6.0)
+    waits = [wait_s(policy, tries, 100.0, failed(), jitter=1.0) for tries in range(1, 6)]
+    assert waits == [1.0, 2.0, 4.0, 6.0, 6.0]
+    assert wait_s(policy, 3, 100.0, failed(), jitter=0.0) == 2.0
+
+
+def test_tries_and_time_are_bounded() -> None:
+    policy = RetryPolicy(tries_max=3)
+    assert wait_s(policy, 3, 100.0, failed(), 0.5) is None
+    assert wait_s(policy, 1, 100.0, failed(again=False, after_s=1.0), 0.5) is None
+    assert wait_s(policy, 1, 5.0, failed(after_s=5.0), 0.5) is None
+    assert wait_s(policy, 1, 5.0, failed(after_s=4.5), 0.5) == 4.5
+
+
+async def test_a_bug_within_a_try_is_not_tried_again() -> None:
+    calls: list[int] = []
+
+    async def attempt() -> ModelReply:
+        calls.append(1)
+        raise KeyError("ours")
+
+    with pytest.raises(KeyError):
+        await with_retries(RetryPolicy(), attempt)
+    assert calls == [1]
+
+
+async def test_a_cancellation_from_outside_passes_through() -> None:
+    with anyio.CancelScope() as scope:
+
+        async def attempt() -> ModelReply:
+            scope.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError("the cancellation did not arrive")
+
+        await with_retries(RetryPolicy(), attempt)
+    assert scope.cancelled_caught
+
+
+# -- schemas ----------------------------------------------------------------------------------------------------------
+
+OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        OBJECT,
+        {**OBJECT, "required": ["a"], "additionalProperties": False, "title": "T", "$schema": "s"},
+        {"type": "array", "items": {"enum": ["a", 1, None]}, "minItems": 1},
+        {"anyOf": [{"type": "null"}, {"const": "x"}]},
+        {"type": ["string", "null"], "format": "date-time"},
+        {"type": "string", "maxLength": 3, "format": "iban"},
+    ],
+)
+def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
+    native = native_schema(schema)
+    assert native is not None
+    jsonschema.Draft202012Validator.check_schema(native)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object"},
+        {"type": "object", "properties": {}},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {**OBJECT, "additionalProperties": True},
+        {**OBJECT, "required": ["b"]},
+        {**OBJECT, "patternProperties": {"x": {}}},
+        {"type": "object", "properties": {"a": True}},
+        {"type": "object", "properties": {"a": {}}},
+        {"type": "array"},
+        {"type": "string", "items": {"type": "string"}},
+        {"properties": {"a": {"type": "string"}}, "anyOf": [OBJECT]},
+        {"oneOf": [OBJECT, {"type": "null"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": OBJECT}},
+        {"type": "whole"},
+        {"type": [{}]},
+        {"type": []},
+        {"enum": [{"a": 1}]},
+        {"type": "object", "properties": {f"p{n}": {"type": "null"} for n in range(25)}},
+        {"type": "array", "items": {"anyOf": [{"type": ["null", "string"]}] * 17}},
+    ],
+)
+def test_shapes_that_cannot(schema: dict[str, Any]) -> None:
+    assert native_schema(schema) is None
+
+
+def test_limits_are_told_in_the_description() -> None:
+    schema = {"type": "integer", "description": "A dice", "minimum": 1, "maximum": 6}
+    assert native_schema(schema) == {"type": "integer", "description": "A dice (minimum: 1, maximum: 6)"}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["a", "type", "object"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+    max_leaves=6,
+)
+schemas = st.recursive(
+    st.sampled_from(["string", "integer", "null", "boolean"]).map(lambda kind: {"type": kind}),
+    lambda inner: (
+        st.builds(
+            lambda members, required: {
+                "type": "object",
+                "properties": members,
+                "required": sorted({*members} & required),
+            },
+            st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+            st.sets(st.sampled_from(["a", "b"])),
+        )
+        | inner.map(lambda item: {"type": "array", "items": item})
+        | st.lists(inner, min_size=1, max_size=2).map(lambda any_of: {"anyOf": any_of})
+    ),
+    max_leaves=4,
+)
+
+
+@given(schemas, json_values)
+def test_what_fits_the_enforced_schema_fits_the_one_asked_for(schema: dict[str, Any], value: Any) -> None:
+    native = native_schema(schema)
+    if native is not None and jsonschema.Draft202012Validator(native).is_valid(value):
+        assert jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+@given(json_values)
+def test_no_value_where_a_schema_should_be_breaks_the_reading(value: Any) -> None:
+    native = native_schema({"type": "object", "properties": {"x": value}, "required": value})
+    assert native is None or native["type"] == "object"
+
+
+# -- requests and streams ---------------------------------------------------------------------------------------------
+
+
+def a_turn(**fields: Any) -> ModelTurn:
+    return ModelTurn(model="m", path="a", key="a#1.1!turn.0", ordinal=0, idempotency_key="i", **fields)
+
+
+@given(st.lists(st.text(max_size=80), unique=True, max_size=8))
+def test_tool_names_stay_apart_and_find_their_way_back(names: list[str]) -> None:
+    request = request_of(a_turn(tools=[ToolSpec(name) for name in names]))
+    sent = [tool["name"] for tool in request.params.get("tools", [])]
+    assert [request.tools[name] for name in sent] == names
+    assert all(0 < len(name) <= TOOL_NAME_CHARS_MAX and name.isascii() for name in sent)
+
+
+def test_a_tool_name_that_fits_stays_as_it_is() -> None:
+    request = request_of(a_turn(tools=[ToolSpec("a.b"), ToolSpec("a_b")]))
+    assert [tool["name"] for tool in request.params["tools"]] == ["a_b_2", "a_b"]
+
+
+def test_a_recall_must_have_been_resolved() -> None:
+    with pytest.raises(ValueError, match="not resolved"):
+        request_of(a_turn(messages=[Message("user", [Recall("a#1", "/result")])]))
+
+
+def test_an_endless_reply_is_ended() -> None:
+    fold = StreamFold()
+    fold.take({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+    piece = "x" * (REPLY_CHARS_MAX // 2)
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+    assert fold.take(delta) == fold.take(delta) == piece
+    with pytest.raises(TryFailed) as caught:
+        fold.take(delta)
+    assert caught.value.failure.code == "model.bad_reply"
+
+
+@given(
+    st.lists(
+        json_values | st.dictionaries(st.sampled_from(["type", "index", "delta", "message", "usage"]), json_values)
+    )
+)
+def test_no_event_breaks_the_fold(events: list[Any]) -> None:
+    fold = StreamFold()
+    for event in events:
+        fold.take(event)
+    with pytest.raises(TryFailed) as caught:
+        fold.reply(request_of(a_turn()))
+    assert caught.value.failure.code == "model.bad_reply"

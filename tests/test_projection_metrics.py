@@ -1,0 +1,133 @@
+"""The metrics projection, read back through the SDK's in-memory reader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import EffectCancelled, RunParked
+from callboard.projections import semconv
+from callboard.projections.metrics import Metrics
+from tests.logs import Log, cake
+
+Points = dict[str, dict[frozenset[tuple[str, Any]], Any]]
+
+
+class Board:
+    """A metrics projection with its reader."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+        self.metrics = Metrics(self.provider.get_meter(semconv.SCOPE))
+
+    def take(self, *logs: Log) -> Points:
+        for log in logs:
+            for event in log.events:
+                self.metrics.apply(event)
+        return self.read()
+
+    def read(self) -> Points:
+        data = self.reader.get_metrics_data()
+        assert data is not None
+        return {
+            metric.name: {frozenset((point.attributes or {}).items()): point for point in metric.data.data_points}
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    made = Board()
+    yield made
+    made.provider.shutdown()
+
+
+def _sums(points: dict[frozenset[tuple[str, Any]], Any], *keys: str) -> dict[tuple[Any, ...], float]:
+    """Sum the points over all labels but the named ones."""
+    sums: dict[tuple[Any, ...], float] = {}
+    for labels, point in points.items():
+        named = dict(labels)
+        key = tuple(named.get(name) for name in keys)
+        sums[key] = sums.get(key, 0) + (point.value if hasattr(point, "value") else point.sum)
+    return sums
+
+
+def test_runs_are_counted_by_status(board: Board) -> None:
+    points = board.take(cake(), Log("r2").started().failed(), Log("r3").started().ended(), Log("r4").started())
+    assert _sums(points[semconv.RUNS], semconv.RUN_STATUS) == {("completed",): 2, ("failed",): 1}
+    assert _sums(points[semconv.RUNS_ACCEPTED], semconv.DEFINITION) == {("cake",): 4}
+    assert _sums(points[semconv.RUNS_ACTIVE]) == {(): 1}
+
+
+def test_a_parked_run_is_not_active_and_a_second_claim_does_not_count_twice(board: Board) -> None:
+    log = Log().started()
+    log.claimed("w2")
+    assert _sums(board.take(log)[semconv.RUNS_ACTIVE]) == {(): 1}
+    log.events.clear()
+    log.add(RunParked([]))
+    assert _sums(board.take(log)[semconv.RUNS_ACTIVE]) == {(): 0}
+    log.events.clear()
+    log.claimed("w3")
+    assert _sums(board.take(log)[semconv.RUNS_ACTIVE]) == {(): 1}
+
+
+def test_tokens_are_counted_by_model_and_type(board: Board) -> None:
+    points = board.take(cake())[semconv.CLIENT_TOKEN_USAGE]
+    keys = (semconv.REQUEST_MODEL, semconv.PROVIDER_NAME, semconv.TOKEN_TYPE)
+    assert _sums(points, *keys) == {("opus", "anthropic", "input"): 600, ("opus", "anthropic", "output"): 120}
+    point = next(iter(points.values()))
+    assert point.explicit_bounds[:4] == (1, 4, 16, 64)
+
+
+def test_operations_and_nodes_are_timed(board: Board) -> None:
+    points = board.take(cake())
+    durations = points[semconv.CLIENT_OPERATION_DURATION]
+    assert _sums(durations, semconv.OPERATION_NAME) == {
+        ("chat",): pytest.approx(0.6),
+        ("execute_tool",): pytest.approx(0.1),
+    }
+    nodes = points[semconv.NODE_DURATION]
+    labels = (semconv.DEFINITION, semconv.NODE_KIND, semconv.OUTCOME)
+    assert _sums(nodes, *labels) == {("cake", "node", "ok"): pytest.approx(1.5)}
+    assert sum(point.count for point in nodes.values()) == 5
+
+
+def test_the_wait_in_the_queue_is_from_admission_to_the_first_claim(board: Board) -> None:
+    log = Log()
+    log.accepted()
+    log.wait(49)
+    log.claimed()
+    log.claimed()
+    points = board.take(log)[semconv.QUEUE_DURATION]
+    assert [(point.count, point.sum) for point in points.values()] == [(1, pytest.approx(5.0))]
+
+
+def test_failed_and_cancelled_operations_name_their_error(board: Board) -> None:
+    log = Log().started()
+    log.tool("a", error=Failure("tool.failed"))
+    log.ask_model("a")
+    log.add(EffectCancelled("model.call", Failure("flow.timeout")), "a", 1, 1, "turn.0")
+    points = board.take(log)[semconv.CLIENT_OPERATION_DURATION]
+    assert {dict(labels)[semconv.ERROR_TYPE] for labels in points} == {"tool.failed", "flow.timeout"}
+
+
+def test_old_runs_are_forgotten_and_no_longer_active() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    metrics = Metrics(provider.get_meter("test"), runs_max=2)
+    for number in range(5):
+        for event in Log(f"r{number}").started().events:
+            metrics.apply(event)
+    data = reader.get_metrics_data()
+    assert data is not None
+    active = next(
+        metric for metric in data.resource_metrics[0].scope_metrics[0].metrics if metric.name == semconv.RUNS_ACTIVE
+    )
+    assert [getattr(point, "value", None) for point in active.data.data_points] == [2]
+    provider.shutdown()

@@ -1,0 +1,75 @@
+"""The listing of runs."""
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import CancelRequested, RunEnd, RunParked, RunPaused, RunResumed
+from callboard.projections.projection import fold
+from callboard.projections.runs import RunRow, Runs
+from tests.logs import T0, Log, at, cake, everything
+
+
+def _row(log: Log) -> RunRow:
+    (row,) = fold(Runs(), log.events)
+    return row
+
+
+def test_a_row_of_a_finished_run() -> None:
+    log = cake()
+    assert _row(log) == RunRow(
+        run=log.run,
+        definition="cake",
+        definition_hash="ab" * 32,
+        language="workflow",
+        status="completed",
+        accepted_at=T0,
+        started_at=at(2),
+        ended_at=log.events[-1].time,
+        claims=1,
+        worker="w1",
+    )
+
+
+def test_the_rows_need_the_events_of_the_run_only() -> None:
+    log = everything()
+    selected = [event for event in log.events if event.type.startswith("run.")]
+    assert fold(Runs(), selected) == fold(Runs(), log.events)
+
+
+def test_the_status_of_a_row() -> None:
+    log = Log()
+    log.accepted()
+    seen = [_row(log).status]
+    for payload in (RunParked(["a#1.1!ask"], at(9)), RunPaused("command"), RunResumed(), CancelRequested()):
+        log.add(payload)
+        seen.append(_row(log).status)
+    assert seen == ["accepted", "waiting", "paused", "waiting", "cancelling"]
+    assert (_row(log).awaits, _row(log).deadline) == (["a#1.1!ask"], at(9))
+
+
+def test_a_claim_ends_the_wait() -> None:
+    log = Log().started()
+    log.add(RunParked(["a#1.1!ask"], at(9)))
+    log.claimed("w2")
+    row = _row(log)
+    assert (row.status, row.worker, row.claims, row.awaits, row.deadline) == ("running", "w2", 2, [], None)
+
+
+def test_a_failed_run_names_its_error_code() -> None:
+    assert _row(Log().started().failed("limits.steps")).error == "limits.steps"
+    cancelled = Log().started()
+    cancelled.add(RunEnd("cancelled", error=Failure("cancelled")))
+    assert (_row(cancelled).status, _row(cancelled).error) == ("cancelled", "cancelled")
+
+
+def test_the_newest_runs_are_kept_and_an_old_one_does_not_come_back() -> None:
+    runs = Runs(newest_max=2)
+    logs = [Log(f"r{number}").started() for number in range(4)]
+    for log in logs:
+        for event in log.events:
+            runs.apply(event)
+    for event in logs[0].ended().events[-1:]:
+        runs.apply(event)
+    assert [row.run for row in runs.view()] == ["r3", "r2"]
+    assert runs.row("r0") is None
+    newest = runs.row("r3")
+    assert newest is not None
+    assert newest.status == "running"

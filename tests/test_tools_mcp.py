@@ -1,0 +1,226 @@
+"""MCP servers as tools: a real server over stdio and over streamable HTTP, and programs that only pretend to be one."""
+
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.actors.tools.mcp import LIST_PAGES_MAX, McpTransport, open_mcp
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.toolbox import open_toolbox
+from callboard.bus.effects import Failure, McpTools
+
+FIXTURES = Path(__file__).parent / "fixtures" / "tools"
+ENVIRONMENT = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
+
+
+def program(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(FIXTURES / name), *arguments]
+
+
+def server(timeout_s: float = 60.0, **more: Any) -> McpTools:
+    return McpTools(name="desk", command=program("mcp_server.py"), timeout_s=timeout_s, **more)
+
+
+async def call(transport: McpTransport, tool: str, input: Any = None, **context: Any) -> Any:
+    return await transport.call(tool, input or {}, ToolCallContext("r1", "a", "key-1", **context))
+
+
+async def opening_failure(source: McpTools) -> Failure:
+    with capture_logs(), pytest.raises(ToolFailed) as caught:
+        async with open_mcp(source, ENVIRONMENT):
+            pytest.fail("opened")
+    return caught.value.failure
+
+
+async def test_a_server_over_stdio_lists_and_answers() -> None:
+    lines: list[str] = []
+    async with open_mcp(server(), ENVIRONMENT) as transport:
+        weather = next(spec for spec in transport.specs if spec.name == "weather")
+        assert weather.description == "Say what the weather is."
+        assert weather.input_schema["required"] == ["city"]
+        assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
+        assert await call(transport, "words", {"first": "a", "second": "b"}) == "a\nb"
+        assert await call(transport, "picture") == [
+            {"type": "text", "text": "look"},
+            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        ]
+        assert await call(transport, "long", on_progress=lines.append) == {"result": "done"}
+        assert await call(transport, "key") == {"result": "key-1"}
+    assert lines == ["half way", "2 of 2"]
+
+
+async def test_an_error_result_is_a_failure_with_its_text() -> None:
+    async with open_mcp(server(), ENVIRONMENT) as transport:
+        with pytest.raises(ToolFailed) as caught:
+            await call(transport, "refuse", {"reason": "not on a Sunday"})
+        assert caught.value.failure == Failure("tool.failed", "not on a Sunday")
+        assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
+
+
+async def test_environment_variables_are_lent_by_name_only() -> None:
+    async with open_mcp(server(env={"TOKEN": "DESK_TOKEN"}), ENVIRONMENT) as transport:
+        assert await call(transport, "secret", {"name": "TOKEN"}) == {"result": "t0ken"}
+        assert await call(transport, "secret", {"name": "DESK_TOKEN"}) == {"result": "(unset)"}
+
+
+async def test_a_missing_environment_variable_is_named() -> None:
+    found = await opening_failure(server(env={"TOKEN": "NO_SUCH_VARIABLE"}))
+    assert (found.code, found.details) == ("tool.unavailable", {"missing": ["NO_SUCH_VARIABLE"]})
+
+
+async def test_stderr_of_a_server_goes_to_the_log() -> None:
+    with capture_logs() as logs:
+        async with open_mcp(server(), ENVIRONMENT):
+            with anyio.fail_after(30):
+                while not logs:  # noqa: ASYNC110 - the line comes from another process
+                    await anyio.sleep(0.01)
+    assert logs[0] == {
+        "event": "tool.stderr",
+        "line": "the desk is open",
+        "server": "desk",
+        "log_level": "info",
+    }
+
+
+async def test_a_call_that_hangs_times_out_and_the_session_lives_on() -> None:
+    async with open_mcp(server(timeout_s=5.0), ENVIRONMENT) as transport:
+        with pytest.raises(ToolFailed) as caught:
+            await call(transport, "hang")
+        assert caught.value.failure.code == "tool.timeout"
+        assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
+
+
+async def test_a_server_that_dies_in_a_call_is_a_crash_for_all_its_calls() -> None:
+    failures: list[Failure] = []
+
+    async def failing(tool: str) -> None:
+        with pytest.raises(ToolFailed) as caught:
+            await call(transport, tool)
+        failures.append(caught.value.failure)
+
+    async with open_mcp(server(), ENVIRONMENT) as transport:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(failing, "hang")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(failing, "die")
+        await failing("pid")
+    assert [failure.code for failure in failures] == ["tool.crashed"] * 3
+    assert "desk" in failures[0].message
+
+
+async def test_calls_from_several_tasks_at_once() -> None:
+    outputs: list[Any] = []
+
+    async def one(city: str) -> None:
+        outputs.append(await call(transport, "weather", {"city": city}))
+
+    async with open_mcp(server(), ENVIRONMENT) as transport, anyio.create_task_group() as tasks:
+        for k in range(20):
+            tasks.start_soon(one, f"city {k}")
+    assert sorted(output["city"] for output in outputs) == sorted(f"city {k}" for k in range(20))
+
+
+async def test_all_pages_of_a_listing_are_read_and_a_banner_on_stdout_does_no_harm() -> None:
+    source = McpTools(name="pages", command=program("mcp_paged_server.py", "7"))
+    async with open_mcp(source, ENVIRONMENT) as transport:
+        assert [spec.name for spec in transport.specs] == [f"tool_{k}" for k in range(7)]
+        assert await call(transport, "tool_6", {"q": 1}) == "tool_6 {'q': 1}"
+
+
+async def test_a_listing_without_end_is_refused() -> None:
+    pages = str(LIST_PAGES_MAX + 1)
+    found = await opening_failure(McpTools(name="pages", command=program("mcp_paged_server.py", pages)))
+    assert (found.code, f"more than {LIST_PAGES_MAX} pages" in found.message) == ("tool.unavailable", True)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (program("mcp_impostor.py", "exits"), "Connection closed"),
+        (program("mcp_impostor.py", "garbage"), "lines to stdout that are no MCP messages"),
+        (program("mcp_impostor.py", "silent"), "was not ready within 2 s"),
+        (["no-such-program-anywhere"], "No such file or directory"),
+        ([], "neither a command nor a url"),
+    ],
+)
+async def test_what_is_no_mcp_server_is_unavailable_and_says_why(command: list[str], said: str) -> None:
+    found = await opening_failure(McpTools(name="odd", command=command, timeout_s=2.0))
+    assert found.code == "tool.unavailable"
+    assert "MCP server odd" in found.message
+    assert said in found.message
+
+
+# -- streamable HTTP ----------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def http_server() -> AsyncGenerator[str]:
+    port = free_port()
+    process = await anyio.open_process(program("mcp_server.py", "--http", str(port)), stdout=None, stderr=None)
+    try:
+        with anyio.fail_after(30):
+            while True:
+                try:
+                    await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+                    break
+                except OSError:
+                    await anyio.sleep(0.02)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        with suppress(ProcessLookupError):  # it may have ended itself, by a tool
+            process.kill()
+        await process.aclose()
+
+
+async def test_a_server_over_http_lists_answers_and_gets_headers() -> None:
+    lines: list[str] = []
+    async with http_server() as url:
+        source = McpTools(name="desk", url=url, headers={"Authorization": "Bearer ${DESK_TOKEN}"})
+        async with open_mcp(source, ENVIRONMENT) as transport:
+            assert "weather" in [spec.name for spec in transport.specs]
+            assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
+            assert await call(transport, "header", {"name": "authorization"}) == {"result": "Bearer t0ken"}
+            assert await call(transport, "long", on_progress=lines.append) == {"result": "done"}
+            with pytest.raises(ToolFailed) as caught:
+                await call(transport, "refuse", {"reason": "no"})
+    assert caught.value.failure == Failure("tool.failed", "no")
+    assert lines == ["half way", "2 of 2"]
+
+
+async def test_an_http_server_that_dies_in_a_call_is_gone() -> None:
+    failures: list[Failure] = []
+
+    async def failing(tool: str) -> None:
+        with pytest.raises(ToolFailed) as caught:
+            await toolbox.call(tool, {}, ToolCallContext("r1", "a", "key-1"))
+        failures.append(caught.value.failure)
+
+    with capture_logs():
+        async with http_server() as url, open_toolbox([McpTools(name="desk", url=url)], ENVIRONMENT) as toolbox:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(failing, "hang")
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(failing, "die")
+            await failing("pid")
+    assert [failure.code for failure in failures] == ["tool.crashed"] * 3
+    assert all("MCP server desk" in failure.message for failure in failures)
+
+
+async def test_an_address_where_nobody_listens_is_unavailable() -> None:
+    found = await opening_failure(McpTools(name="desk", url=f"http://127.0.0.1:{free_port()}/mcp", timeout_s=20.0))
+    assert found.code == "tool.unavailable"
+    assert "see that it runs at this address" in found.message

@@ -1,0 +1,335 @@
+"""Python tools in real processes: what models see of them, what they return, and everything they can do wrong."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.actors.tools.python import HOSTS_MAX, open_python
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus.effects import Failure, PythonTools, ToolSpec
+
+FIXTURES = Path(__file__).parent / "fixtures" / "tools"
+CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
+ENVIRONMENT = ToolEnvironment(env=dict(os.environ))
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions are imported from the worker's own path."""
+    monkeypatch.syspath_prepend(str(FIXTURES))
+
+
+def tools(*names: str, timeout_s: float = 60.0, config: dict[str, str] | None = None) -> PythonTools:
+    return PythonTools({name: f"functions:{name}" for name in names}, config or {}, timeout_s)
+
+
+async def call(name: str, timeout_s: float = 60.0, **input: Any) -> Any:
+    async with open_python(tools(name, timeout_s=timeout_s), ENVIRONMENT) as transport:
+        return await transport.call(name, input, CONTEXT)
+
+
+async def failure(name: str, timeout_s: float = 60.0, **input: Any) -> Failure:
+    with capture_logs(), pytest.raises(ToolFailed) as caught:
+        await call(name, timeout_s, **input)
+    return caught.value.failure
+
+
+async def opening_failure(dotted: str, timeout_s: float = 60.0) -> Failure:
+    with capture_logs(), pytest.raises(ToolFailed) as caught:
+        async with open_python(PythonTools({"it": dotted}, timeout_s=timeout_s), ENVIRONMENT):
+            pytest.fail("opened")
+    return caught.value.failure
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state in "ZX"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 - other processes set no events
+            await anyio.sleep(0.01)
+
+
+# -- what models see ----------------------------------------------------------------------------------------------
+
+
+async def test_signature_and_docstring_become_the_spec() -> None:
+    async with open_python(tools("add", "search", "config", "rest", "untyped"), ENVIRONMENT) as transport:
+        specs = {spec.name: spec for spec in transport.specs}
+    assert specs["add"] == ToolSpec(
+        name="add",
+        description="Add two numbers of any size.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "a": {"type": "integer", "description": "the first summand, an integer"},
+                "b": {"type": "integer", "default": 2},
+            },
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+    )
+    assert specs["search"].input_schema["properties"] == {
+        "query": {"type": "string", "minLength": 1, "description": "what to look for"},
+        "limit": {"type": "integer", "default": 10, "description": "how many at most"},
+        "order": {"type": "string", "enum": ["asc", "desc"], "default": "asc", "description": "which way round"},
+    }
+    assert specs["config"].input_schema["properties"] == {}
+    assert specs["rest"].input_schema["additionalProperties"] is True
+    assert specs["untyped"].input_schema["properties"] == {"a": {}, "b": {"default": None}}
+
+
+async def test_dotted_paths_may_use_a_dot_and_name_methods() -> None:
+    source = PythonTools({"dotted": "functions.add", "method": "functions:desk.ring", "both": "functions.desk.ring"})
+    async with open_python(source, ENVIRONMENT) as transport:
+        assert await transport.call("dotted", {"a": 1}, CONTEXT) == 3
+        assert await transport.call("method", {"times": 2}, CONTEXT) == "ringring"
+        assert await transport.call("both", {"times": 1}, CONTEXT) == "ring"
+
+
+@pytest.mark.parametrize(
+    ("dotted", "said"),
+    [
+        ("no_such_package.module:function", "No module named 'no_such_package'"),
+        ("no_such_package.module.function", "no module of no_such_package.module.function can be found"),
+        ("functions:nothing", "functions has no nothing"),
+        ("functions:not_a_function", "is not a function but of type int"),
+        ("functions:variadic", "takes *items"),
+        ("functions:unhinted", "cannot be described"),
+        ("broken_import.tool", "No module named 'module_that_nobody_has'"),
+        ("exits_at_import:tool", "ended with exit status 7"),
+    ],
+)
+async def test_what_cannot_serve_as_a_tool_is_unavailable_and_says_why(dotted: str, said: str) -> None:
+    found = await opening_failure(dotted)
+    assert found.code == "tool.unavailable"
+    assert said in found.message
+
+
+async def test_an_import_that_hangs_is_unavailable() -> None:
+    found = await opening_failure("hangs_at_import:tool", timeout_s=0.5)
+    assert (found.code, "may block at import" in found.message) == ("tool.unavailable", True)
+
+
+# -- what comes back ----------------------------------------------------------------------------------------------
+
+
+async def test_sync_and_async_functions_and_typed_parameters() -> None:
+    async with open_python(tools("add", "search", "shapes", "rest"), ENVIRONMENT) as transport:
+        assert await transport.call("add", {"a": 1}, CONTEXT) == 3
+        assert await transport.call("search", {"query": "q", "limit": 2}, CONTEXT) == ["q asc 0", "q asc 1"]
+        typed = {"json": {"x": 1}, "copy": ["2026-01-02"], "model_config": {"title": "t", "when": "2026-01-02"}}
+        report = {"title": "t", "when": "2026-01-02"}
+        assert await transport.call("shapes", typed, CONTEXT) == {"x": 1, "years": [2026], "report": report}
+        assert await transport.call("rest", {"a": 1, "z": [2]}, CONTEXT) == {"a": 1, "z": [2]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "output"),
+    [
+        ("set", [1]),
+        ("point", {"x": 1, "y": 0}),
+        ("report", {"title": "t", "when": "2026-01-02"}),
+        ("instant", "2026-01-02T00:00:00Z"),
+        ("none", None),
+    ],
+)
+async def test_whatever_has_a_json_form_is_an_output(kind: str, output: Any) -> None:
+    assert await call("what", kind=kind) == output
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("object", "objects of type object"),
+        ("generator", "objects of type generator"),
+        ("lock", "objects of type lock"),
+        ("surrogate", "surrogates not allowed"),
+        ("recursion", "recursion"),
+    ],
+)
+async def test_an_output_without_json_form_names_its_type(kind: str, said: str) -> None:
+    found = await failure("what", kind=kind)
+    assert (found.code, said in found.message) == ("tool.bad_output", True)
+
+
+async def test_the_context_has_config_log_progress_and_the_key() -> None:
+    lines: list[str] = []
+    environment = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
+    source = tools("config", config={"region": "eu", "auth": "Bearer ${DESK_TOKEN}"})
+    context = ToolCallContext(run="r1", path="p", idempotency_key="k", on_progress=lines.append)
+    with capture_logs() as logs:
+        async with open_python(source, environment) as transport:
+            output = await transport.call("config", {}, context)
+    assert output == {"config": {"region": "eu", "auth": "Bearer t0ken"}, "key": "k", "run": "r1", "path": "p"}
+    assert lines == ["looking"]
+    logged = [(log["log_level"], log["message"], log["tool"]) for log in logs if log["event"] == "tool.log"]
+    assert logged == [("warning", "a loud warning", "config")]
+
+
+async def test_a_variable_the_worker_does_not_have_makes_the_source_unavailable() -> None:
+    with pytest.raises(ToolFailed) as caught:
+        async with open_python(tools("add", config={"auth": "${NO_SUCH_VARIABLE}"}), ENVIRONMENT):
+            pytest.fail("opened")
+    assert caught.value.failure.code == "tool.unavailable"
+    assert "NO_SUCH_VARIABLE" in caught.value.failure.message
+
+
+async def test_an_output_of_50_mib_arrives_whole() -> None:
+    size = 50 * 1024 * 1024
+    output = await call("big", size=size)
+    assert len(output) == size
+    assert output.strip("x") == ""
+
+
+async def test_an_output_over_the_limit_is_refused_before_it_is_sent() -> None:
+    environment = ToolEnvironment(env=dict(os.environ), output_bytes_max=1000)
+    async with open_python(tools("big"), environment) as transport:
+        assert len(await transport.call("big", {"size": 998}, CONTEXT)) == 998
+        with capture_logs(), pytest.raises(ToolFailed) as caught:
+            await transport.call("big", {"size": 3_000_000}, CONTEXT)
+    assert caught.value.failure.code == "tool.output_too_large"
+    assert "3000002 bytes, the limit is 1000" in caught.value.failure.message
+
+
+async def test_input_that_does_not_fit_lists_every_problem() -> None:
+    found = await failure("add", a="x", b=[], c=1)
+    assert found.code == "tool.invalid_input"
+    assert [problem["at"] for problem in found.details] == ["/a", "/b", "/c"]
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+async def test_an_exception_is_a_failure_without_traceback_and_the_log_has_it() -> None:
+    with capture_logs() as logs, pytest.raises(ToolFailed) as caught:
+        await call("fails")
+    assert caught.value.failure == Failure("tool.failed", "tool fails raised ValueError: cannot do that with 6 letters")
+    traceback = next(log["traceback"] for log in logs if log["event"] == "tool.failed")
+    assert "local_secret" in traceback
+
+
+async def test_sys_exit_is_a_failure_of_the_tool() -> None:
+    assert await failure("exits") == Failure("tool.failed", "tool exits raised SystemExit: leaving")
+
+
+@pytest.mark.parametrize(("name", "how"), [("dies", "ended with exit status 3"), ("segfaults", "killed by SIGSEGV")])
+async def test_a_dying_process_is_a_crash_and_the_next_call_gets_another(name: str, how: str) -> None:
+    with capture_logs():
+        async with open_python(tools(name, "add"), ENVIRONMENT) as transport:
+            with pytest.raises(ToolFailed) as caught:
+                await transport.call(name, {}, CONTEXT)
+            assert await transport.call("add", {"a": 1}, CONTEXT) == 3
+    assert caught.value.failure.code == "tool.crashed"
+    assert how in caught.value.failure.message
+
+
+async def test_prints_of_every_kind_go_to_the_log_and_hurt_nothing() -> None:
+    with capture_logs() as logs:
+        async with open_python(tools("noisy", "reads", "forks"), ENVIRONMENT) as transport:
+            assert await transport.call("noisy", {}, CONTEXT) == "still here"
+            assert await transport.call("reads", {}, CONTEXT) == ""
+            assert await transport.call("forks", {}, CONTEXT) == "the parent"
+            expected = {"printed", "to stderr", "\0\0\0\0\0\0\0\5raw bytes on fd 1", "grandchild"}
+            await until(lambda: expected <= {log.get("line") for log in logs})
+
+
+async def test_a_call_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "pids"
+    found = await failure("hangs", timeout_s=3.0, started=str(started))
+    assert (found.code, found.details) == ("tool.timeout", {"timeout_s": 3.0})
+    for pid in map(int, started.read_text().split()):
+        await until(lambda pid=pid: is_gone(pid))
+
+
+async def test_a_cancelled_call_is_killed_and_others_go_on(tmp_path: Path) -> None:
+    started = tmp_path / "pids"
+    async with open_python(tools("hangs", "add"), ENVIRONMENT) as transport:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.call, "hangs", {"started": str(started)}, CONTEXT)
+            await until(started.exists)
+            assert await transport.call("add", {"a": 1}, CONTEXT) == 3
+            tasks.cancel_scope.cancel()
+        for pid in map(int, started.read_text().split()):
+            await until(lambda pid=pid: is_gone(pid))
+        assert await transport.call("add", {"a": 2}, CONTEXT) == 4
+
+
+async def test_a_hanging_call_ends_with_its_worker(tmp_path: Path) -> None:
+    started = tmp_path / "pids"
+    program = f"""
+import anyio, os
+from callboard.actors.tools.python import open_python
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
+from callboard.bus.effects import PythonTools
+
+async def main():
+    source = PythonTools({{"hangs": "functions:hangs"}})
+    async with open_python(source, ToolEnvironment(env=dict(os.environ))) as transport:
+        await transport.call("hangs", {{"started": {str(started)!r}}}, ToolCallContext("", "", ""))
+
+anyio.run(main)
+"""
+    async with await anyio.open_process([sys.executable, "-c", program], cwd=FIXTURES, stderr=None) as worker:
+        await until(started.exists)
+        worker.kill()
+    for pid in map(int, started.read_text().split()):
+        await until(lambda pid=pid: is_gone(pid))
+
+
+# -- processes ----------------------------------------------------------------------------------------------------
+
+
+async def test_calls_overlap_in_processes_of_their_own(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    async def one(name: str) -> None:
+        input = {"folder": str(tmp_path), "name": name, "others": 3}
+        pids.append(await transport.call("meets", input, CONTEXT))
+
+    async with open_python(tools("meets"), ENVIRONMENT) as transport, anyio.create_task_group() as tasks:
+        for name in "abc":
+            tasks.start_soon(one, name)
+    assert len(set(pids)) == 3
+
+
+async def test_idle_processes_are_used_again_and_end_with_the_source() -> None:
+    async with open_python(tools("process"), ENVIRONMENT) as transport:
+        pids = {await transport.call("process", {}, CONTEXT) for _ in range(5)}
+        assert len(pids) == 1
+    assert all(is_gone(pid) for pid in pids)
+
+
+async def test_an_idle_process_that_died_is_replaced() -> None:
+    async with open_python(tools("process"), ENVIRONMENT) as transport:
+        first = await transport.call("process", {}, CONTEXT)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: not Path(f"/proc/{first}").exists())  # not even a zombie: the worker has noticed
+        await anyio.wait_all_tasks_blocked()
+        with capture_logs():
+            second = await transport.call("process", {}, CONTEXT)
+    assert second != first
+
+
+async def test_no_more_processes_than_the_limit() -> None:
+    pids: set[int] = set()
+
+    async def one() -> None:
+        pids.add(await transport.call("process", {}, CONTEXT))
+
+    async with open_python(tools("process"), ENVIRONMENT) as transport, anyio.create_task_group() as tasks:
+        for _ in range(4 * HOSTS_MAX):
+            tasks.start_soon(one)
+    assert len(pids) <= HOSTS_MAX

@@ -1,0 +1,152 @@
+"""Reading YAML by the rules of version 1.2, and JSON, with the place of everything and every problem."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.languages.json_text import DEPTH_MAX, read_json
+from callboard.languages.problems import Place, Tree, dotted
+from callboard.languages.source_text import read
+from callboard.languages.yaml12 import NODES_MAX, read_yaml
+
+
+def value_of(text: str) -> Any:
+    tree = read(text)
+    assert isinstance(tree, Tree), tree
+    return tree.value
+
+
+@pytest.mark.parametrize(
+    "word", ["yes", "no", "on", "off", "Yes", "NO", "y", "n", "2026-11-20", "12:30:00", "0b11", "<<"]
+)
+def test_words_that_yaml_1_1_would_convert_are_strings(word: str) -> None:
+    assert value_of(f"a: {word}") == {"a": word}
+    assert value_of(f"{word}: a") == {word: "a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[("true", True), ("False", False), ("TRUE", True), ("null", None), ("~", None), ("", None), ("Null", None)],
+        *[("12", 12), ("-3", -3), ("+4", 4), ("017", 17), ("0o17", 15), ("0x1F", 31), ("1_000", "1_000")],
+        *[("1.5", 1.5), (".5", 0.5), ("1e3", 1000.0), ("-1.", -1.0), ("1.5.2", "1.5.2"), ("1:30", "1:30")],
+        *[("'12'", "12"), ('"true"', "true"), ("!!str 12", "12"), ("!!int 12", 12), ("18446744073709551616", 2.0**64)],
+    ],
+)
+def test_scalars_by_the_core_schema(text: str, value: Any) -> None:
+    found = value_of(f"a: {text}")["a"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_keys_are_strings_as_they_are_written() -> None:
+    assert value_of("1: a\ntrue: b\n1.50: c\n") == {"1": "a", "true": "b", "1.50": "c"}
+
+
+def test_places_of_members_and_items() -> None:
+    tree = read("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
+    assert isinstance(tree, Tree)
+    assert tree.places["a",] == Place(1, 1)
+    assert tree.places["b", 1] == Place(4, 5)
+    assert tree.places["b", 1, "d"] == Place(4, 12)
+    assert tree.place(("b", 1, "missing", 5)) == Place(4, 5)
+
+
+def test_the_same_places_in_json() -> None:
+    tree = read('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
+    assert isinstance(tree, Tree)
+    assert tree.places["a",] == Place(1, 2)
+    assert tree.places["b", 1] == Place(3, 3)
+    assert tree.places["b", 1, "c"] == Place(3, 4)
+
+
+def test_aliases_are_copied_and_anchors_shared() -> None:
+    assert value_of("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, 1, "duplicate key 'a', first on line 1"),
+        ('{"a": 1,\n "a": 2}', 2, 2, "duplicate member 'a', first on line 1"),
+        ('{"x": {"a": 1, "a": 2}}', 1, 16, "duplicate member 'a'"),
+        ("a: [1\nb: 2\n", 2, 2, "expected"),
+        ("a: b: c\n", 1, 5, "mapping values"),
+        ("a: 1\n---\nb: 2\n", 2, 1, "another document"),
+        ("a: &x\n  b: *x\n", 1, 4, "contains itself"),
+        ("? [a]\n: b\n", 1, 3, "a key must be a single word"),
+        ("a: !!binary aGk=\n", 1, 4, "means nothing here"),
+        ("a: !mine {b: 1}\n", 1, 4, "means nothing here"),
+        ("a: .inf\n", 1, 4, "not a number that JSON can hold"),
+        ("a: 1e999\n", 1, 4, "not a number that JSON can hold"),
+        ('a: "\\uD800"\n', 1, 4, "half of a surrogate pair"),
+        ("a: \x07\n", 1, 4, "U+0007"),
+        ('{"a": 1e999}', 1, 7, "too large a number"),
+        ('{"a": NaN}', 1, 7, "NaN is not a JSON value"),
+        ('{"a": "\\ud800"}', 1, 7, "half of a surrogate pair"),
+        ('{"a" 1}', 1, 6, "no colon"),
+        ("{a: 1}", 1, 2, "double quotes"),
+        ('{"a": 1,}', 1, 9, "double quotes"),
+        ('{"a": [1 2]}', 1, 10, "without comma"),
+        ('{"a": [1', 1, 9, "without comma"),
+        ('{"a": 1} x', 1, 10, "behind the end"),
+        ('{"a": }', 1, 7, "expecting value"),
+        ('{"a": "x', 1, 7, "unterminated string"),
+    ],
+)
+def test_what_is_refused_and_where(text: str, line: int, column: int, words: str) -> None:
+    problems = read(text)
+    assert isinstance(problems, list)
+    assert [problem.code for problem in problems] == ["PARSE"]
+    assert words in problems[0].message
+    assert (problems[0].line, problems[0].column) == (line, column)
+
+
+def test_every_duplicate_is_told() -> None:
+    problems = read_json('{"a": 1, "a": 2, "b": {"c": 1, "c": 2}}')
+    assert isinstance(problems, list)
+    assert [problem.where for problem in problems] == ["a", "b.c"]
+
+
+def test_bounds_on_depth_and_size_hold_without_a_crash() -> None:
+    for text in ("[" * 5000, '{"a":' * 5000, "[" * (DEPTH_MAX + 2) + "]" * (DEPTH_MAX + 2)):
+        assert isinstance(read_json(text), list)
+        assert isinstance(read_yaml(text), list)
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    problems = read_yaml(bomb)
+    assert isinstance(problems, list)
+    assert f"more than {NODES_MAX}" in problems[0].message
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert value_of('\ufeff{"a": 1}') == {"a": 1}
+    assert value_of("\ufeffa: 1") == {"a": 1}
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), JSON_VALUES, max_size=5))
+def test_json_is_read_as_the_standard_library_reads_it(document: dict[str, Any]) -> None:
+    for text in (json.dumps(document), json.dumps(document, indent=1, ensure_ascii=False)):
+        tree = read_json(text)
+        assert isinstance(tree, Tree)
+        assert tree.value == document
+
+
+def test_locations_read_as_people_write_them() -> None:
+    assert dotted(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
+    assert dotted(("nodes", "a b", "name")) == 'nodes["a b"].name'

@@ -1,0 +1,170 @@
+"""A theatre for tests: small languages written as Python coroutines, on the real run actor and an in-memory log.
+
+`Theatre` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms.
+"""
+
+import datetime as dt
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import msgspec
+
+from callboard.actors.carrier import Carrier, Job
+from callboard.actors.models.model import Model
+from callboard.actors.models.scripted import ScriptedModel
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.effects import JSON
+from callboard.bus.events import Event, Outline, Problem
+from callboard.bus.log import EventLog
+from callboard.bus.memory import MemoryLog
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.runtime.replay import Admitted
+from callboard.runtime.run import Command, Ending, RunActor
+from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
+
+Play = Callable[[Stage], Awaitable[End]]
+
+
+class PlayLanguage:
+    """A language whose definitions are names of Python coroutine functions."""
+
+    name = "play"
+
+    def __init__(self, plays: Mapping[str, Play]) -> None:
+        self._plays = plays
+
+    def parse(self, source: str) -> Definition[str] | list[Problem]:
+        if source not in self._plays:
+            return [Problem(code="play.unknown", message=f"there is no play {source!r}")]
+        return Definition("play", source, source, source.encode(), source)
+
+    def admit(self, definition: Definition[str], start: StartRun) -> Plan[str] | list[Problem]:
+        return Plan(definition, start.input, start.arguments, start.options, Outline())
+
+    async def interpret(self, plan: Plan[str], stage: Stage) -> End:
+        return await self._plays[plan.definition.document](stage)
+
+
+@dataclass
+class Theatre:
+    """The company, the log and the hand that activates runs."""
+
+    plays: Mapping[str, Play]
+    script: dict[str, Any] = field(default_factory=dict[str, Any])
+    log: EventLog = field(default_factory=MemoryLog)
+    clock: Clock = utc_now
+    calls: Callable[[Job, JSON], Awaitable[tuple[JSON, JSON]]] | None = None
+    worker: str = "w1"
+    partitions: int = 4
+    park_linger_s: float = 0.0
+    secret: dict[str, str] = field(default_factory=dict[str, str])
+    executed: list[str] = field(default_factory=list[str])
+    """Keys of effects in the order in which they were carried out, repetitions included."""
+    acting: RunActor | None = None
+    """The run actor that was made last."""
+
+    def __post_init__(self) -> None:
+        self.effects = anyio.CapacityLimiter(100)
+        self._sequence = 1000
+
+    # the company
+
+    def language(self, name: str) -> Language[Any]:
+        return PlayLanguage(self.plays)
+
+    def environment(self, admission: Admitted) -> dict[str, Any]:
+        return {"default_model": "scripted"}
+
+    def secrets(self, admission: Admitted) -> dict[str, str]:
+        return self.secret
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        script = admission.start.script or {}
+
+        def models(_spec: str) -> tuple[Model, str]:
+            return ScriptedModel(script), "scripted"
+
+        async def call(job: Job, request: JSON) -> tuple[JSON, JSON]:
+            if self.calls is not None:
+                return await self.calls(job, request)
+            return {"echo": request}, None
+
+        theatre = self
+
+        class Counting(Carrier):
+            async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
+                theatre.executed.append(job.key)
+                return await super().carry(job, sessions, reporter)
+
+        return Counting(
+            models=models,
+            tools=ToolEnvironment(env={}, script=script),
+            kinds={"http": call, "code": call},
+            on_delta=lambda _job, _k, _text: None,
+            model_timeout_s=10,
+        )
+
+    # the hand
+
+    async def accept(
+        self, play: str, run: str = "r1", input: JSON = None, breakpoints: list[str] | None = None
+    ) -> RunRef:
+        """Admit a run."""
+        ref = RunRef("acme", run)
+        source = DefinitionSource(language="play", source=play)
+        start = StartRun(source, input=input, run_id=run, script=self.script, breakpoints=breakpoints or [])
+        runlog = RunLog(self.log, ref, writer="admission", clock=self.clock)
+        runlog.definition = play
+        accepted = ev.RunAccepted(
+            definition=ev.DefinitionRef("play", "", play, play),
+            start=msgspec.to_builtins(start),
+            breakpoints=start.breakpoints,
+            seed="seed",
+        )
+        runlog.state(accepted)
+        await runlog.append_next()
+        return ref
+
+    def actor(self, ref: RunRef, *commands: Command) -> RunActor:
+        actor = self.acting = RunActor(ref, self.log, self, self.clock)
+        for command in commands:
+            actor.tell(command)
+        return actor
+
+    async def perform(self, ref: RunRef, *commands: Command) -> Ending:
+        """Activate a run and let it act until it parks or ends."""
+        return await self.actor(ref, *commands).run()
+
+    def command(self, verb: str, sequence: int | None = None, **body: Any) -> Command:
+        if sequence is None:
+            self._sequence += 1
+            sequence = self._sequence
+        return Command(sequence, verb, msgspec.json.encode(body), lambda: None)
+
+    async def play(self, play: str, **names: Any) -> list[Event]:
+        """Accept and perform a run to its first stop; return its events."""
+        ref = await self.accept(play, **names)
+        await self.perform(ref)
+        return await self.events(ref)
+
+    async def events(self, ref: RunRef) -> list[Event]:
+        return [recorded.event for recorded in await read_run(self.log, ref)]
+
+
+def types(events: list[Event]) -> list[str]:
+    return [event.type for event in events]
+
+
+def end_of(events: list[Event]) -> ev.RunEnd:
+    payload = ev.payload_of(events[-1])
+    assert isinstance(payload, ev.RunEnd)
+    return payload
+
+
+def later(seconds: float, clock: Clock = utc_now) -> dt.datetime:
+    return clock() + dt.timedelta(seconds=seconds)
