@@ -11,12 +11,10 @@ from uuid import uuid4
 
 import anyio
 import msgspec
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
 
 from callboard.bus.log import Refused, Unknown
+from callboard.bus.requests import Requests
 
-PUBLISH_TIMEOUT_S = 5.0
 BATCH_MESSAGES_MAX = 500
 """Largest group commit; the server takes up to 1000 messages in a batch."""
 
@@ -62,37 +60,29 @@ def _sequence(answer: bytes) -> int:
     raise Unknown(str(ack.error.get("description", code)))
 
 
-async def publish(nc: Client, message: Message) -> int:
+async def publish(requests: Requests, message: Message) -> int:
     """Publish one message and return its stream sequence.
 
     :raises Refused: if its guard does not hold
     :raises Unknown: if no answer came, or one that says neither yes nor no
     """
-    try:
-        answer = await nc.request(message.subject, message.data, PUBLISH_TIMEOUT_S, headers=message.headers)
-    except (TimeoutError, NatsError) as error:
-        raise Unknown(str(error) or type(error).__name__) from error
-    return _sequence(answer.data)
+    return _sequence(await requests.request(message.subject, message.data, message.headers))
 
 
-async def publish_batch(nc: Client, messages: Sequence[Message]) -> int:
+async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     """Publish messages as one atomic batch (ADR-50) and return the sequence of the last; the others precede it.
 
     :raises Refused: if the guard of any of them does not hold; nothing is stored then
     :raises Unknown: if no answer came, or the batch was not taken up
     """
     batch = uuid4().hex
-    try:
-        for i, message in enumerate(messages[:-1], 1):
-            headers = {**message.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(i)}
-            await nc.publish(message.subject, message.data, headers=headers)
-        last = messages[-1]
-        headers = {**last.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages))}
-        headers["Nats-Batch-Commit"] = "1"
-        answer = await nc.request(last.subject, last.data, PUBLISH_TIMEOUT_S, headers=headers)
-    except (TimeoutError, NatsError) as error:
-        raise Unknown(str(error) or type(error).__name__) from error
-    return _sequence(answer.data)
+    for i, message in enumerate(messages[:-1], 1):
+        headers = {**message.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(i)}
+        await requests.send(message.subject, message.data, headers)
+    last = messages[-1]
+    headers = {**last.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages))}
+    headers["Nats-Batch-Commit"] = "1"
+    return _sequence(await requests.request(last.subject, last.data, headers))
 
 
 class _Pending:
@@ -121,8 +111,8 @@ class Committer:
     message is through, and hands over to the next who waits.
     """
 
-    def __init__(self, nc: Client) -> None:
-        self._nc = nc
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         self._pending: list[_Pending] = []
         self._led = False
 
@@ -164,7 +154,7 @@ class Committer:
     async def _commit(self, batch: list[_Pending]) -> None:
         if len(batch) > SINGLES_MAX:
             try:
-                last = await publish_batch(self._nc, [pending.message for pending in batch])
+                last = await publish_batch(self._requests, [pending.message for pending in batch])
             except (Refused, Unknown):
                 # One guard refused them all, or nobody knows: one by one each gets its own answer.
                 pass
@@ -181,6 +171,6 @@ class Committer:
 
     async def _single(self, pending: _Pending) -> None:
         try:
-            pending.settle(await publish(self._nc, pending.message))
+            pending.settle(await publish(self._requests, pending.message))
         except (Refused, Unknown) as error:
             pending.settle(error=error)

@@ -9,7 +9,6 @@ import re
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import anyio
@@ -21,6 +20,7 @@ from nats.errors import AuthorizationError, NoRespondersError
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
+from callboard.bus.credentials import Credentials, without_secrets
 from callboard.bus.errors import (
     CallboardError,
     CredentialsRefused,
@@ -45,6 +45,7 @@ TRY_WAIT_S = 5
 """How long one server of several may take to answer."""
 
 DRAIN_WAIT_S = 10
+CLOSE_WAIT_S = 1.0
 PROBE_WAIT_S = 5.0
 PROBE_PAUSE_S = 0.2
 DENIED_MAX = 100
@@ -55,37 +56,6 @@ _NOT_READY_YET = 10008
 _INFO = "$JS.API.INFO"
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _REFUSED = re.compile(r"authorization|authentication|maximum.*connections.*exceeded", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """Who we are to the server; what is left out is not used.
-
-    ``nkey_seed`` is the seed itself, ``creds_file`` a file with JWT and seed as ``nsc`` writes it; both need the
-    ``nkeys`` package. ``ca_file`` is the authority of the server's certificate, ``cert_file`` and ``key_file`` ours.
-    """
-
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    nkey_seed: str | None = field(default=None, repr=False)
-    creds_file: str | None = None
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    tls_hostname: str | None = None
-
-    def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS context these ask for, None for the client's default.
-
-        :raises OSError: if a file is missing or no certificate
-        """
-        if not (self.ca_file or self.cert_file):
-            return None
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
-        if self.cert_file:
-            context.load_cert_chain(self.cert_file, self.key_file)
-        return context
 
 
 class ConnectionWatch:
@@ -210,24 +180,25 @@ async def connected(
 
 async def disconnect(client: Client) -> None:
     """Send what is pending and close, within `DRAIN_WAIT_S`; closes also a connection that is down just now."""
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + DRAIN_WAIT_S):
         try:
             if client.is_connected and not client.is_draining:
                 await client.drain()
         except (NatsError, OSError) as error:
             log.warning("nats connection could not be drained", error=str(error))
-        await client.close()
+    await _close(client)
 
 
 async def _abandon(client: Client) -> None:
     """Close a connection that did not come about."""
-    with anyio.CancelScope(shield=True), contextlib.suppress(AssertionError):  # raised if it never began to connect
+    with contextlib.suppress(AssertionError):  # raised if it never began to connect
+        await _close(client)
+
+
+async def _close(client: Client) -> None:
+    # Bounded, because after a failed TLS handshake nobody ever tells the client that the socket is closed.
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSE_WAIT_S):
         await client.close()
-
-
-def without_secrets(url: str) -> str:
-    """Return a URL, or several separated by commas, without user, password or token."""
-    return ",".join(re.sub(r"(^|//)[^/]*@", r"\1", part.strip()) for part in url.split(","))
 
 
 async def _open(

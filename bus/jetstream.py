@@ -28,10 +28,8 @@ from callboard.bus.commit import Committer, Message, guarded, publish, publish_b
 from callboard.bus.errors import StreamMismatch
 from callboard.bus.events import decode_event
 from callboard.bus.log import Alarm, Entry, Recorded, Unknown
+from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
 from callboard.bus.subjects import RunRef, Subjects
-
-REQUEST_TIMEOUT_S = 5.0
-"""How long one request to JetStream may take before its outcome counts as unknown."""
 
 READ_BATCH = 1_000
 """Events asked for at once when a run is read."""
@@ -56,7 +54,8 @@ class JetStreamLog:
         self.subjects = subjects
         self.stream = stream
         self.partitions = partitions
-        self._committer = Committer(nc) if group_commit else None
+        self.requests = Requests(nc)
+        self._committer = Committer(self.requests) if group_commit else None
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -69,7 +68,7 @@ class JetStreamLog:
             return await self._put_with_alarm(ref, message, alarm)
         if self._committer is not None:
             return await self._committer.put(message)
-        return await publish(self.nc, message)
+        return await publish(self.requests, message)
 
     async def _put_with_alarm(self, ref: RunRef, message: Message, alarm: Alarm) -> int:
         clock = Message(
@@ -81,7 +80,7 @@ class JetStreamLog:
             },
         )
         # The answer names the sequence of the batch's last message, which is the alarm; the event is the one before.
-        return await publish_batch(self.nc, [message, clock]) - 1
+        return await publish_batch(self.requests, [message, clock]) - 1
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -175,7 +174,7 @@ class JetStreamLog:
 
         async def put(i: int) -> None:
             async with limiter:
-                await publish(self.nc, Message(f"{subject}.{i}", chunks[i], {"Cb-Chunks": str(len(chunks))}))
+                await publish(self.requests, Message(f"{subject}.{i}", chunks[i], {"Cb-Chunks": str(len(chunks))}))
 
         # The last chunk goes last: where it is, all are.
         async with anyio.create_task_group() as tasks:
@@ -229,19 +228,15 @@ class JetStreamLog:
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
     async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await api(self.nc, verb, body)
+        return await api(self.requests, verb, body)
 
 
-async def api(nc: Client, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """One request to the JetStream API.
+async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """One request to the JetStream API; an error is part of the answer.
 
     :raises Unknown: if no answer came
     """
-    try:
-        message = await nc.request(f"$JS.API.{verb}", msgspec.json.encode(body), timeout=REQUEST_TIMEOUT_S)
-    except (TimeoutError, NatsError) as error:
-        raise Unknown(f"{verb}: {error}") from error
-    return msgspec.json.decode(message.data)
+    return msgspec.json.decode(await requests.request(f"$JS.API.{verb}", msgspec.json.encode(body)))
 
 
 class _Feed:
@@ -303,13 +298,14 @@ async def open_log(
         "allow_rollup_hdrs": True,
         "metadata": {"callboard_partitions": str(partitions)},
     }
-    answer = await api(nc, f"STREAM.CREATE.{name}", wanted)
+    log = JetStreamLog(nc, subjects, name, partitions, group_commit=group_commit)
+    answer = await api(log.requests, f"STREAM.CREATE.{name}", wanted)
     if answer.get("error", {}).get("err_code") == 10058:
         # It exists, with another configuration: an older one of ours, or another number of partitions.
-        answer = await api(nc, f"STREAM.INFO.{name}", {})
+        answer = await api(log.requests, f"STREAM.INFO.{name}", {})
     if "error" in answer:
         raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
     found = answer["config"].get("metadata", {}).get("callboard_partitions")
     if found != str(partitions):
         raise StreamMismatch(name, f"it has {found} partitions, not {partitions}")
-    return JetStreamLog(nc, subjects, name, partitions, group_commit=group_commit)
+    return log

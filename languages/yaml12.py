@@ -15,6 +15,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
+from yaml.tokens import ScalarToken
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
@@ -27,6 +28,9 @@ NODES_MAX = 200_000
 _TAG = "tag:yaml.org,2002:"
 _STR, _NULL, _BOOL, _INT, _FLOAT = (_TAG + name for name in ("str", "null", "bool", "int", "float"))
 _COLLECTIONS = {_TAG + "map", _TAG + "seq"}
+
+_IN_BRACKETS = re.compile(r"(?:[^\0\s\x85:,\[\]{}]|:(?![\0\s\x85,\[\]{}]))+")
+"""A piece of an unquoted scalar within brackets."""
 
 _CORE_SCHEMA: list[tuple[str, str]] = [
     (_NULL, r"null|Null|NULL|~|"),
@@ -47,6 +51,23 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         Parser.__init__(self)
         Composer.__init__(self)
         BaseResolver.__init__(self)
+
+    def scan_plain(self) -> ScalarToken:
+        """Scan an unquoted scalar; YAML 1.1 ends one at a question mark within brackets, YAML 1.2 does not."""
+        if not self.flow_level:
+            return super().scan_plain()
+        start = end = self.get_mark()
+        chunks: list[str] = []
+        blanks: list[str] = []
+        while self.peek() != "#" and (words := _IN_BRACKETS.match(self.buffer, self.pointer)):
+            self.allow_simple_key = False
+            chunks += [*blanks, words[0]]
+            self.forward(len(words[0]))
+            end = self.get_mark()
+            blanks = self.scan_plain_spaces(self.indent + 1, start)
+            if not blanks:
+                break
+        return ScalarToken("".join(chunks), True, start, end)
 
 
 for _tag, _pattern in _CORE_SCHEMA:

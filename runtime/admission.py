@@ -12,7 +12,6 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from nats.aio.client import Client
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, DefinitionSource, StartRun
@@ -21,7 +20,7 @@ from callboard.bus.errors import RunLost
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Unknown
-from callboard.bus.queue import Delivery, Outbox, ack_floor
+from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.runlog import RunLog
@@ -36,7 +35,8 @@ REPLY_HEADER = "Callboard-Reply"
 """Names the subject that a verdict is to be sent to."""
 
 UNKNOWN_RUN_RETRY_S = 0.05
-"""A tell to a run that is not there yet waits for the starts before it."""
+UNKNOWN_RUN_TRIES = 20
+"""A tell to a run that is not there is looked at so often before it is refused."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +54,6 @@ class Admission:
 
     def __init__(
         self,
-        nc: Client,
         log: JetStreamLog,
         outbox: Outbox,
         *,
@@ -63,7 +62,6 @@ class Admission:
         check: Callable[[StartRun], list[Problem]],
     ) -> None:
         self._check = check
-        self._nc = nc
         self._log = log
         self._outbox = outbox
         self._worker = worker
@@ -152,7 +150,8 @@ class Admission:
             return Verdict("rejected", ref.run, problems=problems)
         last = await self._log.last(ref)
         if last is None:
-            if await ack_floor(self._nc, self._log.stream, ADMISSION) < delivery.sequence - 1:
+            # All starts before this message have been delivered, but some may still be on their way through admission.
+            if delivery.deliveries < UNKNOWN_RUN_TRIES:
                 return None
             problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
             return Verdict("rejected", ref.run, problems=[problem])
@@ -166,7 +165,7 @@ class Admission:
 
     async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str) -> None:
         subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
-        await publish(self._nc, Message(subject, body, {"Nats-Msg-Id": message_id}))
+        await publish(self._log.requests, Message(subject, body, {"Nats-Msg-Id": message_id}))
 
     async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
         message_id = verdict.run_id or str(delivery.sequence)
@@ -175,7 +174,7 @@ class Admission:
             subject = self._log.subjects.reject(tenant, message_id)
         except ValueError:
             subject = self._log.subjects.reject(tenant, str(delivery.sequence))
-        await publish(self._nc, Message(subject, msgspec.json.encode(rejected), {}))
+        await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
 
 
 class Languages:

@@ -77,7 +77,7 @@ async def open_worker(house: House, env: Mapping[str, str] | None = None) -> Asy
     company = Company(
         config, house.nc, outbox, worker=name, env=os.environ if env is None else env, subjects=house.log.subjects
     )
-    admission = Admission(house.nc, house.log, outbox, worker=name, languages=Languages(), check=company.check)
+    admission = Admission(house.log, outbox, worker=name, languages=Languages(), check=company.check)
     worker = Worker(
         house.nc,
         house.log,

@@ -84,7 +84,7 @@ class Client:
 
         subscription = await self.nc.subscribe(inbox, cb=take)
         try:
-            await publish(self.nc, Message(subject, body, {REPLY_HEADER: inbox}))
+            await publish(self.log.requests, Message(subject, body, {REPLY_HEADER: inbox}))
             with anyio.move_on_after(wait_s):
                 await answered.wait()
         finally:

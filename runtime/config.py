@@ -16,7 +16,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from callboard.bus.connection import Credentials, without_secrets
+from callboard.bus.credentials import Credentials, without_secrets
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX

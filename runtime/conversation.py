@@ -8,7 +8,7 @@ import msgspec
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.effects import Message, Part, Recall, Text, ToolOutput, ToolUse
-from callboard.runtime.stage import OpenEffect, StageNode
+from callboard.runtime.stagenode import OpenEffect, StageNode
 
 
 def model_turn(effect: OpenEffect, exits: Mapping[str, ev.NodeExit], idempotency_key: str) -> ModelTurn:

@@ -17,8 +17,10 @@ BEAT_S = 1.0
 LOST_AFTER_S = 3.5
 """A worker that has not been heard of for so long is taken for dead."""
 
-HELLO_WAIT_S = 0.1
-"""How long a new worker listens for others before it takes partitions."""
+HELLO_WAIT_S = 0.05
+HELLO_WAIT_BUSY_S = 0.2
+"""How long a new worker listens for others before it takes partitions: longer if somebody holds commands, who would
+lose them to it."""
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -46,12 +48,12 @@ class Membership:
         """The workers that live, this one included."""
         return {self._worker, *self._heard}
 
-    async def run(self) -> None:
+    async def run(self, hello_wait_s: float = HELLO_WAIT_S) -> None:
         """Beat and listen until cancelled; then say good-bye."""
         subscription = await self._nc.subscribe(self._subject, cb=self._take)
         try:
             await self._say("hello")
-            await anyio.sleep(HELLO_WAIT_S)
+            await anyio.sleep(hello_wait_s)
             self._changed()
             while True:
                 await anyio.sleep(BEAT_S)

@@ -101,7 +101,7 @@ class RunActor:
         self._closing = False
         self._ending: Ending | None = None
         self._draining = False
-        self._lost_to = 0
+        self._lost_to: Event | None = None
         self._carrier: Carrier
         self._stage: Stage
 
@@ -117,10 +117,10 @@ class RunActor:
         self._draining = True
         self._wake.set()
 
-    def lose(self, epoch: int) -> None:
-        """Somebody claimed the run with this epoch; stop at once if it is newer than ours."""
-        if epoch > self._runlog.epoch > 0:
-            self._lost_to = epoch
+    def lose(self, claim: Event) -> None:
+        """The log holds this claim of the run; stop at once if it is newer than ours."""
+        if claim.epoch > self._runlog.epoch > 0:
+            self._lost_to = claim
             self._wake.set()
 
     async def run(self) -> Ending:
@@ -199,8 +199,8 @@ class RunActor:
                 self._follow((await self._runlog.append_next()).event)
                 if self._ending is not None:
                     return
-            if self._lost_to:
-                raise RunLost(self.ref, self._runlog.n + 1, None)
+            if self._lost_to is not None:
+                raise RunLost(self.ref, self._runlog.n + 1, self._lost_to)
             if self.inbox:
                 self._obey(self.inbox.popleft())
                 continue
@@ -395,6 +395,9 @@ class RunActor:
         event = self._runlog.state(payload, key=key, node=self._stage.address_of(key))
         self._stage.close_by_runtime(key, event)
         self._carried.discard(key)
+        if event.path and (event.path, event.iteration) not in self._stage.entered:
+            # An effect after the node's exit, such as the question where to go on: its actor was called back for it.
+            self._leave(event.path, event.iteration)
         self._wake.set()
 
     def aside(self, key: str, payload: Payload) -> None:

@@ -7,42 +7,34 @@ wakes of the driver. It performs no I/O and reads no clock; carrying effects out
 import hmac
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-import msgspec
-
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, Usage, digest
-from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
-from callboard.bus.paths import effect_key, encode_id, last_id
+from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.events import Event, NodeOutcome, Payload
+from callboard.bus.paths import encode_id, last_id
 from callboard.languages.language import (
     Answered,
     Ask,
     Cancelled,
     End,
     Expired,
-    Failed,
     Instant,
     Node,
     Ok,
-    Question,
     Resumed,
     RunInfo,
     Settled,
-    SignalArrived,
     Unwound,
 )
 from callboard.runtime.driver import Driver, Task, Wait
 from callboard.runtime.journal import Journal
+from callboard.runtime.stagenode import Bound, OpenEffect, StageNode, StageQuestion
 
 T = TypeVar("T")
 
 EXPIRED = Failure(code="expired", message="the time bound ran out", type="cancellation")
-
-_float_scale = float(1 << 53)
 
 
 class Sink(Protocol):
@@ -67,215 +59,6 @@ class Sink(Protocol):
     def close_toolbox(self, key: str) -> None:
         """The block of this toolbox has ended; its sessions may go."""
         ...
-
-
-@dataclass(slots=True)
-class OpenEffect:
-    """An intent that has no outcome yet, and who waits for it. ``ordinal`` counts like calls of the run from 0."""
-
-    event: Event
-    intent: Payload
-    node: "StageNode"
-    wake: Callable[[Any], None]
-    ordinal: int = 0
-
-
-@dataclass(slots=True)
-class Bound:
-    """A deadline around work: not an event itself, its passing is one."""
-
-    due: Instant
-    wake: Callable[[Any], None]
-    node: "StageNode"
-
-
-class StageNode:
-    """A node execution as the interpreter holds it, and what later turns of it may refer to."""
-
-    def __init__(self, stage: "Stage", path: str, iteration: int, name: str, entered_at: Instant) -> None:
-        self.path = path
-        self.iteration = iteration
-        self.attempt = 1
-        self.entered_at = entered_at
-        self.name = name
-        self.calls: dict[str, ev.ModelCall] = {}
-        self.replies: dict[str, ev.ModelResult] = {}
-        self.outputs: dict[str, ev.ToolResult] = {}
-        self.toolboxes: dict[str, list[ToolSource]] = {}
-        self._stage = stage
-        self._opened = 0
-
-    def key(self, slot: str) -> str:
-        return effect_key(self.path, self.iteration, self.attempt, slot)
-
-    # facts
-
-    def exit(self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None) -> Instant:
-        payload = ev.NodeExit(outcome=outcome, result=result, error=error)
-        self._stage.exits[f"{self.path}#{self.iteration}"] = payload
-        self._stage.entered.pop((self.path, self.iteration), None)
-        return self._state(payload).time
-
-    def retry(self, reason: str, **names: Any) -> None:
-        names.setdefault("node", self.name)
-        names.setdefault("attempt", self.attempt)
-        self._state(ev.NodeRetry(reason=reason, **names))
-        self.attempt += 1
-
-    def route(self, to: str, reason: str, edge: int | str | None = None, **names: Any) -> None:
-        names.setdefault("source", self.name)
-        self._state(ev.Route(target=to, reason=reason, edge=edge, **names))
-
-    def progress(self, message: str, **names: Any) -> None:
-        self._state(ev.NodeProgress(node=self.name, message=message, **names))
-
-    def warn(self, code: str, reason: str, fields: Sequence[str] = ()) -> None:
-        self._state(ev.NodeWarning(node=self.name, code=code, reason=reason, fields=list(fields)))
-
-    def _state(self, payload: Payload) -> Event:
-        return self._stage.state(payload, self.path, self.iteration, self.attempt)
-
-    # synchronous readings
-
-    def wall_time(self, slot: str) -> Instant:
-        return self._stage.read_clock(self, self.key(slot))
-
-    def random(self, slot: str) -> float:
-        bits = hmac.digest(self._stage.seed.encode(), self.key(slot).encode(), "sha256")
-        return (int.from_bytes(bits[:8], "big") >> 11) / _float_scale
-
-    # effects
-
-    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
-        stage = self._stage
-        key = self.key(slot)
-        model = request.model or stage.info.environment.get("default_model") or ""
-        base = self.calls.get(request.base) if request.base else None
-        if request.base and base is None:
-            raise ValueError(f"turn {key} continues {request.base}, which is no turn of this node")
-        call = ev.ModelCall(
-            purpose=request.purpose,
-            model=model,
-            digest=digest(base.digest if base else "", model, request),
-            provider=model.partition(":")[0] if ":" in model else "",
-            base=request.base,
-            system=request.system,
-            messages=request.messages,
-            tools=request.tools,
-            schema=request.schema,
-            choices=request.choices,
-            evaluator=request.evaluator,
-            max_output_tokens=request.max_output_tokens,
-            temperature=request.temperature,
-        )
-        self.calls[key] = call
-        ordinal = stage.ordinal(f"{request.purpose} {request.evaluator or ''} {self.path}")
-        outcome: ev.ModelResult = await stage.effect(self, key, call, ordinal)
-        self.replies[key] = outcome
-        if outcome.error is not None:
-            return Failed(outcome.error)
-        return Ok(
-            ModelReply(
-                text=outcome.text,
-                data=outcome.data,
-                tool_calls=outcome.tool_calls,
-                usage=outcome.usage,
-                stop_reason=outcome.stop_reason,
-                response_id=outcome.response_id,
-                response_model=outcome.response_model,
-                provider=outcome.provider,
-                first_chunk_ms=outcome.first_chunk_ms,
-                tries=outcome.tries,
-            )
-        )
-
-    async def tool(
-        self, slot: str, tool: str, input: JSON, *, id: str = "", via: Literal["worker", "caller"] = "worker"
-    ) -> Ok[JSON] | Failed:
-        key = self.key(slot)
-        call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, via=via)
-        outcome: ev.ToolResult = await self._stage.effect(self, key, call, self._stage.ordinal(f"tool {tool}"))
-        self.outputs[key] = outcome
-        return Ok(outcome.output) if outcome.error is None else Failed(outcome.error)
-
-    async def call(self, slot: str, kind: ev.EffectKind, request: JSON) -> Ok[JSON] | Failed:
-        intent = ev.EffectCall(kind_=kind, node=self.name or None, request=request, digest=digest(request))
-        outcome: ev.EffectResult = await self._stage.effect(self, self.key(slot), intent)
-        return Ok(outcome.value) if outcome.error is None else Failed(outcome.error)
-
-    @asynccontextmanager
-    async def toolbox(self, sources: Sequence[ToolSource]) -> AsyncGenerator[Ok[list[ToolSpec]] | Failed]:
-        self._opened += 1
-        slot = "toolbox" if self._opened == 1 else f"toolbox.{self._opened}"
-        key = self.key(slot)
-        request = msgspec.to_builtins(list(sources))
-        self.toolboxes[key] = list(sources)
-        try:
-            match await self.call(slot, "toolbox", request):
-                case Ok(value):
-                    yield Ok(msgspec.convert(value, list[ToolSpec]))
-                case Failed() as failed:
-                    yield failed
-        finally:
-            self.toolboxes.pop(key, None)
-            self._stage.sink.close_toolbox(key)
-
-    async def sleep(self, slot: str, until: Instant, purpose: TimerPurpose = "sleep") -> None:
-        if until > self._stage.now():
-            await self._stage.effect(self, self.key(slot), ev.TimerSet(due=until, purpose=purpose))
-
-    @asynccontextmanager
-    async def question(self, slot: str, ask: Ask) -> AsyncGenerator[Question]:
-        question = self._stage.ask(self, self.key(slot), ask)
-        try:
-            yield question
-        finally:
-            question.close("cancelled", None, None)
-
-    async def signal(self, slot: str, name: str, match: JSON = None, due: Instant | None = None) -> SignalArrived:
-        outcome = await self._stage.await_signal(
-            self, self.key(slot), ev.SignalAwaited(name=name, match=match, due=due)
-        )
-        return SignalArrived(outcome.name, outcome.data, outcome.by)
-
-    async def child(self, slot: str, definition: dict[str, Any], input: JSON, **start: Any) -> End:
-        key = self.key(slot)
-        intent = ev.ChildStart(definition=definition, child=self._stage.child_id(key), input=input, start=start)
-        outcome: ev.ChildEnd = await self._stage.effect(self, key, intent)
-        status = msgspec.convert(outcome.status, Literal["completed", "failed", "cancelled", "expired"])
-        return End(status, outcome.output, outcome.results, outcome.error)
-
-
-@dataclass(slots=True)
-class StageQuestion:
-    """An open question: answers queue up in log order until the interpreter takes them."""
-
-    stage: "Stage"
-    event: Event
-    node: StageNode
-    key: str
-    closed: bool = False
-    count: int = 0
-    answers: deque[Answered] = field(default_factory=deque[Answered])
-    wait: Wait | None = None
-
-    async def answer(self) -> Answered:
-        self.stage.driver.checkpoint()
-        while not self.answers:
-            self.wait = Wait(self.stage.driver)
-            await self.wait
-        return self.answers.popleft()
-
-    def deliver(self, answered: Answered) -> None:
-        self.answers.append(answered)
-        wait, self.wait = self.wait, None
-        if wait is not None:
-            wait.wake()
-
-    def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
-        if not self.closed:
-            self.closed = True
-            self.stage.close_question(self, ev.HumanClosed(outcome=outcome, k=k, label=label))
 
 
 class Stage:
@@ -586,6 +369,10 @@ class Stage:
             by_command: ev.RunResumed = await wait
             resumed = Resumed(by_command.variables)
         return resumed
+
+    def _coming(self, path: str, name: str) -> StageNode:
+        """The node execution that is about to be entered, as the holder of its breakpoint's pause."""
+        return StageNode(self, path, self._iterations.get(path, 0) + 1, name, self._now)
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
         return self.driver.spawn(coro)

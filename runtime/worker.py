@@ -23,7 +23,7 @@ from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, redel
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import ADMISSION, Admission
 from callboard.runtime.company import Company
-from callboard.runtime.membership import Membership, owner
+from callboard.runtime.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_S, Membership, owner
 from callboard.runtime.run import Command, Ending, RunActor
 
 logger = structlog.get_logger(__name__)
@@ -95,7 +95,8 @@ class Worker:
                 self._tasks.start_soon(self._outbox.run)
                 self._tasks.start_soon(self._hold_deliveries)
                 self._tasks.start_soon(self._assign)
-                self._tasks.start_soon(self._membership.run)
+                busy = any(self._pending_acks.values())
+                self._tasks.start_soon(self._membership.run, HELLO_WAIT_BUSY_S if busy else HELLO_WAIT_S)
                 admissions = Puller(self._nc, self._log.stream, ADMISSION, self._admit, self._outbox.send)
                 admitting = anyio.CancelScope()
                 self._tasks.start_soon(self._scoped, admissions.run, admitting)
@@ -127,12 +128,14 @@ class Worker:
     async def _ensure_consumers(self) -> None:
         subjects = self._log.subjects
         stream = self._log.stream
-        await ensure_consumer(self._nc, stream, ADMISSION, subjects.inbound(), self._ack_wait_s)
+        await ensure_consumer(self._log.requests, stream, ADMISSION, subjects.inbound(), self._ack_wait_s)
 
         async def one(partition: int) -> None:
             durable = f"partition-{partition}"
             filters = subjects.partition(partition)
-            self._pending_acks[partition] = await ensure_consumer(self._nc, stream, durable, filters, self._ack_wait_s)
+            self._pending_acks[partition] = await ensure_consumer(
+                self._log.requests, stream, durable, filters, self._ack_wait_s
+            )
 
         async with anyio.create_task_group() as tasks:
             for partition in range(self._log.partitions):
@@ -166,7 +169,7 @@ class Worker:
         durable = f"partition-{partition}"
         if orphaned and self._pending_acks.get(partition, 1):
             try:
-                await redeliver_now(self._nc, self._log.stream, durable)
+                await redeliver_now(self._log.requests, self._log.stream, durable)
             except Unknown as error:
                 logger.warning("commands of a lost worker come back later", partition=partition, error=str(error))
         # At the next take-over nobody knows how many are out.
@@ -287,14 +290,25 @@ class Worker:
         self._tell(hosted, delivery, subject.verb)
 
     async def _take_claim(self, message: Msg) -> None:
-        """Somebody claimed a run; if it was ours it is lost, even while a long effect keeps us from appending."""
+        """Somebody claims a run. If it was ours we may have lost it, even while a long effect keeps us from appending.
+
+        What is heard here may have been refused by the log, so the log is asked.
+        """
         subject = self._log.subjects.parse_event(message.subject)
-        hosted = self._hosted.get(subject.ref)
-        if hosted is not None:
-            event = ev.decode_event(message.data)
-            payload = ev.payload_of(event)
+        if subject.ref in self._hosted:
+            payload = ev.payload_of(ev.decode_event(message.data))
             if isinstance(payload, ev.RunClaimed) and payload.worker != self._company.worker:
-                hosted.actor.lose(payload.epoch)
+                self._tasks.start_soon(self._check_claim, subject.ref)
+
+    async def _check_claim(self, ref: RunRef) -> None:
+        try:
+            claim = await self._log.last_of_type(ref, ev.RunClaimed.type)
+        except Unknown:
+            # The next append will tell.
+            return
+        hosted = self._hosted.get(ref)
+        if claim is not None and hosted is not None:
+            hosted.actor.lose(claim.event)
 
     def _refuse_late(self, ref: RunRef, delivery: Delivery, verb: str, definition: str) -> None:
         """The run has ended: nothing can be recorded in it any more."""

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from callboard.bus.serverstore import find_server
+from callboard.bus.serverprogram import find_server
 
 SERVERS = 3
 READY_WAIT_S = 60.0

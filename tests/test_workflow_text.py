@@ -46,6 +46,21 @@ def test_keys_are_strings_as_they_are_written() -> None:
     assert value_of("1: a\ntrue: b\n1.50: c\n") == {"1": "a", "true": "b", "1.50": "c"}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{a: is it new?, b: [x?y, 'z?', http://h/?q=1]}", {"a": "is it new?", "b": ["x?y", "z?", "http://h/?q=1"]}),
+        ("x: {a: b #c\n  , d: e#f}", {"x": {"a": "b", "d": "e#f"}}),
+        ("x: [a b\n  c d, e]", {"x": ["a b c d", "e"]}),
+        ("x: {a:, b: }", {"x": {"a": None, "b": None}}),
+        ("x: [a, -b, - ]", None),
+    ],
+)
+def test_unquoted_texts_within_brackets(text: str, value: Any) -> None:
+    tree = read_yaml(text)
+    assert (tree.value if isinstance(tree, Tree) else None) == value
+
+
 def test_places_of_members_and_items() -> None:
     tree = read("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
     assert isinstance(tree, Tree)

@@ -6,7 +6,7 @@ a document, is checked in `validate`.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from callboard.languages.problems import VARIANT
 from callboard.languages.workflow.checks import OutputMatch
@@ -66,10 +66,16 @@ class ToolFilter(Part):
         return self
 
 
+def _true(value: bool) -> bool:
+    if not value:
+        raise complaint("SCHEMA", "is false", "true, or no instruction for the plain list")
+    return value
+
+
 class AutoFeedback(Part):
     """The model itself says what went wrong."""
 
-    auto: Literal[True]
+    auto: Annotated[bool, AfterValidator(_true)]
 
 
 class ReflectFeedback(Part):

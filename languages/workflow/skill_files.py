@@ -30,9 +30,9 @@ class _FrontMatter(Part):
 
 def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
     """Find the skills among a run's files, highest ranking first, with warnings about files that were passed over."""
-    skills: list[Skill] = Field(default_factory=list[Skill])
-    warnings: list[Problem] = Field(default_factory=list[Problem])
-    origin: dict[str, str] = Field(default_factory=dict[str, str])
+    skills: list[Skill] = []
+    warnings: list[Problem] = []
+    origin: dict[str, str] = {}
     for folder in FOLDERS:
         pattern = re.compile(rf"(?:\./)?{re.escape(folder)}/[^/]+/SKILL\.md")
         for path in sorted(path for path in files if pattern.fullmatch(normpath(path))):

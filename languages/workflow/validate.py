@@ -119,14 +119,15 @@ def _loops(tree: Tree, graph: _Graph) -> Iterator[Problem]:
 
 
 def _unreachable(tree: Tree, graph: _Graph) -> Iterator[Problem]:
+    onward: dict[str | None, list[str]] = {}
+    for arc in graph.arcs:
+        onward.setdefault(arc.source, []).append(arc.target)
     reached = {graph.entry}
     frontier = [graph.entry]
-    while frontier:
-        source = frontier.pop(0)
-        for arc in graph.arcs:
-            if arc.source == source and arc.target not in reached:
-                reached.add(arc.target)
-                frontier.append(arc.target)
+    for source in frontier:
+        fresh = [target for target in dict.fromkeys(onward.get(source, [])) if target not in reached]
+        reached.update(fresh)
+        frontier += fresh
     for name in graph.nodes:
         if name not in reached:
             message = f"node {name!r} is unreachable from entry {graph.entry!r}"

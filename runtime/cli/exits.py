@@ -1,0 +1,17 @@
+"""Exit codes: what every command ends with, for scripts to tell apart."""
+
+OK = 0
+FAILED = 1
+USAGE = 2
+CANCELLED = 3
+UNUSABLE = 4
+INTERRUPTED = 130
+
+EXIT_CODES = """\
+Exit codes: 0 all is well; 1 the run failed, or there are problems; 2 wrong usage or configuration; 3 the run was
+cancelled; 4 server, store or worker cannot be reached or used; 130 interrupted (Ctrl-C)."""
+
+
+def of_status(status: str) -> int:
+    """Return the exit code that tells a run's status; one that has not ended is no failure."""
+    return {"failed": FAILED, "expired": FAILED, "cancelled": CANCELLED}.get(status, OK)

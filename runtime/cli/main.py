@@ -1,0 +1,107 @@
+"""The command line: the group ``callboard``, its table of commands, and what becomes of errors.
+
+A command is a small module of this package, imported when it is asked for; it imports what it needs when it runs. So
+help and shell completion are there at once, and nothing connects before a command wants it.
+"""
+
+from importlib import import_module
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import wants_json
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "run:run",
+        "up": "up:up",
+        "worker": "up:worker",
+        "start": "start:start",
+    },
+    "Look": {
+        "watch": "watch:watch",
+        "runs": "runs:runs",
+        "show": "show:show",
+        "trace": "trace:trace",
+        "replay": "replay:replay",
+        "rebuild": "rebuild:rebuild",
+    },
+    "Tell a run": {
+        "cancel": "tell:cancel",
+        "kill": "tell:kill",
+        "pause": "tell:pause",
+        "resume": "tell:resume",
+        "answer": "tell:answer",
+        "signal": "tell:signal",
+    },
+    "Write and set up": {
+        "validate": "validate:validate",
+        "diagram": "diagram:diagram",
+        "config": "config:config",
+        "completion": "completion:completion",
+    },
+}
+"""Every command by section: its name to ``module:attribute`` below this package."""
+
+COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class Board(click.Group):
+    """A group that imports its commands when they are asked for, and shows errors as messages."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        return getattr(import_module(f"callboard.runtime.cli.{module}"), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, names in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            width = formatter.width - 6 - max(map(len, COMMANDS))
+            rows = [(name, command.get_short_help_str(width)) for name, command in commands if command]
+            with formatter.section(section):
+                formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(exits.INTERRUPTED)
+        except (Exception, BaseExceptionGroup) as error:
+            from callboard.runtime.cli.errors import report
+
+            ctx.exit(report(error, as_json=wants_json(ctx)))
+        finally:
+            from callboard.runtime.cli.settings import quiet
+
+            quiet()
+
+
+@click.group(
+    cls=Board,
+    epilog=exits.EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(package_name="callboard")
+def cli() -> None:
+    """Callboard runs AI workflows as actors on an event log, and shows what they did.
+
+    `callboard run FILE` performs a definition here and now. `callboard up` keeps a server and a worker standing;
+    `start` then hands runs to it, `watch`, `show` and `trace` look at them, `cancel`, `answer` and others talk to them.
+    """
+
+
+def main() -> None:
+    """The entry point."""
+    cli(prog_name="callboard")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Options that commands share, and the `Settings` they are gathered into. Light: nothing here reads or connects."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+Command = Callable[..., Any]
+
+_JSON = "callboard.json"
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says about where and how: flags for the configuration, its file, the form of output."""
+
+    flags: dict[str, Any] = field(default_factory=dict[str, Any])
+    file: str | None = None
+    as_json: bool = False
+
+
+def wants_json(ctx: click.Context) -> bool:
+    """Whether the command that was called is to speak JSON."""
+    return bool(ctx.meta.get(_JSON))
+
+
+def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    ctx.meta[_JSON] = value
+    return value
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    callback=_note_json,
+    # Before all others, so that an error in one of them is told as JSON too.
+    is_eager=True,
+    help="Speak JSON on stdout, for machines; logs stay on stderr.",
+)
+
+
+def settings_options(command: Command) -> Command:
+    """Add the options that name configuration and server; the command gets them as its argument ``settings``."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any,
+        nats: str | None,
+        data_dir: str | None,
+        tenant: str | None,
+        config_file: str | None,
+        log_level: str | None,
+        as_json: bool,
+        **others: Any,
+    ) -> Any:
+        flags = {"nats_url": nats, "data_dir": data_dir, "tenant": tenant, "log_level": log_level}
+        given = {name: value for name, value in flags.items() if value is not None}
+        return command(*args, settings=Settings(given, config_file, as_json), **others)
+
+    for option in reversed(
+        [
+            click.option("--nats", metavar="URL", help="The NATS server; without it, that of the data directory."),
+            click.option("--data-dir", metavar="DIR", help="Where the embedded server keeps its store."),
+            click.option("--tenant", metavar="NAME", help="The tenant to speak as."),
+            click.option("--config", "config_file", metavar="FILE", help="The configuration, instead of callboard.toml."),
+            click.option("--log-level", type=click.Choice(LOG_LEVELS), help="What is logged to stderr."),
+            json_option,
+        ]
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
+def start_options(command: Command) -> Command:
+    """Add FILE and the options that say what a start message holds; the command gets them as ``order``."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any,
+        file: str,
+        input_text: str | None,
+        script: str | None,
+        skills: str | None,
+        model: str | None,
+        settings_given: tuple[str, ...],
+        dry_run: bool,
+        offline: bool,
+        run_id: str | None,
+        breakpoints: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        order = Order(
+            file, input_text, script, skills, model, pairs(settings_given, "--set"), dry_run, offline, run_id, breakpoints
+        )
+        return command(*args, order=order, **others)
+
+    readable = click.Path(exists=True, dir_okay=False, readable=True)
+    for decorate in reversed(
+        [
+            click.argument("file", type=readable),
+            click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
+            click.option("--script", type=readable, help="Answers of a scripted model and scripted tools (YAML, JSON)."),
+            click.option("--skills", type=readable, help="A list of skills; default: skills.yaml beside FILE."),
+            click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
+            click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),
+            click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
+            click.option("--offline", is_flag=True, help="Fetch no sources from the web."),
+            click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
+            click.option("--breakpoint", "breakpoints", metavar="PATH", multiple=True, help="Pause before this node."),
+        ]
+    ):
+        gathered = decorate(gathered)
+    return gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody asked to be run: the definition's file and what the start message is to hold."""
+
+    file: str
+    input_text: str | None = None
+    script: str | None = None
+    skills: str | None = None
+    model: str | None = None
+    config: dict[str, str] = field(default_factory=dict[str, str])
+    dry_run: bool = False
+    offline: bool = False
+    run_id: str | None = None
+    breakpoints: tuple[str, ...] = ()
+
+
+def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+    """Read ``KEY=VALUE`` words.
+
+    :raises click.BadParameter: if a word has no key or no equals sign
+    """
+    found: dict[str, str] = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{word!r} is not of the form KEY=VALUE", param_hint=option)
+        found[key] = value
+    return found
