@@ -139,7 +139,7 @@ async def append(
             else:
                 if last is not None and last.id == entry.id:
                     return last.sequence
-                if last is None or last.sequence != after:
+                if (last.sequence if last is not None else 0) != after:
                     raise RunLost(ref, entry.n, last.event if last else None) from None
                 # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
         except Unknown:

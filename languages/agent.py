@@ -99,7 +99,7 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
 
 def _out_of_turns(turns_max: int, reply: ModelReply | None) -> Failure:
     wanted = sorted({call.tool for call in reply.tool_calls}) if reply else []
-    message = f"the limit of {turns_max} turns was reached, while the model still wanted to call {', '.join(wanted)}"
+    message = f"the turn limit of {turns_max} was reached while the model still wanted to call {', '.join(wanted)}"
     return Failure("agent.max_turns", message, details={"max_turns": turns_max, "wanted": wanted})
 
 

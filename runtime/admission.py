@@ -23,6 +23,7 @@ from callboard.bus.log import Unknown
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
+from callboard.runtime.definitions import Definitions
 from callboard.runtime.runlog import RunLog
 from callboard.runtime.startmessage import read_start
 
@@ -58,14 +59,14 @@ class Admission:
         outbox: Outbox,
         *,
         worker: str,
-        languages: "Languages",
+        definitions: Definitions,
         check: Callable[[StartRun], list[Problem]],
     ) -> None:
         self._check = check
         self._log = log
         self._outbox = outbox
         self._worker = worker
-        self._languages = languages
+        self._definitions = definitions
 
     async def admit(self, delivery: Delivery) -> None:
         """Admit or refuse one message, answer, and acknowledge it."""
@@ -126,7 +127,7 @@ class Admission:
         source = await self._source(tenant, start.definition)
         if isinstance(source, list):
             return source
-        return self._languages.plan(source, start)
+        return self._definitions.plan(source, start)
 
     async def _source(self, tenant: str, wanted: DefinitionSource) -> DefinitionSource | list[Problem]:
         """Find the text of a registered definition."""
@@ -175,46 +176,6 @@ class Admission:
         except ValueError:
             subject = self._log.subjects.reject(tenant, str(delivery.sequence))
         await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
-
-
-class Languages:
-    """Parses and admits definitions, keeping the parsed ones of late."""
-
-    def __init__(self, kept_max: int = 256) -> None:
-        self._kept: dict[tuple[str, str], Definition[Any]] = {}
-        self._kept_max = kept_max
-
-    def plan(self, source: DefinitionSource, start: StartRun) -> Plan[Any] | list[Problem]:
-        """Make the plan of a start whose definition's text is known."""
-        from callboard.languages.registry import LANGUAGES, detect, language
-
-        text = source.source
-        assert text is not None
-        spoken = source.language or detect(text)
-        if isinstance(spoken, list):
-            return spoken
-        if spoken not in LANGUAGES:
-            message = f"there is no language {spoken!r}"
-            expected = " | ".join(LANGUAGES)
-            return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]
-        definition = self._parsed(spoken, text)
-        if isinstance(definition, list):
-            return definition
-        return language(spoken).admit(definition, start)
-
-    def _parsed(self, spoken: str, text: str) -> Definition[Any] | list[Problem]:
-        from callboard.languages.registry import language
-
-        key = (spoken, text)
-        found = self._kept.get(key)
-        if found is not None:
-            return found
-        definition = language(spoken).parse(text)
-        if isinstance(definition, Definition):
-            if len(self._kept) >= self._kept_max:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = definition
-        return definition
 
 
 def check_tell(verb: str, body: bytes) -> list[Problem]:

@@ -15,7 +15,7 @@ from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.queue import Outbox
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import Subjects
-from callboard.runtime.admission import Admission, Languages
+from callboard.runtime.admission import Admission
 from callboard.runtime.client import Client
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
@@ -77,7 +77,7 @@ async def open_worker(house: House, env: Mapping[str, str] | None = None) -> Asy
     company = Company(
         config, house.nc, outbox, worker=name, env=os.environ if env is None else env, subjects=house.log.subjects
     )
-    admission = Admission(house.log, outbox, worker=name, languages=Languages(), check=company.check)
+    admission = Admission(house.log, outbox, worker=name, definitions=company.definitions, check=company.check)
     worker = Worker(
         house.nc,
         house.log,

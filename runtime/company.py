@@ -22,9 +22,9 @@ from callboard.bus.events import Problem
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import Language
-from callboard.languages.registry import language
 from callboard.runtime.admission import definition_token
 from callboard.runtime.config import Config
+from callboard.runtime.definitions import Definitions
 from callboard.runtime.replay import Admitted
 
 log = structlog.get_logger(__name__)
@@ -47,6 +47,8 @@ class Company:
         subjects: Subjects,
     ) -> None:
         self.worker = worker
+        self.definitions = Definitions()
+        self.always_replay = config.always_replay
         self.partitions = config.partitions
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
@@ -58,7 +60,7 @@ class Company:
         self._models: dict[str, Model] = {}
 
     def language(self, name: str) -> Language[Any]:
-        return language(name)
+        return self.definitions.language(name)
 
     def check(self, start: StartRun) -> list[Problem]:
         """Say what this company could not serve of a start."""

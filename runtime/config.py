@@ -62,6 +62,7 @@ class Config(BaseModel):
     ack_wait_s: Seconds = Field(30.0, description="after this silence a command goes to another worker")
     inline_bytes_max: int = Field(INLINE_BYTES_MAX, ge=1024, le=512 * 1024, description="larger payloads are split off")
     group_commit: Literal["auto", "on", "off"] = Field("auto", description="merge the appends of many runs")
+    always_replay: bool = Field(False, description="replay every run after each outcome: a test of replay itself")
     model: Name | None = Field(None, description="default model, as provider:model")
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")

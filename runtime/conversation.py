@@ -1,17 +1,14 @@
 """Conversations: what a model is to see in full, put together from what the log records only once."""
 
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.effects import Message, Part, Recall, Text, ToolOutput, ToolUse
-from callboard.runtime.stagenode import OpenEffect, StageNode
+from callboard.runtime.stagenode import Left, OpenEffect, StageNode
 
 
-def model_turn(effect: OpenEffect, exits: Mapping[str, ev.NodeExit], idempotency_key: str) -> ModelTurn:
+def model_turn(effect: OpenEffect, exits: Mapping[str, Left], idempotency_key: str) -> ModelTurn:
     """Resolve an announced model call into the whole request: earlier turns, recalled values, tool outputs.
 
     ``exits`` are the run's node exits by ``path#iteration``.
@@ -57,25 +54,16 @@ def _spoken(reply: ev.ModelResult) -> Message:
     return Message("assistant", parts or [Text("")])
 
 
-def _resolved(message: Message, node: StageNode, exits: Mapping[str, ev.NodeExit]) -> list[Part]:
+def _resolved(message: Message, node: StageNode, exits: Mapping[str, Left]) -> list[Part]:
     return [_part(part, node, exits) for part in message.parts]
 
 
-def _part(part: Part, node: StageNode, exits: Mapping[str, ev.NodeExit]) -> Part:
+def _part(part: Part, node: StageNode, exits: Mapping[str, Left]) -> Part:
     match part:
         case Text() | ToolUse():
             return part
         case Recall(of=of, at=at):
-            value = _pointed(msgspec.to_builtins(exits[of]), at)
-            return Text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+            return exits[of].recalled(at)
         case ToolOutput(id=call_id, of=of):
             result = node.outputs[of] if of is not None else None
             return part if result is None else ToolOutput(call_id, None, result.output, result.error)
-
-
-def _pointed(document: Any, pointer: str) -> Any:
-    """Follow a JSON pointer (RFC 6901)."""
-    for token in pointer.split("/")[1:]:
-        token = token.replace("~1", "/").replace("~0", "~")
-        document = document[int(token)] if isinstance(document, list) else document[token]
-    return document

@@ -10,8 +10,8 @@ interrupted once is not interrupted again.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from callboard.bus.effects import Failure
@@ -20,6 +20,10 @@ from callboard.languages.language import Cancelled, Ok, Settled, Unwound
 T = TypeVar("T")
 
 ORPHANED = Failure(code="orphaned", message="the task that spawned this one has ended", type="cancellation")
+
+
+class Dropped(BaseException):
+    """The run is given up in this process, without clean-up: whatever a dropped coroutine still tries meets this."""
 
 
 class Wait:
@@ -33,6 +37,7 @@ class Wait:
         self._abandon = abandon
 
     def __await__(self) -> Generator["Wait", Any, Any]:
+        self._driver.check_alive()
         return (yield self)
 
     def wake(self, value: Any = None) -> None:
@@ -92,6 +97,22 @@ class Task(Generic[T]):
             callback()
 
 
+class Shield:
+    """An async context manager in which its task is not interrupted.
+
+    A class, as all context managers that interpreters use: an async generator would tie itself to the event loop.
+    """
+
+    def __init__(self, task: Task[Any]) -> None:
+        self._task = task
+
+    async def __aenter__(self) -> None:
+        self._task.shields += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.shields -= 1
+
+
 class Driver:
     """The scheduler of one run's coroutines."""
 
@@ -99,12 +120,14 @@ class Driver:
         self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
         self._current: Task[Any] | None = None
         self._settled = 0
+        self._root: Task[Any] | None = None
+        self._dropping = False
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
     def start(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
         """Make a coroutine the root task; it runs at the next `run`."""
-        task = Task(coro, None)
+        self._root = task = Task(coro, None)
         self._ready.append((task, None, None))
         return task
 
@@ -130,15 +153,39 @@ class Driver:
             self.cancel(child, cause, owner)
         self._interrupt(task)
 
-    def close(self) -> None:
-        """Give all coroutines up without running their clean-up: the run goes on elsewhere, or not at all."""
+    def drop(self) -> None:
+        """Give all coroutines up: the run goes on elsewhere, later, or not at all.
+
+        Python closes a suspended coroutine by raising in it; that its ``finally`` blocks cannot do anything then is
+        what `check_alive` is for.
+        """
+        root, self._root = self._root, None
         self._ready.clear()
+        if root is not None:
+            self._dropping = True
+            try:
+                self._drop(root)
+            finally:
+                self._dropping = False
+
+    def _drop(self, task: Task[Any]) -> None:
+        for child in list(task.children):
+            self._drop(child)
+        # What a coroutine raises while it is being closed concerns nobody any more: its run is not decided here.
+        with suppress(Dropped, Exception):
+            task.coro.close()
+
+    def check_alive(self) -> None:
+        """:raises Dropped: if the coroutine that calls this is being dropped"""
+        if self._dropping:
+            raise Dropped
 
     # -- from inside a coroutine --------------------------------------------------------------------------------------
 
     @property
     def current(self) -> Task[Any]:
         """The task whose coroutine is running now."""
+        self.check_alive()
         if self._current is None:
             raise RuntimeError("the stage may only be used from the interpreter's own coroutines")
         return self._current
@@ -193,15 +240,9 @@ class Driver:
             await wait
         return min((task for task in tasks if task.settled is not None), key=lambda task: task.order)
 
-    @asynccontextmanager
-    async def shield(self) -> AsyncGenerator[None]:
+    def shield(self) -> "Shield":
         """A block that no interruption enters."""
-        task = self.current
-        task.shields += 1
-        try:
-            yield
-        finally:
-            task.shields -= 1
+        return Shield(self.current)
 
     # -- the machinery ------------------------------------------------------------------------------------------------
 

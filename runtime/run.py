@@ -64,6 +64,8 @@ class Company(Protocol):
     partitions: int
     effects: anyio.CapacityLimiter
     park_linger_s: float
+    always_replay: bool
+    """Whether runs are replayed after every outcome, as a test of replay itself."""
 
     def language(self, name: str) -> Language[Any]:
         """Find a language by its name."""
@@ -103,7 +105,9 @@ class RunActor:
         self._draining = False
         self._lost_to: Event | None = None
         self._carrier: Carrier
+        self._drop_interpreter: Callable[[], None] = _nothing
         self._stage: Stage
+        self._admission: Admitted
 
     # -- what others call ---------------------------------------------------------------------------------------------
 
@@ -147,6 +151,7 @@ class RunActor:
                 error = caught
             finally:
                 self._nodes.stop_all()
+                self._drop_interpreter()
         if error is not None:
             raise error
         assert self._ending is not None
@@ -170,10 +175,25 @@ class RunActor:
         self._carrier = self._company.carrier(self.ref, admission)
         if not any(event.type == ev.RunStart.type for event in events):
             events.append(await self._start(admission))
-        self._stage, started = build_stage(admission, self.ref, events, self)
-        self._guarded(lambda: replay(self._stage, admission, started, events))
-        self._stage.verify_replayed()
+        self._admission = admission
+        self._replay(events)
         await self._live()
+
+    def _replay(self, events: list[Event]) -> None:
+        self._drop_interpreter()
+        stage, started = build_stage(self._admission, self.ref, events, self)
+        self._stage = stage
+        self._drop_interpreter = stage.driver.drop
+        self._guarded(lambda: replay(stage, self._admission, started, events))
+        stage.verify_replayed()
+
+    async def _forget_and_replay(self) -> None:
+        """Forget what the interpreter was at and bring it back from the log, as another worker would."""
+        events = events_of(await read_run(self._log, self.ref))
+        if self._runlog.queue:
+            # An outcome has come in meanwhile; there will be another occasion.
+            return
+        self._replay(events)
 
     async def _start(self, admission: Admitted) -> Event:
         plan = admission.plan
@@ -196,9 +216,12 @@ class RunActor:
         while True:
             while self._runlog.queue:
                 idle_since = None
-                self._follow((await self._runlog.append_next()).event)
+                event = (await self._runlog.append_next()).event
+                self._follow(event)
                 if self._ending is not None:
                     return
+                if self._company.always_replay and not self._runlog.queue and not self._closing:
+                    await self._forget_and_replay()
             if self._lost_to is not None:
                 raise RunLost(self.ref, self._runlog.n + 1, self._lost_to)
             if self.inbox:
@@ -279,7 +302,7 @@ class RunActor:
 
     def _force(self, status: Literal["failed", "cancelled"], failure: Failure) -> None:
         """End the run without its interpreter."""
-        self._stage.driver.close()
+        self._stage.driver.drop()
         outcome: NodeOutcome = "failed" if status == "failed" else "cancelled"
         self._stage.abandon_everything(failure, outcome)
         self._close(End(status, error=failure))

@@ -30,7 +30,7 @@ from callboard.languages.language import (
 )
 from callboard.runtime.driver import Driver, Task, Wait
 from callboard.runtime.journal import Journal
-from callboard.runtime.stagenode import Bound, OpenEffect, StageNode, StageQuestion
+from callboard.runtime.stagenode import Bound, Left, OpenEffect, StageNode, StageQuestion
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Stage:
         self.open: dict[str, OpenEffect] = {}
         self.bounds: dict[str, Bound] = {}
         self.questions: dict[str, StageQuestion] = {}
-        self.exits: dict[str, ev.NodeExit] = {}
+        self.exits: dict[str, Left] = {}
         self.entered: dict[tuple[str, int], StageNode] = {}
         self.paused = False
         self.cancelling = False
@@ -194,6 +194,7 @@ class Stage:
 
     def state(self, payload: Payload, path: str, iteration: int, attempt: int, key: str = "") -> Event:
         """State a fact: the recorded one, verified, or a new one."""
+        self.driver.check_alive()
         sealed = self.sink.seal(payload)
         recorded = self._journal.take_fact((payload.type, path, iteration, attempt, key))
         if recorded is None:
@@ -203,6 +204,7 @@ class Stage:
 
     def announce(self, node: StageNode, key: str, payload: Payload) -> Event:
         """Announce an effect: the recorded intent, verified, or a new one."""
+        self.driver.check_alive()
         sealed = self.sink.seal(payload)
         recorded = self._journal.take_intent(key)
         if recorded is None:
@@ -264,6 +266,7 @@ class Stage:
         return number
 
     def read_clock(self, node: StageNode, key: str) -> Instant:
+        self.driver.check_alive()
         recorded = self._journal.take_fact((ev.ClockRead.type, node.path, node.iteration, node.attempt, key))
         if recorded is None:
             read = ev.ClockRead(value=self.sink.clock())
@@ -301,6 +304,7 @@ class Stage:
 
     def _close_here(self, node: StageNode, key: str, outcome: Payload) -> Event:
         """State an outcome that the interpreter itself decides on: the recorded one or a new one."""
+        self.driver.check_alive()
         sealed = self.sink.seal(outcome)
         recorded = self._journal.outcome(key)
         if recorded is None:

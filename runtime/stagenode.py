@@ -6,15 +6,14 @@ the stage, under a key that only it builds.
 
 import hmac
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Text, ToolSource, ToolSpec, digest
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import effect_key
 from callboard.languages.language import Answered, Ask, End, Failed, Instant, Ok, Question, SignalArrived
@@ -46,6 +45,30 @@ class Bound:
     node: "StageNode"
 
 
+class Left:
+    """What a node execution left behind, for later messages to recall; each text is made once."""
+
+    def __init__(self, exit: ev.NodeExit) -> None:
+        self._exit = exit
+        self._texts: dict[str, Text] = {}
+
+    def recalled(self, pointer: str) -> Text:
+        """Return the JSON text of what a pointer (RFC 6901) finds in the payload of the node's exit."""
+        text = self._texts.get(pointer)
+        if text is None:
+            value = _pointed(msgspec.to_builtins(self._exit), pointer)
+            text = Text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+            self._texts[pointer] = text
+        return text
+
+
+def _pointed(document: Any, pointer: str) -> Any:
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        document = document[int(token)] if isinstance(document, list) else document[token]
+    return document
+
+
 class StageNode:
     """A node execution as the interpreter holds it, and what later turns of it may refer to."""
 
@@ -69,7 +92,7 @@ class StageNode:
 
     def exit(self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None) -> Instant:
         payload = ev.NodeExit(outcome=outcome, result=result, error=error)
-        self._stage.exits[f"{self.path}#{self.iteration}"] = payload
+        self._stage.exits[f"{self.path}#{self.iteration}"] = Left(payload)
         self._stage.entered.pop((self.path, self.iteration), None)
         return self._state(payload).time
 
@@ -160,34 +183,17 @@ class StageNode:
         outcome: ev.EffectResult = await self._stage.effect(self, self.key(slot), intent)
         return Ok(outcome.value) if outcome.error is None else Failed(outcome.error)
 
-    @asynccontextmanager
-    async def toolbox(self, sources: Sequence[ToolSource]) -> AsyncGenerator[Ok[list[ToolSpec]] | Failed]:
+    def toolbox(self, sources: Sequence[ToolSource]) -> "ToolboxBlock":
         self._opened += 1
         slot = "toolbox" if self._opened == 1 else f"toolbox.{self._opened}"
-        key = self.key(slot)
-        request = msgspec.to_builtins(list(sources))
-        self.toolboxes[key] = list(sources)
-        try:
-            match await self.call(slot, "toolbox", request):
-                case Ok(value):
-                    yield Ok(msgspec.convert(value, list[ToolSpec]))
-                case Failed() as failed:
-                    yield failed
-        finally:
-            self.toolboxes.pop(key, None)
-            self._stage.sink.close_toolbox(key)
+        return ToolboxBlock(self._stage, self, slot, list(sources))
 
     async def sleep(self, slot: str, until: Instant, purpose: TimerPurpose = "sleep") -> None:
         if until > self._stage.now():
             await self._stage.effect(self, self.key(slot), ev.TimerSet(due=until, purpose=purpose))
 
-    @asynccontextmanager
-    async def question(self, slot: str, ask: Ask) -> AsyncGenerator[Question]:
-        question = self._stage.ask(self, self.key(slot), ask)
-        try:
-            yield question
-        finally:
-            question.close("cancelled", None, None)
+    def question(self, slot: str, ask: Ask) -> "QuestionBlock":
+        return QuestionBlock(self._stage, self, self.key(slot), ask)
 
     async def signal(self, slot: str, name: str, match: JSON = None, due: Instant | None = None) -> SignalArrived:
         outcome = await self._stage.await_signal(
@@ -201,6 +207,47 @@ class StageNode:
         outcome: ev.ChildEnd = await self._stage.effect(self, key, intent)
         status = msgspec.convert(outcome.status, Literal["completed", "failed", "cancelled", "expired"])
         return End(status, outcome.output, outcome.results, outcome.error)
+
+
+class ToolboxBlock:
+    """A toolbox for the length of a block: the listing is an effect, the sessions are the node actor's."""
+
+    def __init__(self, stage: "Stage", node: StageNode, slot: str, sources: list[ToolSource]) -> None:
+        self._stage = stage
+        self._node = node
+        self._slot = slot
+        self._sources = sources
+        self._key = node.key(slot)
+
+    async def __aenter__(self) -> Ok[list[ToolSpec]] | Failed:
+        self._node.toolboxes[self._key] = self._sources
+        listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(self._sources))
+        return Ok(msgspec.convert(listed.value, list[ToolSpec])) if isinstance(listed, Ok) else listed
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stage.driver.check_alive()
+        self._node.toolboxes.pop(self._key, None)
+        self._stage.sink.close_toolbox(self._key)
+
+
+class QuestionBlock:
+    """A question for the length of a block; if nobody closed it, it is closed as cancelled."""
+
+    def __init__(self, stage: "Stage", node: StageNode, key: str, ask: Ask) -> None:
+        self._stage = stage
+        self._node = node
+        self._key = key
+        self._ask = ask
+        self._question: StageQuestion | None = None
+
+    async def __aenter__(self) -> Question:
+        self._question = self._stage.ask(self._node, self._key, self._ask)
+        return self._question
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stage.driver.check_alive()
+        if self._question is not None:
+            self._question.close("cancelled", None, None)
 
 
 @dataclass(slots=True)

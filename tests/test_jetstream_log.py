@@ -496,7 +496,7 @@ async def test_a_value_whose_writer_died_half_way_is_not_there(tmp_path: Path) -
         digest = sha256(data).hexdigest()
         for i in (0, 1):
             chunk = data[i * CHUNK_BYTES : (i + 1) * CHUNK_BYTES]
-            await publish(log.nc, Message(f"{log.subjects.blob(RUN, digest)}.{i}", chunk, {"Cb-Chunks": "3"}))
+            await publish(log.requests, Message(f"{log.subjects.blob(RUN, digest)}.{i}", chunk, {"Cb-Chunks": "3"}))
         with pytest.raises(KeyError):
             await log.get_blob(RUN, digest)
         await log.put_blob(RUN, digest, data)

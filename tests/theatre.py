@@ -4,6 +4,7 @@
 """
 
 import datetime as dt
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,7 @@ class Theatre:
     worker: str = "w1"
     partitions: int = 4
     park_linger_s: float = 0.0
+    always_replay: bool = field(default_factory=lambda: os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true")
     secret: dict[str, str] = field(default_factory=dict[str, str])
     executed: list[str] = field(default_factory=list[str])
     """Keys of effects in the order in which they were carried out, repetitions included."""

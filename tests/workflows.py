@@ -102,14 +102,14 @@ def run(
     return Ran(fake.drive(WORKFLOW.interpret(plan, fake.stage)), fake)
 
 
-def scripted_skill(skill_id: str, *tools: str, **fields: Any) -> dict[str, Any]:
-    """Make a skill whose tools the script answers for."""
+def scripted_skill(skill_id: str, *names: str, **fields: Any) -> dict[str, Any]:
+    """Make a skill; its tools are those named, which the script answers for, or the ``tools`` among the fields."""
     return {
         "id": skill_id,
         "name": skill_id.title(),
         "description": "for tests",
         "category": "general",
         "config": {},
-        "tools": [{"name": tool, "description": tool, "input_schema": {"type": "object"}} for tool in tools],
+        "tools": [{"name": tool, "description": tool, "input_schema": {"type": "object"}} for tool in names],
         **fields,
     }

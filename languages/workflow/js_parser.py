@@ -163,7 +163,7 @@ class _Parser:
         self.depth -= 1
         if look:
             return Look(body, *look)
-        return Capture(number, body) if number else body
+        return Capture(number, body) if number else Sequence((body,))
 
     def _escape(self) -> Pattern:
         if self.at_end():

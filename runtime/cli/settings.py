@@ -1,28 +1,29 @@
 """Settings in force: reads the configuration for a command and sets its log up; puts the log back afterwards."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callboard.runtime.cli.options import Settings
 
-QUIET = "warning"
-"""What a command logs that is not there to stand for long, unless somebody said otherwise."""
+if TYPE_CHECKING:
+    from callboard.runtime.config import Config
+    from callboard.runtime.logs import Level
 
 
-def configured(settings: Settings, level: str = QUIET, **flags: Any) -> Any:
-    """Return the `callboard.runtime.config.Config` in force and send the log to stderr.
+def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":
+    """Return the configuration in force and send the log to stderr.
 
-    ``level`` is this command's default; ``flags`` count like flags of the command line, those that are None not at all.
+    ``level`` is logged unless somebody said otherwise; ``flags`` count like those of the command line.
 
     :raises ConfigInvalid: with every problem of every source at once
     """
     from callboard.runtime import logs
     from callboard.runtime.config import load
 
-    logs.configure("warning")
+    logs.configure(level)
     config = load({**settings.flags, **flags}, file=settings.file)
-    said = {name: source for name, _, source in config.explain()}["log_level"]
-    logs.configure(level if said == "default" else config.log_level, config.log_format)  # pyright: ignore
+    said_by = {name: source for name, _value, source in config.explain()}["log_level"]
+    logs.configure(level if said_by == "default" else config.log_level, config.log_format)
     return config
 
 

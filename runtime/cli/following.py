@@ -1,0 +1,112 @@
+"""Following: events as they come, whole, up to a run's end, handed to whoever shows them."""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+import click
+import msgspec
+from msgspec import Raw
+
+from callboard.bus import payloads
+from callboard.bus.events import Event, RunEnd
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded
+from callboard.projections.projection import known
+from callboard.runtime.cli.narrate import narrated
+from callboard.runtime.cli.views import compact
+
+
+class Shower(Protocol):
+    """Shows what happens. ``listens`` says whether it wants to hear what models are saying, piece by piece."""
+
+    listens: bool
+
+    def event(self, recorded: Recorded) -> None:
+        """Show an event."""
+        ...
+
+    def delta(self, text: str) -> None:
+        """Take a piece of what a model is saying."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Say something that is no event."""
+        ...
+
+    def close(self) -> None:
+        """Leave the screen in order."""
+        ...
+
+
+class Quietly:
+    """Shows no events; notices go to stderr."""
+
+    listens = False
+
+    def event(self, recorded: Recorded) -> None:
+        pass
+
+    def delta(self, text: str) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        click.echo(text, err=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Streaming(Quietly):
+    """One JSON object per event: the event as the log has it, with its ``sequence`` in the stream."""
+
+    def event(self, recorded: Recorded) -> None:
+        click.echo(compact({"sequence": recorded.sequence, **event_object(recorded.event)}))
+
+
+class Lines(Quietly):
+    """One line per event. ``named`` puts the run before it, for those who follow several."""
+
+    def __init__(self, *, named: bool = False) -> None:
+        self._named = named
+        self._begin: dict[str, dt.datetime] = {}
+
+    def event(self, recorded: Recorded) -> None:
+        event = recorded.event
+        payload = known(event)
+        if payload is None:
+            return
+        passed_s = (event.time - self._begin.setdefault(event.run, event.time)).total_seconds()
+        run = f"{event.run}  " if self._named else ""
+        # What belongs to a node stands below its enter, what belongs to an inner node further in.
+        depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
+        click.echo(f"{run}{passed_s:9.3f} s  {'  ' * depth}{narrated(event, payload)}")
+
+
+def event_object(event: Event) -> dict[str, Any]:
+    """Return an event as the JSON object that stands in the log."""
+    return msgspec.json.decode(msgspec.json.encode(event))
+
+
+async def follow(
+    log: JetStreamLog, feed: AsyncIterator[Recorded], shower: Shower, wanted: Callable[[Recorded], bool] | None = None
+) -> Event | None:
+    """Show the events of a feed until a run ends; return its ``run.end``. ``wanted`` chooses what is shown."""
+    async for slim in feed:
+        recorded = await whole(log, slim)
+        if wanted is None or wanted(recorded):
+            shower.event(recorded)
+        if recorded.event.type == RunEnd.type:
+            return recorded.event
+    return None
+
+
+async def whole(log: JetStreamLog, recorded: Recorded) -> Recorded:
+    """Put the large values back that travel beside an event."""
+    event = recorded.event
+    if not event.blobs:
+        return recorded
+    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
+    payload = Raw(payloads.join(bytes(event.payload), blobs))
+    complete = msgspec.structs.replace(event, payload=payload)
+    return Recorded(recorded.sequence, recorded.ref, recorded.id, recorded.data, complete)

@@ -1,0 +1,179 @@
+"""Narration: each event of a run as one line for people."""
+
+from typing import Any, assert_never
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.events import Event, Payload
+from callboard.bus.paths import last_id
+
+TEXT_CHARS_MAX = 100
+"""How much of a text or value one line quotes."""
+
+
+def narrated(event: Event, payload: Payload) -> str:
+    """Say what an event tells, without where and when."""
+    match payload:
+        case ev.NodeEnter():
+            again = f" (visit {event.iteration})" if event.iteration > 1 else ""
+            name = payload.node or last_id(event.path)
+            return f"▶ {name}{again}" + (f": {payload.name}" if payload.name not in ("", name) else "")
+        case ev.NodeExit():
+            mark = {"ok": "✓", "failed": "✗", "skipped": "–", "cancelled": "⊘"}[payload.outcome]
+            return f"{mark} {last_id(event.path)} {payload.outcome}{_because(payload.error)}"
+        case ev.NodeRetry():
+            return f"↻ retry {payload.attempt}: {short(payload.reason)}"
+        case ev.Route():
+            return f"→ {payload.target}" + (f"  ({short(payload.reason)})" if payload.reason else "")
+        case ev.NodeProgress():
+            return short(payload.message)
+        case ev.NodeWarning():
+            return f"! {payload.code}: {short(payload.reason)}"
+        case (
+            ev.RunAccepted()
+            | ev.RunRejected()
+            | ev.RunClaimed()
+            | ev.RunParked()
+            | ev.RunStart()
+            | ev.SourcesResolved()
+            | ev.RunPaused()
+            | ev.RunResumed()
+            | ev.CancelRequested()
+            | ev.CommandRefused()
+            | ev.RunFailed()
+            | ev.RunEnd()
+        ):
+            return _run(payload)
+        case _:
+            return _effect(payload)
+
+
+def _run(
+    payload: ev.RunAccepted
+    | ev.RunRejected
+    | ev.RunClaimed
+    | ev.RunParked
+    | ev.RunStart
+    | ev.SourcesResolved
+    | ev.RunPaused
+    | ev.RunResumed
+    | ev.CancelRequested
+    | ev.CommandRefused
+    | ev.RunFailed
+    | ev.RunEnd,
+) -> str:
+    match payload:
+        case ev.RunAccepted(definition=ref):
+            return f"accepted {ref.name or ref.hash[:12]} ({ref.language})"
+        case ev.RunRejected():
+            return f"rejected: {len(payload.problems)} problems"
+        case ev.RunClaimed():
+            return f"taken on{' again' if payload.epoch > 1 else ''} by {payload.worker}"
+        case ev.RunParked():
+            until = f" until {payload.deadline:%Y-%m-%d %H:%M:%S}" if payload.deadline else ""
+            return f"parked{until}, waiting for {', '.join(payload.awaits)}"
+        case ev.RunStart():
+            return "started"
+        case ev.SourcesResolved():
+            return f"{len(payload.sources)} source{'s' if len(payload.sources) != 1 else ''} read"
+        case ev.RunPaused():
+            return f"paused ({payload.reason})" + (f" at {payload.step}" if payload.step else "")
+        case ev.RunResumed():
+            return "resumed" + _by(payload.by)
+        case ev.CancelRequested():
+            return f"{'kill' if payload.kill else 'cancel'} requested{_by(payload.by)}" + _after(payload.reason)
+        case ev.CommandRefused():
+            return f"! {payload.verb} refused: {payload.message}"
+        case ev.RunFailed():
+            return f"✗ failed{_because(payload.error)}"
+        case ev.RunEnd():
+            return f"■ {payload.status}"
+        case _:
+            assert_never(payload)
+
+
+def _effect(
+    payload: ev.ModelCall
+    | ev.ModelResult
+    | ev.ToolCall
+    | ev.ToolResult
+    | ev.EffectCall
+    | ev.EffectResult
+    | ev.TimerSet
+    | ev.TimerFired
+    | ev.ClockRead
+    | ev.HumanAsked
+    | ev.HumanAnswered
+    | ev.HumanClosed
+    | ev.SignalAwaited
+    | ev.SignalReceived
+    | ev.ChildStart
+    | ev.ChildEnd
+    | ev.EffectCancelled,
+) -> str:
+    match payload:
+        case ev.ModelCall():
+            return f"asks {payload.model or 'the model'} ({payload.purpose})"
+        case ev.ModelResult():
+            return _reply(payload)
+        case ev.ToolCall():
+            return f"calls {payload.tool} {short(payload.input)}"
+        case ev.ToolResult():
+            return f"{payload.tool} failed{_because(payload.error)}" if payload.error else f"= {short(payload.output)}"
+        case ev.EffectCall():
+            return f"{payload.kind_} …"
+        case ev.EffectResult():
+            return f"failed{_because(payload.error)}" if payload.error else f"= {short(payload.value)}"
+        case ev.TimerSet():
+            return f"timer until {payload.due:%Y-%m-%d %H:%M:%S} ({payload.purpose})"
+        case ev.TimerFired():
+            return "timer fired"
+        case ev.ClockRead():
+            return f"clock read: {payload.value.isoformat()}"
+        case ev.HumanAsked():
+            return f"? {short(payload.question)}"
+        case ev.HumanAnswered():
+            return f"answer {payload.k}{_by(payload.by)}: {short(payload.user_response)}"
+        case ev.HumanClosed():
+            return f"question closed: {payload.outcome}"
+        case ev.SignalAwaited():
+            return f"waits for signal {payload.name}"
+        case ev.SignalReceived():
+            return f"signal {payload.name}{_by(payload.by)}: {short(payload.data)}"
+        case ev.ChildStart():
+            return f"starts run {payload.child}"
+        case ev.ChildEnd():
+            return f"child run {payload.status}{_because(payload.error)}"
+        case ev.EffectCancelled():
+            return f"⊘ {payload.of} cancelled: {payload.cause.message or payload.cause.code}"
+        case _:
+            assert_never(payload)
+
+
+def _reply(reply: ev.ModelResult) -> str:
+    if reply.error:
+        return f"failed{_because(reply.error)}"
+    if reply.tool_calls:
+        return f"wants {', '.join(call.tool for call in reply.tool_calls)}"
+    return f"= {short(reply.text if reply.data is None else reply.data)}"
+
+
+def short(value: Any) -> str:
+    """Quote a value on one line, cut to `TEXT_CHARS_MAX` characters."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_CHARS_MAX else line[: TEXT_CHARS_MAX - 1] + "…"
+
+
+def _because(error: Failure | None) -> str:
+    return f": {error.code} {short(error.message)}".rstrip() if error else ""
+
+
+def _by(who: str | None) -> str:
+    return f" by {who}" if who else ""
+
+
+def _after(reason: str) -> str:
+    return f": {short(reason)}" if reason else ""

@@ -1,0 +1,166 @@
+"""Ordering a run: the start message that a definition's file and the options of the command line amount to.
+
+The definition is read here too, so that its problems are told with their lines before anything is started, and so that
+the files which it names travel in the message: no worker reads this disk.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem
+from callboard.languages.language import Definition
+from callboard.languages.problems import Tree, kind_of
+from callboard.languages.source_text import read
+from callboard.runtime.cli.authoring import Authoring, authoring, parsed
+from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.options import Order
+
+SKILL_FILES = ("skills.yaml", "skills.yml", "skills.json")
+"""Names under which a list of skills is found beside a definition."""
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A start message, ready to be published, with the definition it starts and the folder that one lies in."""
+
+    message: dict[str, Any]
+    definition: Definition[Any]
+    folder: Path
+
+    def check_size(self, bytes_max: int) -> None:
+        """Check that the message fits through the server.
+
+        :raises CallboardError: ``start.too_large``
+        """
+        size = len(msgspec.json.encode(self.message))
+        # The server counts headers too; there is one, with an address.
+        if size + 1024 > bytes_max:
+            files = ", ".join(self.message.get("files", {})) or "none"
+            raise CallboardError(
+                "start.too_large",
+                f"the start message has {size} bytes, and the server takes {bytes_max}",
+                remedy=f"Shorten the input or the files that travel along ({files}), or let sources be URLs.",
+            )
+
+
+def ordered(order: Order) -> Ordered:
+    """Make the start message of an order.
+
+    :raises Refused: with every problem of the definition, its files, skills or script
+    :raises click.BadParameter: if the input cannot be read
+    """
+    path = Path(order.file)
+    source = text_of(path)
+    definition = parsed(source)
+    if isinstance(definition, list):
+        raise Refused("definition", definition, order.file, source)
+    folder = path.absolute().parent
+    known = authoring(definition.language)
+    given = input_of(order.input_text)
+    if order.dry_run:
+        given = {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
+    message: dict[str, Any] = {"definition": {"language": definition.language, "source": source}, "input": given}
+    if files := bundled(definition, known, given, folder, order.file):
+        message["files"] = files
+    if options := _options(order, known, folder):
+        message["options"] = options
+    if order.script is not None:
+        message["script"] = _document(Path(order.script), "script", dict)
+    # A script is there to stand in for the model, whatever the default is; both may still be named.
+    model = order.model or ("scripted" if order.script is not None else None)
+    others = {"model": model, "run_id": order.run_id, "breakpoints": list(order.breakpoints) or None}
+    message |= {name: value for name, value in others.items() if value is not None}
+    return Ordered(message, definition, folder)
+
+
+def bundled(
+    definition: Definition[Any], known: Authoring, given: Any, folder: Path, file: str
+) -> dict[str, str]:
+    """Read the files that a definition and its input name, by the path they are named with.
+
+    :raises Refused: if any is missing or no text
+    """
+    found: dict[str, str] = {}
+    problems: list[Problem] = []
+    for field, name in known.files(definition.document, given).items():
+        try:
+            found[name] = (folder / name).read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            problems.append(Problem("SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}", field))
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem("SOURCE_FILE_READ_FAILED", f"{name} cannot be read as text: {error}", field))
+    if problems:
+        raise Refused("definition", problems, file)
+    return found
+
+
+def _options(order: Order, known: Authoring, folder: Path) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    skills = Path(order.skills) if order.skills else None
+    if skills is None and known.skills_beside:
+        skills = next((folder / name for name in SKILL_FILES if (folder / name).is_file()), None)
+    if skills is not None:
+        options["skills"] = _document(skills, "skills", list)
+    if order.config:
+        options["config"] = order.config
+    if order.offline:
+        options["offline"] = True
+    return options
+
+
+def _document(path: Path, what: str, shape: type[dict[Any, Any]] | type[list[Any]]) -> Any:
+    source = text_of(path)
+    tree = read(source)
+    if not isinstance(tree, Tree):
+        raise Refused(what, tree, str(path), source)
+    if not isinstance(tree.value, shape):
+        expected = "a list" if shape is list else "an object"
+        problem = tree.problem("SCHEMA", f"the {what} are {kind_of(tree.value)}", expected=expected)
+        raise Refused(what, [problem], str(path), source)
+    return tree.value
+
+
+def text_of(path: Path) -> str:
+    """Read a text file.
+
+    :raises CallboardError: ``file.unreadable``
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallboardError("file.unreadable", f"the file cannot be read as text: {error}", str(path)) from error
+
+
+def input_of(text: str | None) -> Any:
+    """Read the value of ``--input``: JSON; ``@file`` for a JSON or YAML file; ``-`` for stdin.
+
+    :raises click.BadParameter: if it is none of these
+    """
+    if text is None:
+        return None
+    where = "--input"
+    if text == STDIN:
+        text, where = sys.stdin.read(), "stdin"
+    elif text.startswith("@"):
+        where = text[1:]
+        try:
+            text = Path(where).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.BadParameter(f"{where} cannot be read: {error}", param_hint="--input") from error
+    if where.endswith((".yaml", ".yml")):
+        tree = read(text)
+        if isinstance(tree, Tree):
+            return tree.value
+        raise click.BadParameter("; ".join(f"{where}: {problem}" for problem in tree), param_hint="--input")
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"{where} is not JSON: {error}", param_hint="--input") from error

@@ -1,0 +1,185 @@
+"""Performing one run in this process: server, worker, start and follow, until the run ends or somebody leaves."""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+from nats.aio.msg import Msg
+
+from callboard.bus.commands import Cancel
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem
+from callboard.runtime.admission import definition_token
+from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.following import Lines, Quietly, Shower, Streaming, follow
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.ordering import Ordered
+from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text
+from callboard.runtime.config import Config
+
+TEMPORARY = "temp"
+"""As a data directory: one that is removed afterwards."""
+
+DRAIN_S = 5.0
+"""How long our worker lets running effects finish when it leaves a server that others use too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """What is to be run, and how it is shown."""
+
+    ordered: Ordered
+    config: Config
+    settings: Settings
+    stream: bool = False
+
+    @property
+    def silent(self) -> bool:
+        return self.settings.as_json or self.stream
+
+
+async def perform(performance: Performance) -> int:
+    """Perform the run; return the exit code.
+
+    :raises Refused: if the start is refused
+    :raises CallboardError: whatever keeps server or worker from working
+    """
+    config, ordered = performance.config, performance.ordered
+    temporary = str(config.data_dir) == TEMPORARY
+    async with AsyncExitStack() as stack:
+        if temporary:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
+            config = config.model_copy(update={"data_dir": Path(folder)})
+        stack.enter_context(importable(ordered.folder))
+        house = await stack.enter_async_context(open_house(config, "callboard run"))
+        ordered.check_size(house.nc.max_payload)
+        worker = await stack.enter_async_context(open_worker(house, environment(ordered.folder)))
+        run = await _start(house, performance)
+        code = await _watched(house, run, performance)
+        await worker.drain(DRAIN_S if house.server is None else 0.0)
+    if not performance.silent and not temporary:
+        click.echo(f"\n{further(run, performance.settings)}")
+    return code
+
+
+async def _start(house: House, performance: Performance) -> str:
+    message, definition = performance.ordered.message, performance.ordered.definition
+    verdict = await house.client.start(message)
+    if verdict.status == "rejected" or verdict.run_id is None:
+        raise Refused("start", verdict.problems)
+    if verdict.duplicate:
+        click.echo(f"run {verdict.run_id} had been started before; this is what becomes of it", err=True)
+    _warn(verdict.warnings, performance, definition.source)
+    return verdict.run_id
+
+
+def _warn(warnings: list[Problem], performance: Performance, source: str) -> None:
+    for warning in warnings:
+        click.echo(problem_text(warning, "", source), err=True)
+
+
+async def _watched(house: House, run: str, performance: Performance) -> int:
+    """Follow the run to its end and show how it came out; a second interruption leaves it as it is."""
+    shower = _shower(performance)
+    left = False
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def interruptions() -> None:
+                nonlocal left
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    async for _first in signals:
+                        break
+                    shower.notice("Cancelling the run; interrupt again to leave it as it is.")
+                    tasks.start_soon(_cancel, house, run, shower)
+                    async for _second in signals:
+                        break
+                left = True
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(interruptions)
+            await _follow(house, run, shower, performance)
+            tasks.cancel_scope.cancel()
+    finally:
+        shower.close()
+    if left:
+        click.echo(f"Left run {run} unfinished.", err=True)
+        return exits.INTERRUPTED
+    return await _conclude(house, run, performance)
+
+
+async def _follow(house: House, run: str, shower: Shower, performance: Performance) -> None:
+    """Show the run's events, and what its models are saying meanwhile, until it ends."""
+
+    async def take(message: Msg) -> None:
+        shower.delta(str(msgspec.json.decode(message.data).get("text", "")))
+
+    token = definition_token(performance.ordered.definition)
+    subject = house.log.subjects.live(house.client.ref(run), token, "model.delta")
+    subscription = await house.nc.subscribe(subject, cb=take) if shower.listens else None
+    try:
+        async with house.client.follow(run) as feed:
+            await follow(house.log, feed, shower)
+    finally:
+        if subscription is not None:
+            with anyio.CancelScope(shield=True):
+                await subscription.unsubscribe()
+
+
+async def _conclude(house: House, run: str, performance: Performance) -> int:
+    events = await house.client.events(run)
+    result = result_of(events)
+    if performance.settings.as_json and not performance.stream:
+        click.echo(compact(summary_object(result, events)))
+    elif not performance.stream:
+        click.echo(f"\n{summary_text(result, events)}")
+    return exits.of_status(result.status)
+
+
+async def _cancel(house: House, run: str, shower: Shower) -> None:
+    try:
+        await house.client.tell(run, "cancel", Cancel(reason="interrupted at the terminal"))
+    except CallboardError as error:
+        shower.notice(f"The cancellation did not get through: {error}")
+
+
+def _shower(performance: Performance) -> Shower:
+    if performance.stream:
+        return Streaming()
+    if performance.settings.as_json:
+        return Quietly()
+    if not sys.stdout.isatty():
+        return Lines()
+    from callboard.runtime.cli.livetree import LiveTree
+
+    return LiveTree()
+
+
+@contextmanager
+def importable(*folders: Path) -> Generator[None]:
+    """Let Python tools be imported from these folders too, behind all other places, for the length of the block."""
+    added = [str(folder) for folder in folders if str(folder) not in sys.path]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for folder in added:
+            sys.path.remove(folder)
+
+
+def environment(*folders: Path) -> Mapping[str, str]:
+    """Return the environment that a worker lends its tools: ours, with these folders where Python looks for modules."""
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*(str(folder) for folder in folders), *([before] if before else [])])
+    return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)

@@ -1,0 +1,122 @@
+"""Reading one run: its standing, and its trace in every form."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from callboard.bus.events import Event
+from callboard.projections.diagram import DiagramFold, mermaid
+from callboard.projections.jaeger import jaeger
+from callboard.projections.projection import Projection, fold
+from callboard.projections.renders import step_rows, step_table, waterfall
+from callboard.projections.results import RunResult
+from callboard.projections.span import Span
+from callboard.projections.spans import SpanFold
+from callboard.projections.trace import TraceFold
+from callboard.projections.workflow_trace import WorkflowExecution
+from callboard.runtime.cli.following import event_object
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.treetext import tree_text
+from callboard.runtime.cli.views import (
+    COLOURS,
+    compact,
+    local,
+    node_line,
+    open_line,
+    path_of,
+    pretty,
+    result_of,
+    tokens,
+    took,
+)
+from callboard.runtime.config import Config
+
+LANGUAGE_RESULTS: dict[str, Callable[[], Projection[Any]]] = {"workflow": WorkflowExecution}
+"""The projection with a language's own execution result; for others the common one stands in."""
+
+
+async def events_of(run: str, config: Config, name: str) -> list[Event]:
+    """Read a run's log.
+
+    :raises UnknownRun: if there is no such run
+    """
+    async with reach(config, reads=True, name=f"callboard {name}") as house:
+        return await house.client.events(run)
+
+
+async def show_run(run: str, config: Config, settings: Settings) -> None:
+    """Print how a run stands."""
+    events = await events_of(run, config, "show")
+    result = result_of(events)
+    click.echo(compact({**msgspec.to_builtins(result), "path": path_of(events)}) if settings.as_json else _standing(result, events, settings))
+
+
+def _standing(result: RunResult, events: Sequence[Event], settings: Settings) -> str:
+    status = click.style(result.status, fg=COLOURS.get(result.status), bold=True)
+    lines = [
+        f"run         {result.run}",
+        f"status      {status} {took(result)}".rstrip(),
+        f"definition  {result.definition} ({result.language}, {result.definition_hash[:12]})",
+        f"accepted    {local(result.accepted_at)}",
+        f"started     {local(result.started_at)}",
+        f"ended       {local(result.ended_at)}",
+        f"events      {result.last_n}",
+    ]
+    if usage := tokens(result):
+        lines.append(f"usage       {usage}")
+    if result.error:
+        lines.append(f"error       {result.error.code}: {result.error.message}")
+    if taken := path_of(events):
+        lines.append(f"path        {' → '.join(taken)}")
+    if result.nodes:
+        lines += ["", "Nodes, as they last stood:", *(node_line(node) for node in result.nodes.values())]
+    if result.open:
+        lines += ["", "Open:", *(open_line(effect, result.run, settings) for effect in result.open)]
+    return "\n".join(lines)
+
+
+async def trace_run(run: str, form: str, config: Config, settings: Settings) -> None:
+    """Print a run's trace in one of `FORMS`."""
+    events = await events_of(run, config, "trace")
+    text = FORMS[form](events)
+    if settings.as_json and form in TEXTS:
+        value = step_rows(fold(TraceFold(), events)) if form == "table" else {"format": form, "text": text}
+        text = compact(value)
+    click.echo(text.rstrip("\n"))
+
+
+def spans_of(events: Sequence[Event]) -> list[Span]:
+    """Fold a run's events into its finished spans."""
+    spans = SpanFold()
+    return [span for event in events for span in spans.apply(event)]
+
+
+def language_result(events: Sequence[Event]) -> Any:
+    """Return a run's result as its language's specification has it."""
+    common = result_of(events)
+    made = LANGUAGE_RESULTS.get(common.language)
+    return fold(made(), events) if made else common
+
+
+def _waterfall(events: Sequence[Event]) -> str:
+    return waterfall(fold(TraceFold(), events), shutil.get_terminal_size((100, 24)).columns)
+
+
+FORMS: dict[str, Callable[[Sequence[Event]], str]] = {
+    "tree": lambda events: tree_text(fold(TraceFold(), events)),
+    "waterfall": _waterfall,
+    "table": lambda events: step_table(step_rows(fold(TraceFold(), events))),
+    "mermaid": lambda events: mermaid(fold(DiagramFold(), events)),
+    "result": lambda events: pretty(language_result(events)),
+    "json": lambda events: pretty(fold(TraceFold(), events)),
+    "jaeger": lambda events: pretty(jaeger(spans_of(events))),
+    "events": lambda events: "\n".join(compact(event_object(event)) for event in events),
+}
+"""Every form of a trace: its name to what makes it of a run's events."""
+
+TEXTS = frozenset({"tree", "waterfall", "table", "mermaid"})
+"""The forms that are no JSON by themselves."""

@@ -1,0 +1,38 @@
+"""``callboard run``: perform one definition here and now."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Order, Settings, settings_options, start_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@start_options
+@click.option("--stream", is_flag=True, help="Print every event as one JSON object per line.")
+@settings_options
+@click.pass_context
+def run(ctx: click.Context, order: Order, settings: Settings, stream: bool) -> None:
+    """Run a definition: server, worker and run in this one process, shown as it goes.
+
+    Files that the definition names (./rules.md) are read beside it and travel with the run; Python tools are found
+    there too. Ctrl-C cancels the run; a second one leaves it, unfinished, in the store. --data-dir temp keeps nothing.
+
+    \b
+    callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
+    callboard run triage.yaml --input @input.json --model anthropic
+    """
+    import anyio
+
+    from callboard.bus.errors import StoreLocked
+    from callboard.runtime.cli.ordering import ordered
+    from callboard.runtime.cli.perform import Performance, perform
+    from callboard.runtime.cli.settings import configured
+
+    config = configured(settings, allow_scripts=True if order.script else None)
+    try:
+        ctx.exit(anyio.run(perform, Performance(ordered(order), config, settings, stream)))
+    except* StoreLocked as group:
+        error = group.exceptions[0]
+        assert isinstance(error, StoreLocked)
+        error.remedy = "`callboard start` hands the run to the server there; `--data-dir temp` runs apart from it."
+        raise error from None

@@ -1,0 +1,22 @@
+"""``callboard runs``: the list of runs."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+STATUSES = ("accepted", "running", "waiting", "paused", "cancelling", "completed", "failed", "cancelled", "expired")
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.option("--status", "-s", type=click.Choice(STATUSES), help="Only runs in this status.")
+@click.option("--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@settings_options
+def runs(settings: Settings, status: str | None, limit: int) -> None:
+    """List runs, the newest first."""
+    import anyio
+
+    from callboard.runtime.cli.listing import list_runs
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(list_runs, configured(settings), settings, status, limit)

@@ -1,0 +1,22 @@
+"""``callboard show``: how a run stands."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@settings_options
+def show(settings: Settings, run: str) -> None:
+    """Show how RUN stands: status, nodes, what it waits for, usage, error.
+
+    The exit code is about this command, not about the run.
+    """
+    import anyio
+
+    from callboard.runtime.cli.reading import show_run
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(show_run, run, configured(settings), settings)

@@ -1,0 +1,34 @@
+"""Starting a run at a server that stands: publish, wait for the verdict, say it."""
+
+import click
+import msgspec
+
+from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.ordering import Ordered
+from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.views import compact
+from callboard.runtime.config import Config
+
+
+async def publish(ordered: Ordered, config: Config, settings: Settings, file: str) -> None:
+    """Publish a start message and print the run's id.
+
+    :raises Refused: if the start is refused
+    :raises CallboardError: if there is no server, or no worker that answers
+    """
+    async with reach(config, reads=False, name="callboard start") as house:
+        ordered.check_size(house.nc.max_payload)
+        verdict = await house.client.start(ordered.message)
+    if verdict.status == "rejected" or verdict.run_id is None:
+        raise Refused("start", verdict.problems, file)
+    if settings.as_json:
+        found = {"run_id": verdict.run_id, "duplicate": verdict.duplicate}
+        click.echo(compact({**found, "warnings": msgspec.to_builtins(verdict.warnings)}))
+        return
+    for warning in verdict.warnings:
+        click.echo(problem_text(warning, file, ordered.definition.source), err=True)
+    if verdict.duplicate:
+        click.echo("it had been started before", err=True)
+    click.echo(verdict.run_id)

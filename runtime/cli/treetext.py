@@ -1,0 +1,121 @@
+"""A trace as a tree of text: a line per node execution, effect, route and warning, with marks and durations."""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from callboard.projections.renders import duration_text
+from callboard.projections.tree import Effect, Node, Trace
+
+State = Literal["running", "ok", "failed", "cancelled", "skipped", "note", "warning"]
+
+MARKS: dict[State, str] = {
+    "running": "●",
+    "ok": "✓",
+    "failed": "✗",
+    "cancelled": "⊘",
+    "skipped": "–",
+    "note": " ",
+    "warning": "!",
+}
+
+_STATES: dict[str | None, State] = {
+    None: "running",
+    "ok": "ok",
+    "completed": "ok",
+    "failed": "failed",
+    "expired": "failed",
+    "timeout": "failed",
+    "cancelled": "cancelled",
+    "skipped": "skipped",
+}
+
+
+class Row(NamedTuple):
+    """One line: the branches before it, its state, its text, and what is told behind it in a softer voice."""
+
+    branches: str
+    state: State
+    text: str
+    aside: str
+
+
+class _Item(NamedTuple):
+    n: int
+    state: State
+    text: str
+    aside: str
+    below: Node | None = None
+
+
+def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
+    """Return the tree's lines, the run first; without ``all_effects`` nodes that are over show none of theirs."""
+    root = trace.root
+    head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _node_aside(root))
+    return [head, *_below(root, "", all_effects)]
+
+
+def tree_text(trace: Trace) -> str:
+    """Return the tree as text, with a newline at its end."""
+    return "".join(f"{row_text(row)}\n" for row in rows(trace))
+
+
+def row_text(row: Row) -> str:
+    """Return one line of the tree."""
+    return f"{row.branches}{MARKS[row.state]} {row.text}{'  ' if row.aside else ''}{row.aside}"
+
+
+def _below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
+    items = list(_items(node, all_effects))
+    for position, item in enumerate(items):
+        last = position == len(items) - 1
+        yield Row(f"{indent}{'└─ ' if last else '├─ '}", item.state, item.text, item.aside)
+        if item.below is not None:
+            yield from _below(item.below, f"{indent}{'   ' if last else '│  '}", all_effects)
+
+
+def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
+    """What a node holds: effects and inner nodes in the order of the log, then what has no number there."""
+    found = [
+        _Item(child.first_n, _STATES.get(child.outcome, "note"), _node_text(child), _node_aside(child), child)
+        for child in node.children
+    ]
+    if all_effects or node.outcome is None:
+        found += [_effect_item(effect) for effect in node.effects]
+    yield from sorted(found, key=lambda item: item.n)
+    for retry in node.attempts:
+        yield _Item(0, "note", f"↻ retry {retry.number}", " ".join(retry.reason.split()))
+    for warning in node.warnings:
+        yield _Item(0, "warning", warning.code or "warning", " ".join(warning.message.split()))
+    for step in node.routes:
+        yield _Item(0, "note", f"→ {step.target}", " ".join(step.reason.split()))
+
+
+def _node_text(node: Node) -> str:
+    again = f" #{node.iteration}" if node.iteration > 1 else ""
+    return f"{node.node}{again}"
+
+
+def _node_aside(node: Node) -> str:
+    told: list[str] = []
+    if node.entered_at and node.exited_at:
+        told.append(duration_text((node.exited_at - node.entered_at).total_seconds()))
+    elif node.progress:
+        told.append(node.progress[-1].message)
+    if node.error:
+        told.append(f"{node.error.code}: {' '.join(node.error.message.split())}")
+    return "  ".join(told)
+
+
+def _effect_item(effect: Effect) -> _Item:
+    name = " ".join(effect.name.split())
+    text = effect.kind if name in ("", effect.kind) else f"{effect.kind} {name}"
+    told: list[str] = []
+    if effect.ended_at:
+        told.append(duration_text((effect.ended_at - effect.started_at).total_seconds()))
+    if effect.usage and (effect.usage.input_tokens or effect.usage.output_tokens):
+        told.append(f"{effect.usage.input_tokens}/{effect.usage.output_tokens} tokens")
+    if effect.executions > 1:
+        told.append(f"executed {effect.executions}×")
+    if effect.error:
+        told.append(f"{effect.error.code}: {' '.join(effect.error.message.split())}")
+    return _Item(effect.first_n, _STATES.get(effect.outcome, "note"), text, "  ".join(told))

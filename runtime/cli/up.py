@@ -1,0 +1,68 @@
+"""``callboard up`` and ``callboard worker``: keep a worker standing, with a server of its own or at another one."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+DRAIN_WAIT_S = 20.0
+
+_import_from = click.option(
+    "--import-from",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Import Python tools from here too; the working directory always counts.",
+)
+_drain_wait = click.option(
+    "--drain-wait",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 3600),
+    default=DRAIN_WAIT_S,
+    show_default=True,
+    help="How long running effects may finish when we stop.",
+)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@_import_from
+@_drain_wait
+@settings_options
+@click.pass_context
+def up(ctx: click.Context, settings: Settings, import_from: tuple[str, ...], drain_wait: float) -> None:
+    """Keep a server and a worker standing until Ctrl-C or SIGTERM.
+
+    The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
+    itself if they use the same data directory. On the way out running effects may finish, and what is left goes on
+    with the next worker, from the log.
+    """
+    _stand(ctx, settings, import_from, drain_wait)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@_import_from
+@_drain_wait
+@settings_options
+@click.pass_context
+def worker(ctx: click.Context, settings: Settings, import_from: tuple[str, ...], drain_wait: float) -> None:
+    """Keep a worker standing at a server that runs elsewhere.
+
+    The server is the one that --nats or the configuration names, else the one that `callboard up` runs over the data
+    directory. Any number of workers share the runs; one that dies loses nothing.
+    """
+    _stand(ctx, settings, import_from, drain_wait, joins=True)
+
+
+def _stand(
+    ctx: click.Context, settings: Settings, import_from: tuple[str, ...], drain_wait: float, *, joins: bool = False
+) -> None:
+    from pathlib import Path
+
+    import anyio
+
+    from callboard.runtime.cli.settings import configured
+    from callboard.runtime.cli.standing import Standing, stand
+
+    config = configured(settings, level="info")
+    folders = tuple(Path(folder).absolute() for folder in import_from)
+    ctx.exit(anyio.run(stand, Standing(config, settings, folders, drain_wait, joins)))

@@ -1,0 +1,137 @@
+"""Views that several commands show: how a run came out, the path it took, and where to look further."""
+
+import datetime as dt
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from callboard.bus.connection import without_secrets
+from callboard.bus.events import Event, NodeEnter
+from callboard.bus.paths import last_id
+from callboard.projections.projection import fold
+from callboard.projections.renders import duration_text
+from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
+from callboard.runtime.cli.narrate import short
+from callboard.runtime.cli.options import Settings
+
+COLOURS = {"completed": "green", "failed": "red", "expired": "red", "cancelled": "magenta", "ok": "green"}
+
+
+def pretty(value: Any) -> str:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return msgspec.json.encode(value).decode()
+
+
+def result_of(events: Sequence[Event]) -> RunResult:
+    """Fold a run's events into its result."""
+    return fold(Results(), events)
+
+
+def path_of(events: Sequence[Event]) -> list[str]:
+    """Return the outer nodes in the order in which they were entered, a repeated one as ``node#2``."""
+    taken: list[str] = []
+    for event in events:
+        if event.type == NodeEnter.type and "/" not in event.path:
+            name = last_id(event.path)
+            taken.append(name if event.iteration <= 1 else f"{name}#{event.iteration}")
+    return taken
+
+
+def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]:
+    """Return how a run came out, for machines."""
+    return {
+        "run_id": result.run,
+        "status": result.status,
+        "output": result.output,
+        "results": result.results,
+        "error": msgspec.to_builtins(result.error),
+        "usage": msgspec.to_builtins(result.usage),
+        "path": path_of(events),
+    }
+
+
+def summary_text(result: RunResult, events: Sequence[Event]) -> str:
+    """Return how a run came out, for people."""
+    status = click.style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
+    lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
+    if result.error:
+        lines.append(f"  {result.error.code}: {result.error.message}")
+    if taken := path_of(events):
+        lines += ["", f"Path: {' → '.join(taken)}"]
+    if result.nodes:
+        lines += ["", "Results:", *(node_line(node) for node in result.nodes.values())]
+    return "\n".join(lines)
+
+
+def node_line(node: NodeState) -> str:
+    """Return how a node last ended, in one line."""
+    outcome = node.outcome or "running"
+    data = node.result.get("data") if isinstance(node.result, dict) and "data" in node.result else node.result
+    told = f"{node.error.code}: {short(node.error.message)}" if node.error else short(data) if data is not None else ""
+    visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
+    return f"  {click.style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
+
+
+def took(result: RunResult) -> str:
+    """How long a run has taken, from its admission to its end; the empty string while it goes on."""
+    if result.accepted_at is None or result.ended_at is None:
+        return ""
+    return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
+
+
+def tokens(result: RunResult) -> str:
+    """The tokens that a run has used; the empty string for none."""
+    usage = result.usage
+    if not (usage.input_tokens or usage.output_tokens):
+        return ""
+    return f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
+
+
+def open_line(effect: OpenEffect, run: str, settings: Settings) -> str:
+    """Return what is open, and how to move it where that is up to somebody."""
+    here = where_options(settings)
+    key, name = shlex.quote(effect.key), shlex.quote(run)
+    remedy = {
+        "human.asked": f"callboard answer{here} {name} {key} RESPONSE",
+        "signal.awaited": f"callboard signal{here} {name} NAME",
+        "run.paused": f"callboard resume{here} {name}",
+    }.get(effect.type)
+    since = local(effect.since)
+    return f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
+
+
+def local(instant: dt.datetime | None) -> str:
+    """Write an instant in the local time zone."""
+    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}" if instant else "–"
+
+
+def where_options(settings: Settings) -> str:
+    """Return the options that lead another command to the same server, with a blank before them."""
+    names = {"nats_url": "--nats", "data_dir": "--data-dir", "tenant": "--tenant"}
+    # A password in a URL is not repeated: what we print may be kept.
+    values = {flag: without_secrets(value) if flag == "nats_url" else value for flag, value in settings.flags.items()}
+    given = [f"{names[flag]} {shlex.quote(str(value))}" for flag, value in values.items() if flag in names]
+    if settings.file:
+        given.append(f"--config {shlex.quote(settings.file)}")
+    return "".join(f" {option}" for option in given)
+
+
+def further(run: str, settings: Settings) -> str:
+    """Return the commands that look further into a run."""
+    options, name = where_options(settings), shlex.quote(run)
+    return "\n".join(
+        [
+            "Look further:",
+            f"  callboard show{options} {name}",
+            f"  callboard trace{options} {name} --format waterfall",
+            f"  callboard replay{options} {name}",
+        ]
+    )

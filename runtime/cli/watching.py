@@ -1,0 +1,71 @@
+"""Watching events at a server that stands."""
+
+from dataclasses import dataclass
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import RunEnd, payload_of
+from callboard.bus.log import Recorded
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.following import Lines, Streaming, follow, whole
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.reach import reach
+from callboard.runtime.client import UnknownRun
+from callboard.runtime.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Which events: of one run, one definition, one type (with NATS wildcards), behind a sequence of the stream."""
+
+    run: str | None
+    definition: str | None
+    event_type: str
+    after: int | None
+
+    def wants(self, recorded: Recorded) -> bool:
+        """Whether an event of the run is among them."""
+        same = self.definition is None or recorded.event.definition == self.definition
+        return same and matches(self.event_type, recorded.event.type)
+
+
+def matches(pattern: str, event_type: str) -> bool:
+    """Whether an event type matches a NATS filter: ``*`` for one word, ``>`` for the rest."""
+    wanted, found = pattern.split("."), event_type.split(".")
+    for position, word in enumerate(wanted):
+        if word == ">":
+            return position < len(found)
+        if position >= len(found) or word not in ("*", found[position]):
+            return False
+    return len(wanted) == len(found)
+
+
+async def watch_events(watched: Watched, config: Config, settings: Settings) -> int:
+    """Show events until the run ends, or for ever; return the exit code.
+
+    :raises UnknownRun: if the run is none
+    """
+    if not all(watched.event_type.split(".")) or any(character.isspace() for character in watched.event_type):
+        raise CallboardError("watch.type", f"{watched.event_type!r} is no event type", remedy="Such as node.exit, run.*.")
+    shower = Streaming() if settings.as_json else Lines(named=watched.run is None)
+    async with reach(config, reads=False, name="callboard watch") as house:
+        client = house.client
+        if watched.run is None:
+            filtered = client.follow(
+                definition=watched.definition, event_type=watched.event_type, after=watched.after
+            )
+            async with filtered as feed:
+                async for recorded in feed:
+                    shower.event(await whole(house.log, recorded))
+            return exits.OK
+        if await house.log.last(client.ref(watched.run)) is None:
+            raise UnknownRun(client.ref(watched.run))
+        # All of the run is followed, whatever is to be shown, so that its end is noticed.
+        last = await house.log.last(client.ref(watched.run))
+        after = watched.after or 0
+        if last is not None and last.event.type == RunEnd.type and last.sequence <= after:
+            end = last.event
+        else:
+            async with client.follow(watched.run, after=after) as feed:
+                end = await follow(house.log, feed, shower, watched.wants)
+    payload = payload_of(end) if end is not None else None
+    return exits.of_status(payload.status) if isinstance(payload, RunEnd) else exits.OK

@@ -1,0 +1,65 @@
+"""Definitions: finding a text's language, and its meaning, parsed once and remembered for a while."""
+
+from functools import lru_cache
+from typing import Any
+
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.events import Problem
+from callboard.languages.language import Definition, End, Language, Plan, Stage
+
+REMEMBERED_MAX = 256
+"""Definitions of each language that are kept parsed."""
+
+
+class Remembering:
+    """A language that remembers what it parsed: many runs of one definition cost one parse."""
+
+    def __init__(self, spoken: Language[Any]) -> None:
+        self.name = spoken.name
+        self._spoken = spoken
+        self._parse = lru_cache(maxsize=REMEMBERED_MAX)(spoken.parse)
+
+    def parse(self, source: str) -> Definition[Any] | list[Problem]:
+        return self._parse(source)
+
+    def admit(self, definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
+        return self._spoken.admit(definition, start)
+
+    async def interpret(self, plan: Plan[Any], stage: Stage) -> End:
+        return await self._spoken.interpret(plan, stage)
+
+
+class Definitions:
+    """The languages of this process, each with its memory."""
+
+    def __init__(self) -> None:
+        self._languages: dict[str, Remembering] = {}
+
+    def language(self, name: str) -> Language[Any]:
+        """Return a language by name.
+
+        :raises KeyError: if there is none of that name
+        """
+        from callboard.languages import registry
+
+        found = self._languages.get(name)
+        if found is None:
+            found = self._languages[name] = Remembering(registry.language(name))
+        return found
+
+    def plan(self, source: DefinitionSource, start: StartRun) -> Plan[Any] | list[Problem]:
+        """Make the plan of a start whose definition's text is known."""
+        from callboard.languages import registry
+
+        text = source.source
+        assert text is not None
+        name = source.language or registry.detect(text)
+        if isinstance(name, list):
+            return name
+        if name not in registry.LANGUAGES:
+            message = f"there is no language {name!r}"
+            expected = " | ".join(registry.LANGUAGES)
+            return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]
+        spoken = self.language(name)
+        definition = spoken.parse(text)
+        return definition if isinstance(definition, list) else spoken.admit(definition, start)

@@ -1,0 +1,441 @@
+"""The driver: order, waiting for tasks, cancellation from the leaves up, shields."""
+
+import gc
+from collections.abc import Awaitable, Callable, Generator
+
+import pytest
+
+from callboard.bus.effects import Failure
+from callboard.languages.language import Cancelled, Ok, Unwound
+from callboard.runtime.driver import ORPHANED, Driver, Task, Wait
+
+STOP = Failure("stop", type="cancellation")
+
+
+class Stand:
+    """A driver with named places to stand at, and notes of what happened."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.notes: list[str] = []
+        self.waits: dict[str, Wait] = {}
+        self.given_up: dict[str, str] = {}
+
+    async def at(self, name: str) -> str:
+        """Stand at a place until it is woken."""
+        wait = self.waits[name] = Wait(self.driver, lambda cause: self.given_up.update({name: cause.code}))
+        return await wait
+
+    def wake(self, *names: str) -> None:
+        """Wake several places, and then run."""
+        for name in names:
+            self.waits[name].wake(name)
+        self.driver.run()
+
+    async def noting(self, name: str) -> str:
+        """Stand at a place, and note how it was left."""
+        try:
+            found = await self.at(name)
+        except Cancelled:
+            self.notes.append(f"-{name}")
+            raise
+        self.notes.append(f"+{name}")
+        return found
+
+    def play(self, body: Callable[[], Awaitable[object]]) -> Task[object]:
+        async def root() -> object:
+            return await body()
+
+        task = self.driver.start(root())
+        self.driver.run()
+        return task
+
+
+def test_tasks_run_in_the_order_in_which_they_were_woken() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        await stand.driver.join(*[stand.driver.spawn(stand.noting(name)) for name in "abcd"])
+
+    task = stand.play(body)
+    stand.wake("c", "a", "d")
+    stand.wake("b")
+    assert stand.notes == ["+c", "+a", "+d", "+b"]
+    assert task.settled == Ok(None)
+
+
+def test_a_spawned_task_starts_after_its_parent_stands_still() -> None:
+    stand = Stand()
+
+    async def child(name: str) -> None:
+        stand.notes.append(name)
+
+    async def body() -> None:
+        tasks = [stand.driver.spawn(child(name)) for name in ("one", "two")]
+        stand.notes.append("parent")
+        await stand.driver.join(*tasks)
+
+    stand.play(body)
+    assert stand.notes == ["parent", "one", "two"]
+
+
+def test_join_returns_results_in_the_order_of_its_arguments() -> None:
+    stand = Stand()
+
+    async def body() -> object:
+        tasks = [stand.driver.spawn(stand.noting(name)) for name in "ab"]
+        stand.driver.cancel(tasks[1], STOP, "me")
+        return await stand.driver.join(tasks[1], tasks[0], tasks[0])
+
+    task = stand.play(body)
+    assert task.settled is None
+    stand.wake("a")
+    assert task.settled == Ok([Unwound(STOP, "me"), Ok("a"), Ok("a")])
+
+
+def test_join_of_nothing_and_of_settled_tasks_does_not_wait() -> None:
+    stand = Stand()
+
+    async def quick() -> int:
+        return 1
+
+    async def body() -> object:
+        task = stand.driver.spawn(quick())
+        await stand.driver.join(task)
+        return [*await stand.driver.join(), *await stand.driver.join(task)]
+
+    assert stand.play(body).settled == Ok([Ok(1)])
+
+
+def test_first_is_decided_by_who_settles_first() -> None:
+    stand = Stand()
+
+    async def body() -> object:
+        tasks = [stand.driver.spawn(stand.noting(name)) for name in "abc"]
+        first = await stand.driver.first(*tasks)
+        again = await stand.driver.first(*tasks)
+        assert again is first
+        return first.settled
+
+    task = stand.play(body)
+    stand.wake("b", "a")
+    assert task.settled == Ok(Ok("b"))
+
+
+def test_first_of_nothing_is_refused() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        await stand.driver.first()
+
+    with pytest.raises(ValueError, match="at least one task"):
+        stand.play(body)
+
+
+def test_cancel_interrupts_leaves_first() -> None:
+    stand = Stand()
+
+    async def branch(name: str, *children: str) -> None:
+        tasks = [stand.driver.spawn(stand.noting(child)) for child in children]
+        try:
+            await stand.driver.join(*tasks)
+        except Cancelled as cancelled:
+            stand.notes.append(f"-{name} {cancelled.cause.code} {cancelled.owner}")
+            raise
+
+    async def body() -> object:
+        left = stand.driver.spawn(branch("left", "a", "b"))
+        right = stand.driver.spawn(branch("right", "c"))
+        await stand.at("go")
+        stand.driver.cancel(left, STOP, "me")
+        return await stand.driver.join(left, right)
+
+    task = stand.play(body)
+    stand.wake("go")
+    assert stand.notes == ["-a", "-b", "-left stop me"]
+    assert stand.given_up == {"a": "stop", "b": "stop"}
+    stand.wake("c")
+    assert task.settled == Ok([Unwound(STOP, "me"), Ok(None)])
+
+
+def test_cancelling_the_root_unwinds_everything() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        stand.driver.spawn(stand.noting("a"))
+        await stand.noting("root")
+
+    task = stand.play(body)
+    stand.driver.cancel(task, STOP)
+    stand.driver.run()
+    assert stand.notes == ["-a", "-root"]
+    assert task.settled == Unwound(STOP, None)
+
+
+def test_a_second_interruption_does_nothing() -> None:
+    stand = Stand()
+
+    async def cleaning() -> None:
+        try:
+            await stand.at("work")
+        finally:
+            async with stand.driver.shield():
+                await stand.noting("first clean-up")
+            stand.notes.append(await stand.at("second clean-up"))
+
+    task = stand.play(cleaning)
+    stand.driver.cancel(task, STOP, "first")
+    stand.driver.run()
+    stand.driver.cancel(task, Failure("other"), "second")
+    stand.wake("first clean-up")
+    stand.driver.cancel(task, Failure("other"), "third")
+    stand.wake("second clean-up")
+    assert stand.notes == ["+first clean-up", "second clean-up"]
+    assert task.settled == Unwound(STOP, "first")
+
+
+def test_a_settled_task_cannot_be_cancelled() -> None:
+    stand = Stand()
+
+    async def body() -> str:
+        return "done"
+
+    task = stand.play(body)
+    stand.driver.cancel(task, STOP)
+    stand.driver.run()
+    assert task.settled == Ok("done")
+
+
+def test_a_shielded_block_is_finished_before_the_interruption() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        async with stand.driver.shield(), stand.driver.shield():
+            await stand.noting("one")
+            await stand.noting("two")
+        await stand.noting("open")
+
+    task = stand.play(body)
+    stand.driver.cancel(task, STOP)
+    stand.wake("one")
+    stand.wake("two")
+    assert stand.notes == ["+one", "+two", "-open"]
+    assert task.settled == Unwound(STOP, None)
+
+
+def test_what_a_shielded_block_spawns_is_shielded_too() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        async with stand.driver.shield():
+            early = stand.driver.spawn(stand.noting("early"))
+            await stand.noting("pause")
+            late = stand.driver.spawn(stand.noting("late"))
+            await stand.driver.join(early, late)
+        await stand.noting("open")
+
+    task = stand.play(body)
+    stand.driver.cancel(task, STOP)
+    stand.wake("pause")
+    stand.wake("early", "late")
+    assert stand.notes == ["+pause", "+early", "+late", "-open"]
+    assert task.settled == Unwound(STOP, None)
+
+
+def test_what_outlives_its_shielded_block_is_cancelled_then() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        async with stand.driver.shield():
+            stand.driver.spawn(stand.noting("child"))
+            await stand.noting("inside")
+        await stand.noting("outside")
+
+    task = stand.play(body)
+    stand.driver.cancel(task, STOP)
+    stand.driver.run()
+    assert stand.notes == []
+    stand.wake("inside")
+    assert stand.notes == ["+inside", "-child", "-outside"]
+    assert task.settled == Unwound(STOP, None)
+
+
+def test_a_task_spawned_in_a_clean_up_is_not_interrupted() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        try:
+            await stand.at("work")
+        finally:
+            async with stand.driver.shield():
+                await stand.driver.join(stand.driver.spawn(stand.noting("helper")))
+
+    task = stand.play(body)
+    stand.driver.cancel(task, STOP)
+    stand.driver.run()
+    stand.wake("helper")
+    assert stand.notes == ["+helper"]
+    assert task.settled == Unwound(STOP, None)
+
+
+def test_orphans_are_cancelled_and_waited_for() -> None:
+    stand = Stand()
+    causes: list[str] = []
+
+    async def orphan() -> None:
+        try:
+            await stand.at("orphan")
+        except Cancelled as cancelled:
+            causes.append(cancelled.cause.code)
+            async with stand.driver.shield():
+                await stand.at("clean-up")
+            raise
+
+    async def body() -> str:
+        stand.driver.spawn(orphan())
+        await stand.at("go")
+        return "result"
+
+    task = stand.play(body)
+    stand.wake("go")
+    assert causes == [ORPHANED.code]
+    assert task.settled is None
+    stand.wake("clean-up")
+    assert task.settled == Ok("result")
+
+
+def test_a_woken_task_keeps_its_value_and_is_interrupted_at_its_next_wait() -> None:
+    stand = Stand()
+
+    async def child() -> None:
+        stand.notes.append(await stand.at("value"))
+        await stand.noting("next")
+
+    async def body() -> object:
+        task = stand.driver.spawn(child())
+        await stand.at("go")
+        stand.driver.cancel(task, STOP)
+        return await stand.driver.join(task)
+
+    task = stand.play(body)
+    # Both are woken before either runs: the value is the child's already when it is cancelled.
+    stand.wake("go", "value")
+    assert stand.notes == ["value", "-next"]
+    assert task.settled == Ok([Unwound(STOP, None)])
+
+
+def test_a_value_that_comes_after_the_interruption_is_dropped() -> None:
+    stand = Stand()
+
+    async def body() -> object:
+        task = stand.driver.spawn(stand.noting("value"))
+        await stand.at("go")
+        stand.driver.cancel(task, STOP)
+        return await stand.driver.join(task)
+
+    stand.play(body)
+    value = stand.waits["value"]
+    stand.wake("go")
+    value.wake("too late")
+    stand.driver.run()
+    assert stand.notes == ["-value"]
+
+
+def test_nobody_goes_on_who_is_about_to_be_interrupted() -> None:
+    """A cancelled task that waits for several is not woken by the first, while another still cleans up."""
+    stand = Stand()
+
+    async def slow() -> None:
+        try:
+            await stand.at("slow")
+        finally:
+            async with stand.driver.shield():
+                await stand.noting("clean-up")
+
+    async def racing() -> None:
+        await stand.driver.first(stand.driver.spawn(slow()), stand.driver.spawn(stand.noting("quick")))
+        stand.notes.append("went on")
+
+    task = stand.play(racing)
+    stand.driver.cancel(task, STOP)
+    stand.driver.run()
+    stand.wake("clean-up")
+    assert stand.notes == ["-quick", "+clean-up"]
+    assert task.settled == Unwound(STOP, None)
+
+
+def test_a_cancelled_task_that_never_ran_is_still_begun_and_interrupted() -> None:
+    stand = Stand()
+
+    async def body() -> object:
+        task = stand.driver.spawn(stand.noting("child"))
+        stand.driver.cancel(task, STOP)
+        return await stand.driver.join(task)
+
+    assert stand.play(body).settled == Ok([Unwound(STOP, None)])
+    assert stand.notes == ["-child"]
+
+
+def test_a_fault_of_a_coroutine_passes_through() -> None:
+    stand = Stand()
+
+    async def body() -> None:
+        raise LookupError("a fault")
+
+    with pytest.raises(LookupError, match="a fault"):
+        stand.play(body)
+
+
+def test_awaiting_what_is_not_of_the_stage_is_refused() -> None:
+    class Foreign:
+        def __await__(self) -> Generator[int, None, None]:
+            yield 42
+
+    stand = Stand()
+
+    async def body() -> None:
+        await Foreign()
+
+    with pytest.raises(TypeError, match="not of the stage"):
+        stand.play(body)
+
+
+def test_the_stage_is_only_for_the_interpreters_own_coroutines() -> None:
+    driver = Driver()
+
+    async def stranger() -> None: ...
+
+    coro = stranger()
+    with pytest.raises(RuntimeError, match="own coroutines"):
+        driver.spawn(coro)
+    coro.close()
+
+
+def test_closing_gives_up_coroutines_without_their_clean_up() -> None:
+    """A run that is given up says nothing more, and leaves nothing behind for the garbage collector to complain of."""
+    stand = Stand()
+
+    async def never_run() -> None:
+        stand.notes.append("ran")
+
+    async def child() -> None:
+        try:
+            await stand.at("work")
+        finally:
+            async with stand.driver.shield():
+                await stand.at("clean-up")
+                stand.notes.append("cleaned up")
+
+    async def body() -> None:
+        stand.driver.spawn(child())
+        await stand.at("go")
+        stand.driver.spawn(never_run())
+
+    stand.play(body)
+    stand.waits["go"].wake()
+    stand.driver.close()
+    stand.driver.run()
+    del stand.driver
+    gc.collect()
+    assert stand.notes == []
+    assert "clean-up" not in stand.waits

@@ -1,0 +1,140 @@
+"""Workers that die by SIGKILL at every boundary: before and after each append, inside batches, on the way of commands.
+
+In each lane, a stream of its own, workers follow upon each other: one dies performing its run, the next one ends that
+run and dies performing the one after. Whatever happened, the run must end as if nothing had.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel
+from callboard.bus.log import Recorded
+from callboard.runtime.client import Client
+from tests.parking_lot import play, triage
+from tests.troupe import (
+    KILLED,
+    Troupe,
+    Worker,
+    attend,
+    check_run,
+    end_payload,
+    happened,
+    open_troupe,
+    say,
+    say_start,
+    until,
+    until_end,
+)
+from tests.worker_process import Kill, What, When
+
+LANES = 6
+"""How many chains of workers die beside each other; most of their time they wait."""
+
+WHEN: Sequence[When] = ("before", "after")
+TOGETHER = 12
+"""Runs that a worker with group commit performs at once."""
+
+
+async def interrupted(client: Client, run_id: str) -> list[Recorded]:
+    """Cancel a run when its endless effects have been announced; follow it to its end."""
+    await until(client, run_id, lambda event: event.key == "endless[1]#1.1!long")
+    await say(client, run_id, "cancel", Cancel(reason="enough"))
+    return await until_end(client, run_id)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run, who attends to it, and event types it comes to, so that the sweep is about something."""
+
+    name: str
+    start: Callable[[str], dict[str, Any]]
+    attend: Callable[[Client, str], Awaitable[list[Recorded]]]
+    contains: Sequence[str]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES = [
+    Case("workflow", triage, until_end, ["tool.result", "model.result", "node.retry", "route"]),
+    Case("waits", lambda run: play("waits", run), attend, ["run.parked", "timer.fired", "human.closed"]),
+    Case("cancelled", lambda run: play("unwinds", run), interrupted, ["cancel.requested", "effect.cancelled"]),
+]
+
+
+async def perform(troupe: Troupe, client: Client, case: Case, run_id: str) -> list[Recorded]:
+    await say_start(client, case.start(run_id))
+    recorded = await case.attend(client, run_id)
+    check_run(recorded, troupe.carried(run_id))
+    return recorded
+
+
+async def undisturbed(troupe: Troupe, case: Case) -> list[Recorded]:
+    worker = await troupe.hire("undisturbed", prefix="undisturbed")
+    async with troupe.house(prefix="undisturbed") as house:
+        recorded = await perform(troupe, house.client, case, "undisturbed")
+    await worker.kill()
+    assert set(case.contains) <= {item.event.type for item in recorded}
+    carried = [one.key for one in troupe.carried("undisturbed")]
+    assert len(carried) == len(set(carried))
+    return recorded
+
+
+def check_same(recorded: Sequence[Recorded], expected: Sequence[Recorded]) -> None:
+    assert end_payload(recorded) == end_payload(expected)
+    assert happened(recorded) == happened(expected)
+
+
+async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], expected: Sequence[Recorded]) -> None:
+    """Perform a run for each kill."""
+
+    def run_id(i: int) -> str:
+        return f"{prefix}-{i}"
+
+    async def hire(i: int) -> Worker:
+        kill = Kill(kills[i].when, kills[i].what, kills[i].n, run_id(i)) if i < len(kills) else None
+        return await troupe.order(run_id(i), prefix=prefix, kill=kill)
+
+    async def succeed(i: int) -> None:
+        nonlocal worker
+        assert await worker.died() == KILLED
+        worker = await hire(i + 1)
+
+    async with troupe.house(prefix=prefix) as house:
+        worker = await hire(0)
+        for i, kill in enumerate(kills):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(succeed, i)
+                recorded = await perform(troupe, house.client, case, run_id(i))
+            check_same(recorded, expected)
+            claimed_by_victim = kill.n > 2 or (kill.n, kill.when) == (2, "after")
+            assert claimed_by_victim == any(item.id.startswith(f"{run_id(i)}.1.") for item in recorded), kill
+        await worker.kill()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_worker_dies_at_every_append(case: Case, tmp_path: Path) -> None:
+    async with open_troupe(tmp_path, partitions=2) as troupe:
+        expected = await undisturbed(troupe, case)
+        kills = [Kill(when, "append", n) for n in range(1, len(expected) + 1) for when in WHEN]
+        async with anyio.create_task_group() as tasks:
+            for i in range(LANES):
+                tasks.start_soon(lane, troupe, case, f"lane-{i}", kills[i::LANES], expected)
+
+
+@pytest.mark.parametrize("what", ["batch", "route"])
+async def test_a_worker_dies_inside_a_batch_or_on_the_way_of_a_command(what: What, tmp_path: Path) -> None:
+    """The run parks for a timer, which is a batch of event and alarm; a start, an answer and a signal are routed."""
+    case = CASES[1]
+    async with open_troupe(tmp_path, partitions=2) as troupe:
+        expected = await undisturbed(troupe, case)
+        kills = [Kill(when, what, n) for n in range(1, {"batch": 1, "route": 3}[what] + 1) for when in WHEN]
+        async with anyio.create_task_group() as tasks:
+            for i, kill in enumerate(kills):
+                tasks.start_soon(lane, troupe, case, f"lane-{i}", [kill], expected)

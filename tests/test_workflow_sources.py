@@ -1,0 +1,142 @@
+"""Sources: classified, resolved once before any node, cached, recorded (checklist 21–29)."""
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from callboard.languages.workflow.sources import Source
+from tests.workflows import document, run
+
+URL = "https://example.com/a.md"
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind", "value"),
+    [
+        ("Be helpful.", "inline", "Be helpful."),
+        ("  Be helpful.\n", "inline", "Be helpful."),
+        ("./a.md", "file", "./a.md"),
+        ("../a.md", "file", "../a.md"),
+        ("/a.md", "file", "/a.md"),
+        (" ./a.md ", "file", "./a.md"),
+        (".hidden", "inline", ".hidden"),
+        ("http://x.test/a", "url", "http://x.test/a"),
+        ("https://x.test/a", "url", "https://x.test/a"),
+        ("ftp://x.test/a", "inline", "ftp://x.test/a"),
+        ({"inline": " ./a.md "}, "inline", " ./a.md "),
+        ({"file": " a.md "}, "file", "a.md"),
+        ({"url": "https://x.test/a", "type": "fetch"}, "url", "https://x.test/a"),
+    ],
+)
+def test_21_the_four_forms(raw: Any, kind: str, value: str) -> None:
+    source = Source.model_validate(raw)
+    assert (source.kind, source.value, source.origin) == (kind, value, raw)
+
+
+def resolved(ran: Any) -> dict[str, dict[str, Any]]:
+    [record] = ran.stage.of("sources.resolved")
+    return record.payload["sources"]
+
+
+def test_22_and_29_all_are_resolved_before_the_first_node_and_recorded_by_field() -> None:
+    raw = document(
+        {"a": {"rules": ["r"], "context": {"only": True, "sources": ["c", "d"]}}, "b": {}},
+        [("a", "b")],
+        rules=["wr"],
+        context=["wc"],
+    )
+    ran = run(raw, input={"rules": "ir", "context": ["ic", 5, {"inline": "x"}, ""]})
+    assert list(resolved(ran)) == [
+        "input.rules[0]",
+        "input.context[0]",
+        "input.context[2]",
+        "workflow.rules[0]",
+        "workflow.context[0]",
+        "nodes.a.instruction",
+        "nodes.a.rules[0]",
+        "nodes.a.context[0]",
+        "nodes.a.context[1]",
+        "nodes.b.instruction",
+    ]
+    assert ran.stage.types().index("sources.resolved") < ran.stage.types().index("node.enter")
+    assert ran.stage.of("effect.call") == []
+
+
+def test_27_the_record_of_an_inline_source() -> None:
+    assert resolved(run(document({"a": {"instruction": {"inline": "Hé."}}}))) == {
+        "nodes.a.instruction": {
+            "content": "Hé.",
+            "kind": "inline",
+            "origin": {"inline": "Hé."},
+            "resolver": "inline",
+            "hash": sha256("Hé.".encode()).hexdigest()[:16],
+        }
+    }
+
+
+def test_27_records_of_files_and_urls() -> None:
+    raw = document({"a": {"instruction": URL}}, rules=["./r.md", {"file": "./prompts/../p.md"}])
+    script = {
+        "sources": {
+            URL: [{"content": "Do it.", "fetchedAt": "2026-11-20T12:00:00.000Z"}],
+            "r.md": [{"content": "Rule.", "sourcePath": "/srv/r.md"}],
+        },
+        "default": {"text": "ok"},
+    }
+    ran = run(raw, script, files={"./p.md": "\ufeffBundled."})
+    found = resolved(ran)
+    assert found["nodes.a.instruction"] == {
+        "content": "Do it.",
+        "kind": "url",
+        "origin": URL,
+        "resolver": "fetch",
+        "hash": sha256(b"Do it.").hexdigest()[:16],
+        "fetchedAt": "2026-11-20T12:00:00.000Z",
+    }
+    assert (found["workflow.rules[0]"]["sourcePath"], found["workflow.rules[0]"]["resolver"]) == ("/srv/r.md", "file")
+    assert (found["workflow.rules[1]"]["content"], found["workflow.rules[1]"]["sourcePath"]) == ("Bundled.", "/p.md")
+    assert [(r.key, r.payload) for r in ran.stage.of("effect.call")] == [
+        ("#1.1!source.0", {"kind": "source", "request": {"kind": "file", "value": "r.md"}}),
+        ("#1.1!source.1", {"kind": "source", "request": {"kind": "url", "value": URL}}),
+    ]
+    [entered] = ran.stage.of("node.enter")
+    assert entered.payload["instruction"] == "Do it."
+
+
+def test_23_what_is_named_twice_is_read_once() -> None:
+    raw = document(
+        {"a": {"instruction": URL, "rules": ["./a/../r.md"]}, "b": {"instruction": {"url": URL}}},
+        [("a", "b")],
+        rules=["./r.md", "./r.md"],
+    )
+    script = {"sources": {URL: [{"content": "x"}], "r.md": [{"content": "y"}]}, "default": {"text": "ok"}}
+    ran = run(raw, script)
+    assert len(ran.stage.of("effect.call")) == 2
+    assert {source["content"] for source in resolved(ran).values()} == {"x", "y"}
+
+
+def test_28_a_source_that_fails_fails_the_run_before_any_node() -> None:
+    raw = document({"a": {"instruction": URL}}, rules=["./r.md"], context=["./c.md"])
+    script = {
+        "sources": {
+            URL: [{"code": "SOURCE_URL_HTTP_ERROR", "error": "404"}],
+            "r.md": [{"code": "SOURCE_FILE_NOT_FOUND", "error": "no r.md"}],
+            "c.md": [{"content": "fine"}],
+        }
+    }
+    ran = run(raw, script)
+    assert (ran.end.status, ran.end.results, ran.end.output) == ("failed", None, None)
+    assert ran.end.error is not None
+    assert (ran.end.error.code, ran.end.error.message) == ("SOURCE_FILE_NOT_FOUND", "no r.md (workflow.rules[0])")
+    assert set(ran.end.error.details["problems"]) == {"workflow.rules[0]", "nodes.a.instruction"}
+    assert ran.stage.types() == ["effect.call"] * 3
+
+
+def test_26_a_worker_that_is_offline_fetches_nothing_but_reads_files() -> None:
+    raw = document({"a": {"instruction": URL}}, rules=["./r.md"])
+    script = {"sources": {"r.md": [{"content": "fine"}]}}
+    ran = run(raw, script, environment={"offline": True})
+    assert ran.end.error is not None
+    assert ran.end.error.code == "SOURCE_OFFLINE_REQUIRES_FETCH"
+    assert [record.payload["request"]["kind"] for record in ran.stage.of("effect.call")] == ["file"]

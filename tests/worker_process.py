@@ -1,0 +1,274 @@
+"""Worker processes for tests, with faults to order: ``python -m tests.worker_process`` forks one per line of its input.
+
+Each line is an `Orders` in JSON; the answers are lines of `Notice`: a worker is there, a worker has gone. Forking saves
+the imports, which take longer than most of the tests' runs. When the input ends, whoever still works is killed.
+
+A worker notes every effect that it begins to carry out as a line of `Carried` in a file, and kills itself (SIGKILL) at
+the point of its orders. SIGTERM makes it drain.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import msgspec
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
+from callboard.bus import events as ev
+from callboard.bus.effects import JSON
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Alarm, Entry
+from callboard.bus.subjects import RunRef
+from callboard.languages import registry
+from callboard.runtime import bootstrap
+from callboard.runtime.company import Company
+from callboard.runtime.config import Config
+from callboard.runtime.replay import Admitted
+from tests import parking_lot
+
+REAP_POLL_S = 0.01
+FILE_POLL_S = 0.01
+
+
+When = Literal["before", "after"]
+What = Literal["append", "batch", "route"]
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """Where a worker dies: around its ``n``-th thing of a kind, from 1. After means that the server has acknowledged
+    it and nobody here has been told. ``run`` counts only what concerns that run.
+
+    An ``append`` is one event; a ``batch`` is the message that commits an atomic batch, whose others have reached the
+    server; a ``route`` is a command on its way to the workers.
+    """
+
+    when: When
+    what: What
+    n: int
+    run: str | None = None
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """How a worker is to be; the file for `Carried` lines, the settings of `Config`, and what it lives until."""
+
+    name: str
+    carried: str
+    log: str
+    config: dict[str, Any]
+    kill: Kill | None = None
+    drain_s: float = 20.0
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``status`` is None when the worker is there; when it has gone, its exit code, or minus the signal's number."""
+
+    name: str
+    pid: int
+    status: int | None = None
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """An effect begins to be carried out, in this worker's ``activation``-th (from 1) activation of the run."""
+
+    worker: str
+    run: str
+    activation: int
+    key: str
+    idempotency_key: str
+
+
+# -- in the worker ----------------------------------------------------------------------------------------------------
+
+
+class _Executioner:
+    """Counts towards the ordered end."""
+
+    def __init__(self, kill: Kill) -> None:
+        self._kill = kill
+        self._count = 0
+
+    def counts(self, what: str, run: str) -> bool:
+        """Whether this is the ordered one."""
+        if what != self._kill.what or self._kill.run not in (None, run):
+            return False
+        self._count += 1
+        return self._count == self._kill.n
+
+    def strike(self, when: str) -> None:
+        if when == self._kill.when:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _watch_appends(executioner: _Executioner) -> None:
+    put = JetStreamLog.put
+
+    async def watched(
+        self: JetStreamLog, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None
+    ) -> int:
+        due = executioner.counts("append", ref.run)
+        if due:
+            executioner.strike("before")
+        sequence = await put(self, ref, entry, after, alarm)
+        if due:
+            executioner.strike("after")
+        return sequence
+
+    JetStreamLog.put = watched
+
+
+def _watch_requests(executioner: _Executioner) -> None:
+    """Routed commands, and the commits of batches, are requests to the server."""
+    request = Client.request
+
+    async def watched(
+        self: Client,
+        subject: str,
+        payload: bytes = b"",
+        timeout: float = 0.5,
+        old_style: bool = False,
+        headers: dict[str, Any] | None = None,
+    ) -> Msg:
+        parts = subject.split(".")
+        due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", parts[3])
+        due = due or (parts[1] == "cmd" and executioner.counts("route", parts[4]))
+        if due:
+            await self.flush()
+            executioner.strike("before")
+        answer = await request(self, subject, payload, timeout, old_style, headers)
+        if due:
+            executioner.strike("after")
+        return answer
+
+    Client.request = watched
+
+
+class _NotingCarrier(Carrier):
+    """Carries out what the real one does and the effects of plays, and notes each before it begins."""
+
+    def __init__(self, inner: Carrier, note: Callable[[Job], None]) -> None:
+        self.tools = inner.tools
+        self._inner = inner
+        self._note = note
+
+    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> ev.Payload:
+        self._note(job)
+        if isinstance(job.intent, ev.EffectCall) and job.intent.kind_ == "code":
+            return ev.EffectResult(value=await _effect(job.intent.request))
+        return await self._inner.carry(job, sessions, reporter)
+
+
+async def _effect(request: dict[str, Any]) -> JSON:
+    if request.get("hang"):
+        await anyio.sleep_forever()
+    if "until" in request:
+        while not Path(request["until"]).exists():
+            await anyio.sleep(FILE_POLL_S)
+    await anyio.sleep(request.get("after", 0))
+    return request["value"]
+
+
+def _company(orders: Orders, notes: int) -> type[Company]:
+    activations: dict[str, int] = {}
+
+    class NotingCompany(Company):
+        def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+            activation = activations[ref.run] = activations.get(ref.run, 0) + 1
+
+            def note(job: Job) -> None:
+                carried = Carried(orders.name, ref.run, activation, job.key, job.idempotency_key)
+                os.write(notes, msgspec.json.encode(carried) + b"\n")
+
+            return _NotingCarrier(super().carrier(ref, admission), note)
+
+    return NotingCompany
+
+
+async def _work(orders: Orders) -> None:
+    async with bootstrap.open_house(Config(**orders.config), name=orders.name) as house:
+        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+            async with bootstrap.open_worker(house) as worker:
+                _say(Notice(orders.name, os.getpid()))
+                async for _ in signals:
+                    break
+                await worker.drain(orders.drain_s)
+
+
+def _become_worker(orders: Orders) -> None:
+    log = Path(orders.log).open("a", buffering=1)  # noqa: SIM115  it stays open as long as the process lives
+    os.dup2(log.fileno(), sys.stderr.fileno())
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+    notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    bootstrap.worker_name = lambda: orders.name
+    bootstrap.Company = _company(orders, notes)
+    registry.LANGUAGES["play"] = registry.Entry(parking_lot.__name__, lambda _fields, _source: False, "a play's name")
+    if orders.kill is not None:
+        executioner = _Executioner(orders.kill)
+        _watch_appends(executioner)
+        _watch_requests(executioner)
+    anyio.run(_work, orders)
+
+
+# -- above the workers ------------------------------------------------------------------------------------------------
+
+
+def _say(notice: Notice) -> None:
+    """One write, so that the lines of several processes do not mingle."""
+    os.write(1, msgspec.json.encode(notice) + b"\n")
+
+
+def _fork(orders: Orders) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        _become_worker(orders)
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _reap(workers: dict[int, str]) -> None:
+    while workers:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        _say(Notice(workers.pop(pid), pid, os.waitstatus_to_exitcode(status)))
+
+
+def main() -> None:
+    """Fork workers as ordered until the input ends."""
+    workers: dict[int, str] = {}
+    pending = b""
+    while True:
+        _reap(workers)
+        if not select.select([0], [], [], REAP_POLL_S)[0]:
+            continue
+        read = os.read(0, 65536)
+        if not read:
+            break
+        *lines, pending = (pending + read).split(b"\n")
+        for line in lines:
+            orders = msgspec.convert(json.loads(line), Orders)
+            workers[_fork(orders)] = orders.name
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    for pid in workers:
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
