@@ -1,7 +1,7 @@
 """The carrier: how each kind of effect is carried out, once, with its idempotency key.
 
 Consumes: model.call, tool.call, effect.call
-Emits: model.result, tool.result, effect.result
+Emits: model.result, tool.result, effect.result, node.progress, node.warning
 """
 
 from collections.abc import Awaitable, Callable, Mapping

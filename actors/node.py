@@ -2,7 +2,7 @@
 its effects, several at once, and owns the sessions they need.
 
 Consumes: model.call, tool.call, effect.call, child.start
-Emits: model.result, tool.result, effect.result, child.end, node.progress, node.warning
+Emits: model.result, tool.result, effect.result, child.end
 """
 
 from typing import Protocol

@@ -57,7 +57,7 @@ class Left:
         text = self._texts.get(pointer)
         if text is None:
             value = _pointed(msgspec.to_builtins(self._exit), pointer)
-            text = Text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+            text = Text(msgspec.json.encode(value).decode())
             self._texts[pointer] = text
         return text
 

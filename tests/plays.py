@@ -77,9 +77,7 @@ async def agent(stage: Stage, node: Node, question: str, parts: list[Any]) -> JS
                 for i, call in enumerate(calls)
             ]
             await stage.join(*tasks)
-            outputs: list[Any] = [
-                ToolOutput(call.id, of=node.key(f"tool.{turn}.{i}")) for i, call in enumerate(calls)
-            ]
+            outputs: list[Any] = [ToolOutput(call.id, of=node.key(f"tool.{turn}.{i}")) for i, call in enumerate(calls)]
             request = ModelRequest(base=node.key(f"turn.{turn}"), messages=[Message("user", outputs)])
     raise AssertionError("the agent never comes to an end")
 

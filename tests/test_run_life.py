@@ -128,9 +128,7 @@ async def test_a_bound_against_a_result(wait_s: int, expected: str) -> None:
     events = await theatre.play("p")
     check_log(events)
     assert end_of(events).output == expected
-    assert types(events)[5:-2] == (
-        ["effect.result"] if expected == "x" else ["timer.fired", "effect.cancelled"]
-    )
+    assert types(events)[5:-2] == (["effect.result"] if expected == "x" else ["timer.fired", "effect.cancelled"])
     check_replay(theatre, RunRef("acme", "r1"), events)
 
 

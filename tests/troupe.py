@@ -52,6 +52,7 @@ class Worker:
     gone: anyio.Event = field(default_factory=anyio.Event)
 
     def send(self, number: signal.Signals) -> None:
+        assert self.pid, "it is not there yet"
         os.kill(self.pid, number)
 
     async def died(self) -> int:
@@ -62,6 +63,8 @@ class Worker:
         return self.status
 
     async def kill(self) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            await self.there.wait()
         self.send(signal.SIGKILL)
         assert await self.died() == KILLED
 

@@ -63,5 +63,10 @@ def effective(contents: dict[str, str], node_id: str, node: Node, field: str) ->
     layers = [f"nodes.{node_id}.{field}"]
     if own is None or not own.only:
         layers = [f"input.{field}", f"workflow.{field}", *layers]
-    patterns = [re.compile(rf"{re.escape(layer)}\[\d+\]") for layer in layers]
-    return [text for layer in patterns for name, text in contents.items() if layer.fullmatch(name) and text.strip()]
+    found: list[str] = []
+    for layer in layers:
+        entry = re.compile(rf"{re.escape(layer)}\[\d+\]")
+        # Most fields are other nodes' instructions: the prefix is looked at first.
+        names = [name for name in contents if name.startswith(f"{layer}[") and entry.fullmatch(name)]
+        found += [contents[name] for name in names if contents[name].strip()]
+    return found

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import click
-import msgspec
 
 from callboard.bus.jetstream import JetStreamLog, api
 from callboard.bus.log import Recorded, Unknown
@@ -43,7 +42,7 @@ async def run_rows(log: JetStreamLog, tenant: str) -> list[RunRow]:
 @asynccontextmanager
 async def standing_events(log: JetStreamLog, filter: str) -> "AsyncGenerator[AsyncGenerator[Recorded]]":
     """Follow the events that match a filter, up to the last one that stands in the log now."""
-    answer = await api(log.nc, f"STREAM.MSG.GET.{log.stream}", {"last_by_subj": filter})
+    answer = await api(log.requests, f"STREAM.MSG.GET.{log.stream}", {"last_by_subj": filter})
     error = answer.get("error")
     if error and error.get("err_code") != _NOT_FOUND:
         raise Unknown(str(error.get("description")))
@@ -80,8 +79,3 @@ def _table(rows: list[RunRow]) -> str:
 def _cells(row: RunRow) -> tuple[str, ...]:
     passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
     return row.run, row.status, row.definition, local(row.accepted_at), passed, row.error or ""
-
-
-def rows_object(rows: list[RunRow]) -> list[dict[str, object]]:
-    """Return rows as plain values."""
-    return msgspec.to_builtins(rows)

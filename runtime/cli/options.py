@@ -67,7 +67,9 @@ def settings_options(command: Command) -> Command:
             click.option("--nats", metavar="URL", help="The NATS server; without it, that of the data directory."),
             click.option("--data-dir", metavar="DIR", help="Where the embedded server keeps its store."),
             click.option("--tenant", metavar="NAME", help="The tenant to speak as."),
-            click.option("--config", "config_file", metavar="FILE", help="The configuration, instead of callboard.toml."),
+            click.option(
+                "--config", "config_file", metavar="FILE", help="The configuration, instead of callboard.toml."
+            ),
             click.option("--log-level", type=click.Choice(LOG_LEVELS), help="What is logged to stderr."),
             json_option,
         ]
@@ -95,7 +97,16 @@ def start_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         order = Order(
-            file, input_text, script, skills, model, pairs(settings_given, "--set"), dry_run, offline, run_id, breakpoints
+            file,
+            input_text,
+            script,
+            skills,
+            model,
+            pairs(settings_given, "--set"),
+            dry_run,
+            offline,
+            run_id,
+            breakpoints,
         )
         return command(*args, order=order, **others)
 
@@ -104,7 +115,9 @@ def start_options(command: Command) -> Command:
         [
             click.argument("file", type=readable),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
-            click.option("--script", type=readable, help="Answers of a scripted model and scripted tools (YAML, JSON)."),
+            click.option(
+                "--script", type=readable, help="Answers of a scripted model and scripted tools (YAML, JSON)."
+            ),
             click.option("--skills", type=readable, help="A list of skills; default: skills.yaml beside FILE."),
             click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
             click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),

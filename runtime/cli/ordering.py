@@ -81,9 +81,7 @@ def ordered(order: Order) -> Ordered:
     return Ordered(message, definition, folder)
 
 
-def bundled(
-    definition: Definition[Any], known: Authoring, given: Any, folder: Path, file: str
-) -> dict[str, str]:
+def bundled(definition: Definition[Any], known: Authoring, given: Any, folder: Path, file: str) -> dict[str, str]:
     """Read the files that a definition and its input name, by the path they are named with.
 
     :raises Refused: if any is missing or no text
@@ -139,22 +137,14 @@ def text_of(path: Path) -> str:
         raise CallboardError("file.unreadable", f"the file cannot be read as text: {error}", str(path)) from error
 
 
-def input_of(text: str | None) -> Any:
+def input_of(given: str | None) -> Any:
     """Read the value of ``--input``: JSON; ``@file`` for a JSON or YAML file; ``-`` for stdin.
 
     :raises click.BadParameter: if it is none of these
     """
-    if text is None:
+    if given is None:
         return None
-    where = "--input"
-    if text == STDIN:
-        text, where = sys.stdin.read(), "stdin"
-    elif text.startswith("@"):
-        where = text[1:]
-        try:
-            text = Path(where).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.BadParameter(f"{where} cannot be read: {error}", param_hint="--input") from error
+    where, text = _input_text(given)
     if where.endswith((".yaml", ".yml")):
         tree = read(text)
         if isinstance(tree, Tree):
@@ -164,3 +154,15 @@ def input_of(text: str | None) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise click.BadParameter(f"{where} is not JSON: {error}", param_hint="--input") from error
+
+
+def _input_text(given: str) -> tuple[str, str]:
+    """Return where the input's text stands, and the text."""
+    if given == STDIN:
+        return "stdin", sys.stdin.read()
+    if not given.startswith("@"):
+        return "the value", given
+    try:
+        return given[1:], Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{given[1:]} cannot be read: {error}", param_hint="--input") from error

@@ -15,7 +15,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from callboard.bus.commands import Cancel
-from callboard.bus.errors import CallboardError
+from callboard.bus.errors import CallboardError, StoreLocked
 from callboard.bus.events import Problem
 from callboard.runtime.admission import definition_token
 from callboard.runtime.bootstrap import House, open_house, open_worker
@@ -62,7 +62,7 @@ async def perform(performance: Performance) -> int:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
             config = config.model_copy(update={"data_dir": Path(folder)})
         stack.enter_context(importable(ordered.folder))
-        house = await stack.enter_async_context(open_house(config, "callboard run"))
+        house = await _opened(stack, config)
         ordered.check_size(house.nc.max_payload)
         worker = await stack.enter_async_context(open_worker(house, environment(ordered.folder)))
         run = await _start(house, performance)
@@ -71,6 +71,15 @@ async def perform(performance: Performance) -> int:
     if not performance.silent and not temporary:
         click.echo(f"\n{further(run, performance.settings)}")
     return code
+
+
+async def _opened(stack: AsyncExitStack, config: Config) -> House:
+    try:
+        return await stack.enter_async_context(open_house(config, "callboard run"))
+    except StoreLocked as error:
+        # Joining the server there would do, if only our worker were sure to get the run: the tools are beside us.
+        error.remedy = "`callboard start` hands the run to the server there; `--data-dir temp` runs apart from it."
+        raise
 
 
 async def _start(house: House, performance: Performance) -> str:

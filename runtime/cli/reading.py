@@ -52,7 +52,11 @@ async def show_run(run: str, config: Config, settings: Settings) -> None:
     """Print how a run stands."""
     events = await events_of(run, config, "show")
     result = result_of(events)
-    click.echo(compact({**msgspec.to_builtins(result), "path": path_of(events)}) if settings.as_json else _standing(result, events, settings))
+    click.echo(
+        compact({**msgspec.to_builtins(result), "path": path_of(events)})
+        if settings.as_json
+        else _standing(result, events, settings)
+    )
 
 
 def _standing(result: RunResult, events: Sequence[Event], settings: Settings) -> str:

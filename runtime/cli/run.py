@@ -23,16 +23,9 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool) -> N
     """
     import anyio
 
-    from callboard.bus.errors import StoreLocked
     from callboard.runtime.cli.ordering import ordered
     from callboard.runtime.cli.perform import Performance, perform
     from callboard.runtime.cli.settings import configured
 
     config = configured(settings, allow_scripts=True if order.script else None)
-    try:
-        ctx.exit(anyio.run(perform, Performance(ordered(order), config, settings, stream)))
-    except* StoreLocked as group:
-        error = group.exceptions[0]
-        assert isinstance(error, StoreLocked)
-        error.remedy = "`callboard start` hands the run to the server there; `--data-dir temp` runs apart from it."
-        raise error from None
+    ctx.exit(anyio.run(perform, Performance(ordered(order), config, settings, stream)))

@@ -1,4 +1,4 @@
-"""A worker that stands until it is told to stop, then drains: nothing new, what runs may finish, the rest is given on."""
+"""A worker that stands until it is told to stop, then drains: what runs may finish, the rest is given on."""
 
 import signal
 from contextlib import AsyncExitStack
@@ -39,7 +39,9 @@ async def stand(standing: Standing) -> int:
         stack.enter_context(importable(*standing.folders))
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
         name = "callboard worker" if standing.joins else "callboard up"
-        opening = reach(standing.config, reads=False, name=name) if standing.joins else open_house(standing.config, name)
+        opening = (
+            reach(standing.config, reads=False, name=name) if standing.joins else open_house(standing.config, name)
+        )
         house = await stack.enter_async_context(opening)
         worker = await stack.enter_async_context(open_worker(house, environment(*standing.folders)))
         _say_where(house, standing.settings)

@@ -45,14 +45,14 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
     :raises UnknownRun: if the run is none
     """
     if not all(watched.event_type.split(".")) or any(character.isspace() for character in watched.event_type):
-        raise CallboardError("watch.type", f"{watched.event_type!r} is no event type", remedy="Such as node.exit, run.*.")
+        raise CallboardError(
+            "watch.type", f"{watched.event_type!r} is no event type", remedy="Such as node.exit, run.*."
+        )
     shower = Streaming() if settings.as_json else Lines(named=watched.run is None)
     async with reach(config, reads=False, name="callboard watch") as house:
         client = house.client
         if watched.run is None:
-            filtered = client.follow(
-                definition=watched.definition, event_type=watched.event_type, after=watched.after
-            )
+            filtered = client.follow(definition=watched.definition, event_type=watched.event_type, after=watched.after)
             async with filtered as feed:
                 async for recorded in feed:
                     shower.event(await whole(house.log, recorded))

@@ -1,0 +1,29 @@
+"""``callboard config``: what is in force, and where it came from."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@settings_options
+def config(settings: Settings) -> None:
+    """Show every setting with its value and where that came from; secrets are masked.
+
+    A flag beats the environment (CALLBOARD_NATS_URL), which beats callboard.toml, which beats the default.
+    """
+    from callboard.runtime.cli.settings import configured
+    from callboard.runtime.cli.views import compact
+
+    found = configured(settings)
+    rows = found.explain()
+    if settings.as_json:
+        values = {name: {"value": value, "source": source} for name, value, source in rows}
+        click.echo(compact({"settings": values, "warnings": found.warnings}))
+        return
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, value, source in rows:
+        click.echo(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
+    for warning in found.warnings:
+        click.echo(f"{click.style('warning', fg='yellow')} {warning}", err=True)

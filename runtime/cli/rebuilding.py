@@ -1,0 +1,143 @@
+"""Rebuilding: every view of a run folded twice, from the log as it is read and as it is followed, and compared."""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import anyio.to_thread
+import click
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event
+from callboard.projections.diagram import DiagramFold
+from callboard.projections.otlp import OtlpExporter, SpanExportFailed
+from callboard.projections.projection import Projection
+from callboard.projections.results import Results
+from callboard.projections.runs import Runs
+from callboard.projections.span import Span
+from callboard.projections.spans import SpanFold
+from callboard.projections.trace import TraceFold
+from callboard.runtime.bootstrap import House
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.following import whole
+from callboard.runtime.cli.listing import run_rows, standing_events
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.reading import LANGUAGE_RESULTS, spans_of
+from callboard.runtime.cli.views import compact
+from callboard.runtime.client import UnknownRun
+from callboard.runtime.config import Config
+
+DIGEST_CHARS = 16
+
+
+class Spans:
+    """The spans of a run as a view: all that are finished so far."""
+
+    def __init__(self) -> None:
+        self._fold = SpanFold()
+        self._spans: list[Span] = []
+
+    def apply(self, event: Event) -> None:
+        self._spans += self._fold.apply(event)
+
+    def view(self) -> list[Span]:
+        return list(self._spans)
+
+
+VIEWS: dict[str, Callable[[], Projection[Any]]] = {
+    "results": Results,
+    "trace": TraceFold,
+    "diagram": DiagramFold,
+    "runs": Runs,
+    "spans": Spans,
+    **{f"{name} result": made for name, made in LANGUAGE_RESULTS.items()},
+}
+"""Every view of one run that is folded here."""
+
+
+class Rebuilt(Struct, frozen=True, kw_only=True):
+    """A run's views: their digests, and those that came out differently when followed event by event."""
+
+    run: str
+    events: int
+    digests: dict[str, str]
+    different: list[str]
+    spans_sent: int | None = None
+
+
+async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: Settings) -> int:
+    """Rebuild the views of one run or of all; return the exit code.
+
+    :raises UnknownRun: if there is no such run
+    :raises CallboardError: ``spans.refused`` if the backend does not take the spans
+    """
+    found: list[Rebuilt] = []
+    async with reach(config, reads=True, name="callboard rebuild") as house:
+        names = [run] if run else [row.run for row in reversed(await run_rows(house.log, config.tenant))]
+        for name in names:
+            rebuilt = await _rebuilt(house, name, send=spans)
+            found.append(rebuilt)
+            if not settings.as_json:
+                click.echo(_told(rebuilt))
+    if settings.as_json:
+        click.echo(compact(found))
+    elif not found:
+        click.echo("No runs.")
+    return exits.FAILED if any(rebuilt.different for rebuilt in found) else exits.OK
+
+
+async def _rebuilt(house: House, run: str, *, send: bool) -> Rebuilt:
+    ref = house.client.ref(run)
+    read = await house.client.events(run)
+    last = read[-1].n
+    followed: list[Event] = []
+    async with standing_events(house.log, house.log.subjects.run(ref)) as events:
+        async for recorded in events:
+            # What has been appended since is not what was read.
+            if recorded.event.n <= last:
+                followed.append((await whole(house.log, recorded)).event)
+    if not followed:
+        raise UnknownRun(ref)
+    at_once = {name: digest_of(made(), read) for name, made in VIEWS.items()}
+    singly = {name: digest_of(made(), followed, look=True) for name, made in VIEWS.items()}
+    different = [name for name in VIEWS if at_once[name] != singly[name]]
+    sent = await _send(read) if send else None
+    return Rebuilt(run=run, events=last, digests=at_once, different=different, spans_sent=sent)
+
+
+def digest_of(projection: Projection[Any], events: Sequence[Event], *, look: bool = False) -> str:
+    """Fold events and return the digest of the view; with ``look`` the view is looked at after every event."""
+    for event in events:
+        projection.apply(event)
+        if look:
+            projection.view()
+    return sha256(msgspec.json.encode(projection.view(), order="deterministic")).hexdigest()[:DIGEST_CHARS]
+
+
+async def _send(events: Sequence[Event]) -> int:
+    spans = spans_of(events)
+
+    def export() -> None:
+        exporter = OtlpExporter()
+        try:
+            exporter.export(spans)
+        finally:
+            exporter.close()
+
+    try:
+        await anyio.to_thread.run_sync(export)
+    except SpanExportFailed as error:
+        raise CallboardError("spans.refused", str(error)) from error
+    return len(spans)
+
+
+def _told(rebuilt: Rebuilt) -> str:
+    mark = click.style("✗", fg="red") if rebuilt.different else click.style("✓", fg="green")
+    sent = f", {rebuilt.spans_sent} spans sent" if rebuilt.spans_sent is not None else ""
+    lines = [f"{mark} {rebuilt.run}  {rebuilt.events} events{sent}"]
+    for name, digest in rebuilt.digests.items():
+        lines.append(f"    {name:<16} {digest}" + ("  differs when followed" if name in rebuilt.different else ""))
+    return "\n".join(lines)

@@ -1,0 +1,183 @@
+"""Replaying a run: its interpreter over its log, with a sink that keeps whatever it would write to itself."""
+
+import datetime as dt
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.errors import CallboardError, ReplayDiverged
+from callboard.bus.events import TYPES, Event, Payload, RunEnd, RunStart
+from callboard.bus.memory import MemoryLog
+from callboard.bus.queue import Outbox
+from callboard.bus.subjects import RunRef
+from callboard.languages.registry import language
+from callboard.projections.results import OpenEffect, RunResult
+from callboard.runtime.bootstrap import House
+from callboard.runtime.cli.narrate import narrated
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.views import compact, local, node_line, open_line, result_of
+from callboard.runtime.company import Company
+from callboard.runtime.config import Config
+from callboard.runtime.replay import Admitted, admitted, build_stage
+from callboard.runtime.runlog import RunLog
+from callboard.runtime.stage import Stage
+
+
+class Unwritten(Struct, frozen=True):
+    """An event that the replay would append next: the run stopped before it was recorded."""
+
+    type: str
+    path: str
+    key: str
+    text: str
+
+
+class Deadline(Struct, frozen=True):
+    due: dt.datetime
+    key: str
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What a replay came to at event ``at`` of ``events``: the run's standing, and what its interpreter waits for."""
+
+    run: str
+    at: int
+    events: int
+    ended: bool
+    open: list[OpenEffect]
+    questions: list[str]
+    deadlines: list[Deadline]
+    unwritten: list[Unwritten]
+    standing: RunResult
+
+
+class _Sink:
+    """Takes what the log does not hold; numbers it, shows it, and lets none of it out."""
+
+    def __init__(self, ref: RunRef, last: Event, secrets: dict[str, str]) -> None:
+        self._runlog = RunLog(MemoryLog(), ref, writer="replay", clock=lambda: last.time)
+        self._runlog.n = last.n
+        self._runlog.keep_secret(secrets)
+        self.written: list[Event] = []
+
+    def seal(self, payload: Payload) -> bytes:
+        return self._runlog.seal(payload)
+
+    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
+        event = self._runlog.write(event_type, payload, path, iteration, attempt, key)
+        self.written.append(event)
+        return event
+
+    def clock(self) -> dt.datetime:
+        return self._runlog.clock()
+
+    def abandon(self, key: str) -> None:
+        """Nothing is being carried out."""
+
+    def close_toolbox(self, key: str) -> None:
+        """Nothing is open."""
+
+
+async def replay_run(run: str, at: int | None, config: Config, settings: Settings) -> None:
+    """Replay a run and print what it came to.
+
+    :raises ReplayDiverged: if the interpreter asks for something else than was recorded
+    :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `callboard.runtime.replay.admitted`
+    """
+    async with reach(config, reads=True, name="callboard replay") as house:
+        events = await house.client.events(run)
+        admission = admitted(events[0], language)
+        secrets = _secrets(house, admission)
+    replayed = replay_events(RunRef(config.tenant, run), events, admission, secrets, at)
+    click.echo(compact(replayed) if settings.as_json else _told(replayed, settings))
+
+
+def _secrets(house: House, admission: Admitted) -> dict[str, str]:
+    """What a worker here would keep out of the log; where it was recorded without, it must be asked for without."""
+    outbox = Outbox(house.nc)
+    company = Company(house.config, house.nc, outbox, worker="replay", env=os.environ, subjects=house.log.subjects)
+    return company.secrets(admission)
+
+
+def replay_events(
+    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], at: int | None = None
+) -> Replayed:
+    """Run the interpreter over a run's events up to ``at``; verify whatever it states and asks for on the way.
+
+    :raises ReplayDiverged: if that is something else than was recorded
+    :raises CallboardError: ``replay.not_started``, ``replay.no_event``
+    """
+    started = next((event for event in events if event.type == RunStart.type), None)
+    if started is None:
+        raise CallboardError("replay.not_started", "the run has not begun; there is nothing to replay", ref.run)
+    last = events[-1]
+    until = last.n if at is None else at
+    if until > last.n:
+        raise CallboardError("replay.no_event", f"there is no event {until}; the last is {last.n}", ref.run)
+    sink = _Sink(ref, last, secrets)
+    stage, _ = build_stage(admission, ref, events, sink)
+    if until >= started.n:
+        stage.begin(admission.language.interpret(admission.plan, stage), started)
+        for event in events:
+            if started.n < event.n <= until:
+                stage.deliver(event)
+    ended = last.type == RunEnd.type
+    if until == last.n:
+        _verify(stage, sink, ref, last, ended)
+    effects = [effect.event for effect in stage.open.values()]
+    return Replayed(
+        run=ref.run,
+        at=until,
+        events=last.n,
+        ended=ended,
+        open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
+        questions=list(stage.questions),
+        deadlines=[Deadline(due, key) for due, key in stage.deadlines()],
+        unwritten=[_unwritten(event) for event in sink.written],
+        standing=result_of([event for event in events if event.n <= until]),
+    )
+
+
+def _verify(stage: Stage, sink: _Sink, ref: RunRef, last: Event, ended: bool) -> None:
+    """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
+    stage.verify_replayed()
+    if ended and sink.written and stage.killed is None:
+        asked = sink.written[0]
+        raise ReplayDiverged(ref, last.n, "the run's end", f"{asked.type} {bytes(asked.payload).decode()}")
+    main = stage.main
+    if ended and stage.killed is None and (main is None or main.settled is None):
+        raise ReplayDiverged(ref, last.n, "the run's end", "more: the interpreter has not come to its end")
+
+
+def _unwritten(event: Event) -> Unwritten:
+    payload: Any = msgspec.json.decode(event.payload, type=TYPES[event.type])
+    return Unwritten(event.type, event.path, event.key, narrated(event, payload))
+
+
+def _told(replayed: Replayed, settings: Settings) -> str:
+    standing = replayed.standing
+    whole = replayed.at == replayed.events
+    verified = "the interpreter asks for exactly what the log holds" if whole else "no difference so far"
+    replayed_to = f"replayed {replayed.run} to event {replayed.at} of {replayed.events}"
+    lines = [
+        f"{click.style('✓', fg='green')} {replayed_to}: {verified}",
+        f"  status {standing.status}",
+    ]
+    if standing.nodes:
+        lines += ["", "Nodes:", *(node_line(node) for node in standing.nodes.values())]
+    if replayed.open and not (whole and replayed.ended):
+        lines += ["", "Open effects:", *(open_line(effect, replayed.run, settings) for effect in replayed.open)]
+    if replayed.deadlines:
+        lines += ["", "Deadlines:", *(f"  {local(one.due)}  {one.key}" for one in replayed.deadlines)]
+    if replayed.unwritten:
+        lines += [
+            "",
+            "Would be recorded next:",
+            *(f"  {one.type}  {one.path}  {one.text}" for one in replayed.unwritten),
+        ]
+    return "\n".join(lines)

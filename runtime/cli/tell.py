@@ -1,0 +1,98 @@
+"""``callboard cancel, kill, pause, resume, answer, signal``: tell a run something."""
+
+from typing import Any
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, pairs, settings_options
+
+_by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
+_reason = click.option("--reason", metavar="TEXT", default="", help="Why; recorded with it.")
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_reason
+@_by
+@settings_options
+def cancel(settings: Settings, run: str, reason: str, by: str | None) -> None:
+    """Cancel RUN: what is going on is stopped from the inside out, clean-up runs, and it ends cancelled."""
+    _tell(settings, run, "cancel", reason=reason, by=by)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_reason
+@_by
+@settings_options
+def kill(settings: Settings, run: str, reason: str, by: str | None) -> None:
+    """End RUN at once, without clean-up."""
+    _tell(settings, run, "kill", reason=reason, by=by)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_reason
+@_by
+@settings_options
+def pause(settings: Settings, run: str, reason: str, by: str | None) -> None:
+    """Let RUN come to a stand before its next node."""
+    _tell(settings, run, "pause", reason=reason, by=by)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@click.option("--set", "variables", metavar="VAR=JSON", multiple=True, help="Override a variable, where there are any.")
+@_by
+@settings_options
+def resume(settings: Settings, run: str, variables: tuple[str, ...], by: str | None) -> None:
+    """Let a paused RUN go on."""
+    values = {name: _value(text) for name, text in pairs(variables, "--set").items()}
+    _tell(settings, run, "resume", variables=values, by=by)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@click.argument("interaction")
+@click.argument("response")
+@click.option("--data", metavar="JSON", help="Further data of the answer.")
+@_by
+@settings_options
+def answer(settings: Settings, run: str, interaction: str, response: str, data: str | None, by: str | None) -> None:
+    """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
+
+    RESPONSE is JSON, or else a text.
+    """
+    extra = None if data is None else _value(data)
+    _tell(settings, run, "answer", interaction=interaction, user_response=_value(response), response_data=extra, by=by)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@click.argument("name")
+@click.argument("data", required=False)
+@_by
+@settings_options
+def signal(settings: Settings, run: str, name: str, data: str | None, by: str | None) -> None:
+    """Send RUN the signal NAME. DATA is JSON, or else a text."""
+    _tell(settings, run, "signal", name=name, data=None if data is None else _value(data), by=by)
+
+
+def _value(text: str) -> Any:
+    """Read a word of the command line as JSON; what is none is a text."""
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _tell(settings: Settings, run: str, verb: str, **fields: Any) -> None:
+    import anyio
+
+    from callboard.runtime.cli.settings import configured
+    from callboard.runtime.cli.telling import tell_run
+
+    anyio.run(tell_run, run, verb, fields, configured(settings), settings)
