@@ -50,7 +50,11 @@ async def open_house(config: Config, name: str = "callboard") -> AsyncGenerator[
             url = server.url
         nc = await stack.enter_async_context(connected(url, name=name, credentials=config.credentials()))
         log = await open_log(
-            nc, Subjects(config.prefix), partitions=config.partitions, group_commit=_group_commit(config, server)
+            nc,
+            Subjects(config.prefix),
+            partitions=config.partitions,
+            replicas=config.replicas,
+            group_commit=_group_commit(config, server),
         )
         yield House(config, nc, log, server)
 

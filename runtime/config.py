@@ -56,6 +56,7 @@ class Config(BaseModel):
     prefix: str = Field("cb", pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", description="first token of all subjects")
     tenant: Name = Field("default", description="tenant of what is started here")
     partitions: int = Field(16, ge=1, le=1024, description="partitions of the commands; fixed with the stream")
+    replicas: int = Field(1, ge=1, le=5, description="copies of the stream in a cluster; taken when it is created")
     runs_active_max: int = Field(1000, ge=1, description="runs that one worker keeps in memory at once")
     effects_active_max: int = Field(256, ge=1, description="effects that one worker carries out at once")
     park_linger_s: float = Field(5.0, ge=0, le=3600, description="how long a waiting run stays in memory")

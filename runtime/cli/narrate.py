@@ -31,9 +31,10 @@ def narrated(event: Event, payload: Payload) -> str:
             return short(payload.message)
         case ev.NodeWarning():
             return f"! {payload.code}: {short(payload.reason)}"
+        case ev.RunAccepted(definition=ref):
+            return f"accepted {ref.name or ref.hash[:12]} ({ref.language}) as {event.run}"
         case (
-            ev.RunAccepted()
-            | ev.RunRejected()
+            ev.RunRejected()
             | ev.RunClaimed()
             | ev.RunParked()
             | ev.RunStart()
@@ -51,8 +52,7 @@ def narrated(event: Event, payload: Payload) -> str:
 
 
 def _run(
-    payload: ev.RunAccepted
-    | ev.RunRejected
+    payload: ev.RunRejected
     | ev.RunClaimed
     | ev.RunParked
     | ev.RunStart
@@ -65,8 +65,6 @@ def _run(
     | ev.RunEnd,
 ) -> str:
     match payload:
-        case ev.RunAccepted(definition=ref):
-            return f"accepted {ref.name or ref.hash[:12]} ({ref.language})"
         case ev.RunRejected():
             return f"rejected: {len(payload.problems)} problems"
         case ev.RunClaimed():

@@ -9,6 +9,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.effects import canonical
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.projections.diagram import DiagramFold
@@ -114,7 +115,8 @@ def digest_of(projection: Projection[Any], events: Sequence[Event], *, look: boo
         projection.apply(event)
         if look:
             projection.view()
-    return sha256(msgspec.json.encode(projection.view(), order="deterministic")).hexdigest()[:DIGEST_CHARS]
+    plain = msgspec.to_builtins(projection.view(), str_keys=True)
+    return sha256(canonical(plain)).hexdigest()[:DIGEST_CHARS]
 
 
 async def _send(events: Sequence[Event]) -> int:

@@ -3,17 +3,19 @@
 import datetime as dt
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import TYPES, Event, Payload, RunEnd, RunStart
+from callboard.bus.events import TYPES, Event, Payload, RunEnd, RunFailed, RunStart
 from callboard.bus.memory import MemoryLog
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Ok, Unwound
 from callboard.languages.registry import language
 from callboard.projections.results import OpenEffect, RunResult
 from callboard.runtime.bootstrap import House
@@ -121,12 +123,9 @@ def replay_events(
         raise CallboardError("replay.no_event", f"there is no event {until}; the last is {last.n}", ref.run)
     sink = _Sink(ref, last, secrets)
     stage, _ = build_stage(admission, ref, events, sink)
-    if until >= started.n:
-        stage.begin(admission.language.interpret(admission.plan, stage), started)
-        for event in events:
-            if started.n < event.n <= until:
-                stage.deliver(event)
     ended = last.type == RunEnd.type
+    if until >= started.n:
+        _run(stage, admission, [event for event in events if started.n <= event.n <= until])
     if until == last.n:
         _verify(stage, sink, ref, last, ended)
     effects = [effect.event for effect in stage.open.values()]
@@ -143,15 +142,47 @@ def replay_events(
     )
 
 
+def _run(stage: Stage, admission: Admitted, events: Sequence[Event]) -> None:
+    """Deliver events, the run's start first; when the interpreter has come to its end, state that as a run does."""
+    try:
+        stage.begin(admission.language.interpret(admission.plan, stage), events[0])
+        for event in events[1:]:
+            stage.deliver(event)
+    except CallboardError:
+        raise
+    except Exception as error:
+        # A fault of the interpreter fails a run; recorded as such, it is no difference.
+        _force(stage, "failed", Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+        return
+    if stage.killed is not None:
+        _force(stage, "cancelled", stage.killed)
+    elif stage.main is not None and stage.main.settled is not None:
+        match stage.main.settled:
+            case Ok(end):
+                _close(stage, end)
+            case Unwound(cause):
+                _close(stage, End("cancelled", error=cause))
+
+
+def _force(stage: Stage, status: Literal["failed", "cancelled"], failure: Failure) -> None:
+    stage.driver.drop()
+    stage.abandon_everything(failure, status)
+    _close(stage, End(status, error=failure))
+
+
+def _close(stage: Stage, end: End) -> None:
+    if end.status == "failed":
+        error = end.error or Failure(code="failed", message="the run failed")
+        stage.state(RunFailed(error=error), "", 0, 0)
+    stage.state(RunEnd(end.status, end.output, end.results, end.error, stage.usage), "", 0, 0)
+
+
 def _verify(stage: Stage, sink: _Sink, ref: RunRef, last: Event, ended: bool) -> None:
     """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
     stage.verify_replayed()
-    if ended and sink.written and stage.killed is None:
+    if ended and sink.written:
         asked = sink.written[0]
         raise ReplayDiverged(ref, last.n, "the run's end", f"{asked.type} {bytes(asked.payload).decode()}")
-    main = stage.main
-    if ended and stage.killed is None and (main is None or main.settled is None):
-        raise ReplayDiverged(ref, last.n, "the run's end", "more: the interpreter has not come to its end")
 
 
 def _unwritten(event: Event) -> Unwritten:
