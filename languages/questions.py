@@ -11,9 +11,9 @@ from callboard.languages.language import Failed, Node, Ok
 JUDGE_TRIES_MAX = 2
 """How often a judge is asked until its answer can be read."""
 
-_VERDICT = re.compile(r"VERDICT\s*:\s*[\"'*`]*([^\s\"'*`.,;]+)", re.IGNORECASE)
+_VERDICT = re.compile(r"VERDICT\s*:\s*[\"'*`<\[]*([^\s\"'*`.,;>\]]+)", re.IGNORECASE)
 _REASONING = re.compile(r"REASONING\s*:\s*(.*)\Z", re.IGNORECASE | re.DOTALL)
-_WORD = re.compile(r"[\"'*`]*([^\s\"'*`]+?)[\"'*`.,;!]*\Z")
+_WORD = re.compile(r"[\"'*`<]*([^\s\"'*`]+?)[\"'*`.,;!>]*\Z")
 
 
 async def choose(node: Node, slot: str, request: ModelRequest, choices: list[Choice]) -> Ok[str | None] | Failed:

@@ -81,6 +81,12 @@ class Consumption:
         for each in taken:
             await self._log.nc.publish(each.reply, b"+ACK")
 
+    async def give_back(self) -> None:
+        """Have what came and was not returned by `batch` delivered again."""
+        for each in self._taken:
+            await self._log.nc.publish(each.reply, b"-NAK")
+        self._taken = []
+
     async def _pull(self, request: dict[str, int], until: int) -> None:
         """Ask once; return when there are ``until`` events, or the request is over."""
         self._status = None
@@ -140,7 +146,9 @@ async def consumption(
         yield reader
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
-            await subscription.unsubscribe()
+            # Drained, so that nothing is lost on its way here; what nobody took goes to the next reader at once.
+            await subscription.drain()
+            await reader.give_back()
 
 
 async def ensure_durable(log: JetStreamLog, durable: str, filter: str) -> int:

@@ -11,12 +11,12 @@ from callboard.runtime.membership import Membership, owner
 
 logger = structlog.get_logger(__name__)
 
-RETRY_PAUSE_S = 0.5
+RETRY_PAUSE_S = 0.25
 """First pause after a failure; doubled up to `RETRY_PAUSE_MAX_S`."""
 
 RETRY_PAUSE_MAX_S = 30.0
 
-GRACE_S = 2.0
+GRACE_S = 1.0
 """How long a holder that has to stop may take to finish what it has in hand."""
 
 

@@ -5,7 +5,7 @@ handed to its node's actor, an outcome is delivered to the interpreter); when no
 commands and deadlines; when nothing is left to do here at all, park.
 
 Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
-Emits: run.claimed, run.start, run.parked, run.failed, run.end, timer.fired
+Emits: run.claimed, run.start, run.parked, timer.fired
 """
 
 import datetime as dt
@@ -23,11 +23,12 @@ from callboard.actors.node import NodeActor, failed
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, digest
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
-from callboard.bus.events import Event, NodeOutcome, Payload
+from callboard.bus.events import Event, Payload
 from callboard.bus.log import Alarm, EventLog, Recorded
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.languages.language import End, Language, Ok, Unwound
+from callboard.languages.language import Language
 from callboard.runtime.conversation import model_turn
+from callboard.runtime.ending import conclude, conclude_failed
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
 from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
 from callboard.runtime.stage import Stage
@@ -288,33 +289,10 @@ class RunActor:
             raise
         except Exception as error:
             log.exception("interpreter failed", run=self.ref.run)
-            self._force("failed", Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            conclude_failed(self._stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            self._closing = True
             return
-        main = self._stage.main
-        if self._stage.killed is not None:
-            self._force("cancelled", self._stage.killed)
-        elif main is not None and main.settled is not None:
-            match main.settled:
-                case Ok(end):
-                    self._close(end)
-                case Unwound(cause):
-                    self._close(End("cancelled", error=cause))
-
-    def _force(self, status: Literal["failed", "cancelled"], failure: Failure) -> None:
-        """End the run without its interpreter."""
-        self._stage.driver.drop()
-        outcome: NodeOutcome = "failed" if status == "failed" else "cancelled"
-        self._stage.abandon_everything(failure, outcome)
-        self._close(End(status, error=failure))
-
-    def _close(self, end: End) -> None:
-        """State the run's end; what a crash left of it in the log is not stated again."""
-        self._closing = True
-        if end.status == "failed":
-            error = end.error or Failure(code="failed", message="the run failed")
-            self._stage.state(ev.RunFailed(error=error), "", 0, 0)
-        usage = self._stage.usage
-        self._stage.state(ev.RunEnd(end.status, end.output, end.results, end.error, usage), "", 0, 0)
+        self._closing = conclude(self._stage)
 
     # -- deadlines and parking ----------------------------------------------------------------------------------------
 
@@ -335,16 +313,11 @@ class RunActor:
 
     def _park(self) -> bool:
         """Park the run, unless its next deadline is too near to be worth it."""
-        stage = self._stage
-        awaits = [*stage.open, *stage.questions, *stage.bounds, *(["pause"] if stage.held else [])]
-        if not awaits:
-            self._guarded(_waits_for_nothing)
-            return True
-        deadlines = stage.deadlines()
+        deadlines = self._stage.deadlines()
         due = deadlines[0][0] if deadlines else None
         if due is not None and (due - self.clock()).total_seconds() <= self._company.park_linger_s:
             return False
-        self._runlog.state(ev.RunParked(awaits=awaits, deadline=due))
+        self._runlog.state(ev.RunParked(awaits=self._stage.awaits(), deadline=due))
         if due is not None:
             self._runlog.queue[-1].alarm = Alarm(due, partition_of(self.ref, self._company.partitions))
         return True
@@ -463,7 +436,3 @@ def _far_away(intent: Payload) -> bool:
             return via == "caller"
         case _:
             return False
-
-
-def _waits_for_nothing() -> None:
-    raise RuntimeError("the interpreter waits for something that is no effect")

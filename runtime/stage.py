@@ -173,6 +173,10 @@ class Stage:
         keys = [key for key, effect in self.open.items() if isinstance(effect.intent, ev.RunPaused)]
         return [*keys, ""] if self.paused else keys
 
+    def awaits(self) -> list[str]:
+        """Keys of everything that could wake the interpreter; ``pause`` stands for a resume by command."""
+        return [*self.open, *self.questions, *self.bounds, *(["pause"] if self.held else [])]
+
     @property
     def held(self) -> bool:
         """Whether something stands at a gate because the run is paused."""

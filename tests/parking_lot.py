@@ -126,7 +126,7 @@ def play(name: str, run_id: str, input: JSON = None) -> dict[str, Any]:
     return {"definition": definition, "input": input, "run_id": run_id, "model": "scripted", "script": {}}
 
 
-# -- a workflow: tools in parallel, one of them in a process; an evaluation that is retried; a routed cycle ---------------
+# -- a workflow: tools in parallel, one of them in a process; an evaluation that is retried; a routed way ---------------
 
 _DESK = {
     "id": "desk",
@@ -159,11 +159,7 @@ _TRIAGE = document(
         "check": {},
         "report": {},
     },
-    [
-        {"from": "gather", "to": "check", "when": "something is unclear", "max_iterations": 1},
-        ("gather", "report", "all is clear"),
-        ("check", "gather"),
-    ],
+    [("gather", "check", "something is unclear"), ("gather", "report", "all is clear"), ("check", "report")],
 )
 
 _SCRIPT = {
@@ -178,12 +174,11 @@ _SCRIPT = {
             },
             {"data": {"found": 1}},
             {"data": {"found": 3}},
-            {"data": {"found": 3}},
         ],
         "check": [{"text": "clear now"}],
         "report": [{"text": "three", "usage": {"input_tokens": 7, "output_tokens": 1}}],
     },
-    "routes": {"gather": ["check", "report"]},
+    "routes": {"gather": ["check"]},
     "tools": {"search": [{"output": {"hits": 3}}]},
 }
 

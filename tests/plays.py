@@ -40,7 +40,7 @@ async def effect(node: Node, slot: str, wait_s: float = 0, **request: Any) -> JS
             return error.code
 
 
-# -- a workflow: an agent with parallel tools, an evaluation that is retried, a routed cycle ----------------------------
+# -- a workflow: an agent with parallel tools, an evaluation that is retried, a routed cycle ---------------------------
 
 AGENT_SCRIPT = {
     "turns": {
@@ -110,7 +110,7 @@ async def workflow(stage: Stage) -> End:
     return End("completed", reports[-1], {"reports": reports})
 
 
-# -- a flow: a gather of frames that is decided early, with clean-up; a timeout over a retry ----------------------------
+# -- a flow: a gather of frames that is decided early, with clean-up; a timeout over a retry ---------------------------
 
 
 async def frame(stage: Stage, index: int) -> JSON:
@@ -158,7 +158,7 @@ async def flow(stage: Stage) -> End:
     return End("completed", {"done": done, "losers": losers, "bounded": value(bounded.settled)})
 
 
-# -- a playbook: a breakpoint, a question, a signal, a sleep over night --------------------------------------------------
+# -- a playbook: a breakpoint, a question, a signal, a sleep over night ------------------------------------------------
 
 
 async def playbook(stage: Stage) -> End:
@@ -192,7 +192,7 @@ async def playbook(stage: Stage) -> End:
     return End("completed", output)
 
 
-# -- a graph: nodes with a timeout each, a person with a deadline, a caller's tool --------------------------------------
+# -- a graph: nodes with a timeout each, a person with a deadline, a caller's tool -------------------------------------
 
 
 async def approval(stage: Stage, node: Node) -> str:
@@ -223,6 +223,7 @@ async def graph(stage: Stage) -> End:
     )
     approve.exit("ok", value(decided) if isinstance(decided, Ok) else None)
     fetch = stage.enter("fetch")
+    came: JSON = None
     for attempt in range(1, 4):
         came = await effect(fetch, "http", 1, **({"fail": "http.503"} if attempt < 3 else {}))
         if came == "http":
@@ -247,7 +248,7 @@ async def graph(stage: Stage) -> End:
     return End("completed", output, {"status": "SUCCESS"})
 
 
-# -- ends before the end -------------------------------------------------------------------------------------------------
+# -- ends before the end -----------------------------------------------------------------------------------------------
 
 
 async def cancelled(stage: Stage) -> End:
@@ -283,6 +284,22 @@ async def killed(stage: Stage) -> End:
     async with top.question("ask", Ask("Who?")) as question:
         await effect(top, "now", 1, tell="kill", hang=True)
         await question.answer()
+    return End("completed")
+
+
+async def stuck(stage: Stage) -> End:
+    """An interpreter with a fault: its tasks wait for each other."""
+    top = stage.enter("top")
+    tasks: list[Task[None]] = []
+
+    async def waiting(other: int) -> None:
+        inner = stage.enter(f"inner[{other}]")
+        await effect(inner, "one", other)
+        await stage.join(tasks[other])
+
+    tasks.extend(stage.spawn(waiting(1 - index)) for index in range(2))
+    await stage.join(*tasks)
+    top.exit("ok")
     return End("completed")
 
 

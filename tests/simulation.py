@@ -5,6 +5,7 @@ Nothing here sleeps for real: `VirtualLoop` jumps to its next timer, and fails w
 
 import asyncio
 import datetime as dt
+import itertools
 import selectors
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -125,7 +126,7 @@ async def copied(recorded: Sequence[Recorded], log: MemoryLog) -> None:
         after = await log.put(item.ref, entry, after)
 
 
-# -- the world outside ------------------------------------------------------------------------------------------------
+# -- the world outside -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -195,7 +196,7 @@ def theatre_for(play: Callable[[Any], Awaitable[End]], log: MemoryLog | None = N
 
 
 async def finish(theatre: Theatre, ref: RunRef, world: World) -> list[Event]:
-    """Activate a run until it has ended, as workers and server would: alarms ring, people answer, who died is replaced."""
+    """Activate a run until it has ended, as workers and server would: alarms ring, people answer."""
     assert isinstance(theatre.clock, VirtualClock)
     for _ in range(ACTIVATIONS_MAX):
         events = await theatre.events(ref)
@@ -218,7 +219,7 @@ async def finish(theatre: Theatre, ref: RunRef, world: World) -> list[Event]:
     raise AssertionError(f"no end after {ACTIVATIONS_MAX} activations: {types(await theatre.events(ref))[-20:]}")
 
 
-# -- what must hold ---------------------------------------------------------------------------------------------------
+# -- what must hold ----------------------------------------------------------------------------------------------------
 
 
 def open_intents(events: Iterable[Event]) -> list[Event]:
@@ -240,7 +241,7 @@ def outcome_keys(events: Iterable[Event]) -> set[str]:
 def check_log(events: Sequence[Event]) -> None:
     """Check what holds of every finished log: numbers, times, the end, and that each intent has exactly one outcome."""
     assert [event.n for event in events] == list(range(1, len(events) + 1))
-    assert all(a.time <= b.time and a.epoch <= b.epoch for a, b in zip(events, events[1:], strict=False))
+    assert all(a.time <= b.time and a.epoch <= b.epoch for a, b in itertools.pairwise(events))
     assert [event.type for event in events].count(ev.RunEnd.type) == 1
     assert events[-1].type == ev.RunEnd.type
     intents: dict[str, str] = {}

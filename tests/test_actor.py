@@ -33,6 +33,7 @@ async def test_a_full_mailbox_refuses_or_makes_wait() -> None:
     with pytest.raises(MailboxFull):
         mailbox.put_nowait(2)
     put: list[int] = []
+    read: list[int] = []
 
     async def sender(number: int) -> None:
         await mailbox.put(number)
@@ -43,7 +44,7 @@ async def test_a_full_mailbox_refuses_or_makes_wait() -> None:
         tasks.start_soon(sender, 3)
         await anyio.sleep(1)
         assert put == []
-        read = [await mailbox.get()]
+        read.append(await mailbox.get())
         await anyio.sleep(1)
         assert len(put) == 1
         read += [await mailbox.get(), await mailbox.get()]

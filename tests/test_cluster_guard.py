@@ -1,4 +1,4 @@
-"""The chain guard on a real cluster: writers race with single events and batches of differing types, and its leader dies.
+"""The chain guard on a real cluster: racing writers, single events and batches of differing types, a leader that dies.
 
 Two write single events (one of them through group commit), two write batches of two. Each has a connection to a server
 of its own choice. In every round all of them try to follow the same last event.

@@ -74,6 +74,7 @@ CASES = [
     ),
     Case("cancelled", plays.cancelled, "cancelled", contains=("cancel.requested", "effect.cancelled", "timer.fired")),
     Case("killed", plays.killed, "cancelled", contains=("cancel.requested", "effect.cancelled")),
+    Case("stuck", plays.stuck, "failed", contains=("run.failed",)),
     Case("broken", plays.broken, "failed", contains=("run.failed", "effect.cancelled")),
 ]
 

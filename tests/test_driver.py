@@ -345,12 +345,13 @@ def test_nobody_goes_on_who_is_about_to_be_interrupted() -> None:
     """A cancelled task that waits for several is not woken by the first, while another still cleans up."""
     stand = Stand()
 
-    async def slow() -> None:
+    async def slow() -> str:
         try:
             await stand.at("slow")
         finally:
             async with stand.driver.shield():
                 await stand.noting("clean-up")
+        return ""
 
     async def racing() -> None:
         await stand.driver.first(stand.driver.spawn(slow()), stand.driver.spawn(stand.noting("quick")))
@@ -433,7 +434,7 @@ def test_closing_gives_up_coroutines_without_their_clean_up() -> None:
 
     stand.play(body)
     stand.waits["go"].wake()
-    stand.driver.close()
+    stand.driver.drop()
     stand.driver.run()
     del stand.driver
     gc.collect()

@@ -6,7 +6,7 @@ JetStream runs on a real embedded server. What only it has, alarms and a server 
 import datetime as dt
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -107,7 +107,7 @@ class Faulty:
     async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
         return await self._log.read(ref, after)
 
-    def follow(self, filter: str, after: int | None = None):  # noqa: ANN201
+    def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
         return self._log.follow(filter, after)
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
@@ -346,6 +346,15 @@ async def test_an_append_to_a_run_that_is_not_there_is_lost(log: EventLog) -> No
     assert caught.value.found is None
 
 
+async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(tmp_path: Path) -> None:
+    async with jetstream(tmp_path, group_commit=False) as (log,):
+        nowhere = JetStreamLog(log.nc, log.subjects, "NO_SUCH_STREAM", 4, group_commit=False)
+        with pytest.raises(Unknown):
+            await nowhere.read(RUN)
+        with pytest.raises(Unknown):
+            await nowhere.get_blob(RUN, "ab")
+
+
 async def test_patience_ends(log: EventLog) -> None:
     with pytest.raises(LogUnavailable) as caught:
         await append(Faulty(log, "lost", "lost", "lost"), RUN, entry(1), 0, patience_s=0.2)
@@ -372,10 +381,8 @@ async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int
     winners: dict[str, int] = {}
 
     async def compete(writer: EventLog, type: str) -> None:
-        try:
+        with suppress(Refused):
             winners[type] = await writer.put(RUN, entry(n, type, type=type), after)
-        except Refused:
-            pass
 
     async with anyio.create_task_group() as tasks:
         for writer, type in zip(writers, TYPES, strict=True):
@@ -549,13 +556,12 @@ async def test_a_server_killed_under_load_forgets_and_repeats_nothing(tmp_path: 
             assert [each.id for each in found] == [f"{ref.run}.1.{n}" for n in range(1, EVENTS_UNDER_LOAD + 1)]
 
 
-@both_commits
-async def test_a_follower_goes_on_after_the_server_was_killed(tmp_path: Path, group_commit: bool) -> None:
+async def test_a_follower_goes_on_after_the_server_was_killed(tmp_path: Path) -> None:
     async with (
         EmbeddedServer(tmp_path, sync="100ms") as server,
         connected(server.url, name="writer") as nc,
     ):
-        log = await open_log(nc, Subjects(), partitions=4, group_commit=group_commit)
+        log = await open_log(nc, Subjects(), partitions=4)
         async with log.follow(log.subjects.run(RUN), 0) as feed:
             before = await append(log, RUN, entry(1), 0)
             assert [each.sequence for each in await take(feed, 1)] == [before]

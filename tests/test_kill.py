@@ -40,6 +40,9 @@ WHEN: Sequence[When] = ("before", "after")
 TOGETHER = 12
 """Runs that a worker with group commit performs at once."""
 
+COMMITS = (1, 2, 4, 8)
+"""At which of the group commits the worker dies."""
+
 
 async def interrupted(client: Client, run_id: str) -> list[Recorded]:
     """Cancel a run when its endless effects have been announced; follow it to its end."""
@@ -113,8 +116,9 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], e
                 tasks.start_soon(succeed, i)
                 recorded = await perform(troupe, house.client, case, run_id(i))
             check_same(recorded, expected)
-            claimed_by_victim = kill.n > 2 or (kill.n, kill.when) == (2, "after")
-            assert claimed_by_victim == any(item.id.startswith(f"{run_id(i)}.1.") for item in recorded), kill
+            if kill.what == "append":
+                by_victim = sum(item.id.startswith(f"{run_id(i)}.") for item in recorded)
+                assert by_victim == kill.n - (kill.when == "before")
         await worker.kill()
 
 
@@ -138,3 +142,26 @@ async def test_a_worker_dies_inside_a_batch_or_on_the_way_of_a_command(what: Wha
         async with anyio.create_task_group() as tasks:
             for i, kill in enumerate(kills):
                 tasks.start_soon(lane, troupe, case, f"lane-{i}", [kill], expected)
+
+
+@pytest.mark.parametrize("when", WHEN)
+async def test_a_worker_dies_inside_a_group_commit_of_many_runs(when: When, tmp_path: Path) -> None:
+    """Before: all messages of the batch have reached the server but the one that commits it, so none may count."""
+    async with open_troupe(tmp_path, sync="always", group_commit="on") as troupe, anyio.create_task_group() as tasks:
+        for n in COMMITS:
+            tasks.start_soon(commit_together, troupe, f"commit-{n}", Kill(when, "batch", n))
+
+
+async def commit_together(troupe: Troupe, prefix: str, kill: Kill) -> None:
+    runs = [f"{prefix}-{i}" for i in range(TOGETHER)]
+    async with troupe.house(prefix=prefix) as house:
+        for run_id in runs:
+            await say_start(house.client, play("steps", run_id, {"count": 4}))
+        victim = await troupe.order(f"{prefix}-victim", prefix=prefix, kill=kill)
+        assert await victim.died() == KILLED
+        heir = await troupe.hire(f"{prefix}-heir", prefix=prefix)
+        for run_id in runs:
+            recorded = await until_end(house.client, run_id)
+            check_run(recorded, troupe.carried(run_id))
+            assert end_payload(recorded).output == [0, 1, 2, 3]
+        await heir.kill()

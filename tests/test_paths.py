@@ -51,7 +51,7 @@ def test_keys_are_taken_apart_as_they_were_built(ids: list[str], iteration: int,
 
 @pytest.mark.parametrize("text", ["", "a", "a#1.1", "a!x", "a#1!x", "a#x.1!slot", "a#1.!slot", "a#-1.1!slot"])
 def test_what_is_no_key_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="path#iteration.attempt!slot"):
+    with pytest.raises(ValueError, match=r"path#iteration\.attempt!slot"):
         parse_key(text)
 
 

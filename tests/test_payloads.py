@@ -20,6 +20,7 @@ scalars = (
     | st.text(max_size=8)
     | st.integers(1, 4).map(lambda k: "long" * 2_000 * k)
 )
+member_names = st.text(max_size=6) | st.just("$blob")
 values: st.SearchStrategy[Any] = st.recursive(
     scalars,
     lambda inner: (

@@ -19,7 +19,7 @@ from tests.plays import after, value
 from tests.simulation import CrashingLog, CrashPoint, World, check_log, check_replay, finish, simulate, theatre_for
 from tests.theatre import end_of
 
-# -- trees ------------------------------------------------------------------------------------------------------------
+# -- trees -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,14 @@ def timely(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
 timeless_trees = st.recursive(leaves, timeless, max_leaves=6)
 trees = st.recursive(leaves, lambda parts: timeless(parts) | timely(parts), max_leaves=7)
 
-# -- the interpreter ----------------------------------------------------------------------------------------------------
+# -- the interpreter ---------------------------------------------------------------------------------------------------
 
 
 async def perform(stage: Stage, tree: Tree, path: str) -> JSON:
     """Perform a tree; its result says what came of every part."""
     node = stage.enter(path, type(tree).__name__)
     done = False
+    result: JSON = None
     try:
         match tree:
             case Effect(wait_s, fails):
@@ -156,7 +157,7 @@ def spawned(stage: Stage, parts: list[Tree], path: str) -> list[Task[JSON]]:
     return [stage.spawn(perform(stage, part, f"{path}/{i}")) for i, part in enumerate(parts)]
 
 
-# -- what must hold -----------------------------------------------------------------------------------------------------
+# -- what must hold ----------------------------------------------------------------------------------------------------
 
 crashes = st.lists(st.tuples(st.integers(2, 60), st.sampled_from(["before", "after"])), max_size=6)
 faults = st.lists(st.sampled_from(["none", "none", "refused", "stored_but_unknown", "lost", "late"]), max_size=40)
@@ -179,7 +180,7 @@ async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: 
         return End("completed", await perform(stage, tree, "t"))
 
     left = [*crashing]
-    faults_left = [*failing]
+    faults_left: list[Fault] = [*failing]
     recorded: set[str] = set()
     started: list[tuple[str, bool]] = []
 
@@ -191,7 +192,9 @@ async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: 
         return point[1]
 
     def fault(_ref: RunRef, _entry: Entry) -> Fault:
-        return faults_left.pop(0) if faults_left else "none"
+        if not faults_left:
+            return "none"
+        return faults_left.pop(0)
 
     log = CrashingLog(faults=fault)
     log.crash = crash

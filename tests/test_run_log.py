@@ -45,7 +45,7 @@ async def one_effect(stage: Stage) -> End:
     return End("completed", came.value)
 
 
-# -- large values -------------------------------------------------------------------------------------------------------
+# -- large values ------------------------------------------------------------------------------------------------------
 
 
 async def test_large_values_travel_beside_their_events() -> None:
@@ -72,7 +72,7 @@ async def test_large_values_travel_beside_their_events() -> None:
     assert len(result.event.blobs) == 1
 
 
-# -- secrets ------------------------------------------------------------------------------------------------------------
+# -- secrets -----------------------------------------------------------------------------------------------------------
 
 
 async def test_secrets_are_replaced_in_every_event() -> None:
@@ -127,7 +127,7 @@ async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log(
     assert end_of(events).status == "completed"
 
 
-# -- rivals -------------------------------------------------------------------------------------------------------------
+# -- rivals ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", [("w1", "w2"), ("w1", "w1")])
@@ -178,7 +178,7 @@ async def test_who_loses_a_run_in_the_midst_stops_and_appends_nothing() -> None:
     assert lost[0].found.epoch == 2
 
 
-# -- divergence -----------------------------------------------------------------------------------------------------------
+# -- divergence --------------------------------------------------------------------------------------------------------
 
 Version = Callable[[Stage], Awaitable[End]]
 
@@ -284,7 +284,7 @@ async def test_a_slot_that_is_used_twice_is_refused() -> None:
     assert "a#1.1!x" in end.error.message
 
 
-# -- wide fans ------------------------------------------------------------------------------------------------------------
+# -- wide fans ---------------------------------------------------------------------------------------------------------
 
 
 async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:

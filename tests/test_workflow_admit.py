@@ -141,10 +141,23 @@ def test_37_skill_ids_are_unique() -> None:
     assert [problem.code for problem in refused(document({"a": {}}), options=options)] == ["DUPLICATE_SKILL"]
 
 
-def test_7_a_skill_that_the_start_brings_is_not_warned_of() -> None:
-    raw = document({"a": {"skills": ["s", "gone"]}})
-    plan = admitted(raw, options={"skills": [scripted_skill("s", "t")]})
-    assert [(warning.code, warning.where) for warning in plan.warnings] == [("UNKNOWN_SKILL", "nodes.a.skills[1]")]
+def test_7_unknown_skills_are_warned_of_with_their_place_and_do_no_harm() -> None:
+    source = """id: w
+name: W
+entry: a
+nodes:
+  a:
+    name: A
+    instruction: hi
+    skills: [s, mine, gone]
+skills:
+  mine: {instruction: x}
+edges: []
+"""
+    [warning] = admitted(source, options={"skills": [scripted_skill("s", "t")]}).warnings
+    assert (warning.code, warning.where, warning.severity) == ("UNKNOWN_SKILL", "nodes.a.skills[2]", "warning")
+    assert (warning.line, warning.column) == (8, 23)
+    assert run(source).end.status == "completed"
 
 
 def test_26_offline_refuses_urls_at_the_door() -> None:

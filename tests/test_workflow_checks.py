@@ -19,7 +19,7 @@ from callboard.languages.workflow.evaluators import (
     evaluate_value,
 )
 from callboard.languages.workflow.js_parser import SOURCE_CHARS_MAX
-from callboard.languages.workflow.js_regex import BadPattern, TooManySteps, check, search
+from callboard.languages.workflow.js_regex import STEPS_MAX, BadPattern, Search, TooManySteps, check
 from callboard.languages.workflow.lookup import Unresolved, Values, resolve_path
 
 DATA: dict[str, Any] = {
@@ -213,7 +213,7 @@ def test_values_as_text() -> None:
     ],
 )
 def test_55_javascript_patterns(pattern: str, text: str, found: bool) -> None:
-    assert search(pattern, text) is found
+    assert Search(pattern).found(text) is found
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,18 @@ def test_55_what_is_no_pattern_or_beyond_bounds(pattern: str) -> None:
 )
 def test_patterns_that_would_take_for_ever_are_given_up(pattern: str, text: str) -> None:
     with pytest.raises(TooManySteps):
-        search(pattern, text)
+        Search(pattern).found(text)
     [fault] = unmet_matches({"x": text}, [OutputMatch.model_validate({"path": "x", "matches": pattern})])
     assert "takes more than" in fault
+
+
+def test_the_bound_holds_for_all_values_of_a_check_together() -> None:
+    values = ["a" * 400] * 30
+    pattern = Search("a*b")
+    with pytest.raises(TooManySteps):
+        assert [pattern.found(text) for text in values]
+    assert Search("a*b").found(values[0]) is False
+    assert STEPS_MAX < 30 * 400 * 400
 
 
 PATTERN_PARTS = st.recursive(
@@ -254,7 +263,7 @@ PATTERN_PARTS = st.recursive(
 @given(PATTERN_PARTS, st.text("abc", max_size=8))
 def test_plain_patterns_match_as_in_python(pattern: str, text: str) -> None:
     """Where both dialects mean the same: no captures referred to, no line ends in the text."""
-    assert search(pattern, text) is (re.search(pattern, text) is not None)
+    assert Search(pattern).found(text) is (re.search(pattern, text) is not None)
 
 
 # -- evaluators -------------------------------------------------------------------------------------------------------

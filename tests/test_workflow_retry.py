@@ -60,6 +60,7 @@ def test_57_the_evals_of_a_node_without_evaluators_are_empty() -> None:
     [
         ("VERDICT: yes\nREASONING: It is\nfine.", None, True, "It is\nfine."),
         ("verdict : YES", None, True, None),
+        ("VERDICT: <yes>\nREASONING: ok", None, True, "ok"),
         ("VERDICT: no\nREASONING: Bad.", None, False, "Bad."),
         ("yes", None, True, None),
         ("No.", None, False, "the verdict is 'No'"),

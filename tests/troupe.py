@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from callboard.bus.commands import Answer, Signal
 from callboard.bus.events import Event
 from callboard.bus.log import Recorded
 from callboard.bus.server import EmbeddedServer
-from callboard.bus.subjects import RunRef
+from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
 from callboard.languages.language import Language, Ok
 from callboard.runtime.bootstrap import House, open_house
 from callboard.runtime.client import Client
 from callboard.runtime.config import Config
+from callboard.runtime.membership import owner
 from callboard.runtime.replay import admitted, build_stage, replay
 from callboard.runtime.runlog import read_run
 from tests import parking_lot
@@ -48,12 +50,22 @@ class Worker:
     name: str
     pid: int = 0
     status: int | None = None
+    active: int = 0
     there: anyio.Event = field(default_factory=anyio.Event)
+    counted: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
 
     def send(self, number: signal.Signals) -> None:
         assert self.pid, "it is not there yet"
         os.kill(self.pid, number)
+
+    async def count(self) -> int:
+        """Ask it how many runs it keeps in memory."""
+        self.counted = anyio.Event()
+        self.send(signal.SIGUSR1)
+        with anyio.fail_after(PATIENCE_S):
+            await self.counted.wait()
+        return self.active
 
     async def died(self) -> int:
         """Wait until it has gone; return how."""
@@ -119,6 +131,9 @@ class Troupe:
                 worker = self.workers[notice.name]
                 worker.pid = notice.pid
                 worker.there.set()
+                if notice.active is not None:
+                    worker.active = notice.active
+                    worker.counted.set()
                 if notice.status is not None:
                     worker.status = notice.status
                     worker.gone.set()
@@ -233,6 +248,28 @@ async def attend(client: Client, run_id: str) -> list[Recorded]:
 
 async def recorded_run(house: House, run_id: str) -> list[Recorded]:
     return await read_run(house.log, RunRef(TENANT, run_id))
+
+
+def claimers(recorded: Iterable[Recorded]) -> list[str]:
+    """The workers that claimed a run, in order."""
+    claims = [ev.payload_of(item.event) for item in recorded]
+    return [claim.worker for claim in claims if isinstance(claim, ev.RunClaimed)]
+
+
+def run_in(partition: int, count: int, word: str) -> str:
+    """A run id that begins with a word and belongs to a partition."""
+    return next(run for i in range(10_000) if partition_of(RunRef(TENANT, run := f"{word}-{i}"), count) == partition)
+
+
+async def settled(client: Client, names: Collection[str]) -> None:
+    """Wait until the partitions are with those workers that they fall to, as far as new runs tell."""
+    with anyio.fail_after(PATIENCE_S):
+        for partition in range(client.log.partitions):
+            for attempt in count():
+                run_id = run_in(partition, client.log.partitions, f"probe-{partition}-{attempt}-{'-'.join(names)}")
+                await say_start(client, parking_lot.play("steps", run_id, {"count": 0}))
+                if claimers(await until_end(client, run_id)) == [owner(partition, names)]:
+                    break
 
 
 # -- what must hold ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Each line is an `Orders` in JSON; the answers are lines of `Notice`: a worker is
 the imports, which take longer than most of the tests' runs. When the input ends, whoever still works is killed.
 
 A worker notes every effect that it begins to carry out as a line of `Carried` in a file, and kills itself (SIGKILL) at
-the point of its orders. SIGTERM makes it drain.
+the point of its orders. SIGTERM makes it drain, SIGUSR1 makes it say how many runs it has.
 """
 
 import json
@@ -19,14 +19,13 @@ from typing import Any, Literal
 import anyio
 import msgspec
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Alarm, Entry
+from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
 from callboard.bus.subjects import RunRef
 from callboard.languages import registry
 from callboard.runtime import bootstrap
@@ -69,11 +68,13 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``status`` is None when the worker is there; when it has gone, its exit code, or minus the signal's number."""
+    """``status`` is None when the worker is there; when it has gone, its exit code, or minus the signal's number.
+    ``active`` answers SIGUSR1: how many runs it keeps in memory."""
 
     name: str
     pid: int
     status: int | None = None
+    active: int | None = None
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -127,28 +128,27 @@ def _watch_appends(executioner: _Executioner) -> None:
 
 def _watch_requests(executioner: _Executioner) -> None:
     """Routed commands, and the commits of batches, are requests to the server."""
-    request = Client.request
+    request = Requests.request
 
     async def watched(
-        self: Client,
+        self: Requests,
         subject: str,
-        payload: bytes = b"",
-        timeout: float = 0.5,
-        old_style: bool = False,
-        headers: dict[str, Any] | None = None,
-    ) -> Msg:
+        data: bytes,
+        headers: dict[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> bytes:
         parts = subject.split(".")
         due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", parts[3])
         due = due or (parts[1] == "cmd" and executioner.counts("route", parts[4]))
         if due:
-            await self.flush()
+            await self.nc.flush()
             executioner.strike("before")
-        answer = await request(self, subject, payload, timeout, old_style, headers)
+        answer = await request(self, subject, data, headers, timeout_s)
         if due:
             executioner.strike("after")
         return answer
 
-    Client.request = watched
+    Requests.request = watched
 
 
 class _NotingCarrier(Carrier):
@@ -194,11 +194,13 @@ def _company(orders: Orders, notes: int) -> type[Company]:
 
 async def _work(orders: Orders) -> None:
     async with bootstrap.open_house(Config(**orders.config), name=orders.name) as house:
-        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGUSR1) as signals:
             async with bootstrap.open_worker(house) as worker:
                 _say(Notice(orders.name, os.getpid()))
-                async for _ in signals:
-                    break
+                async for number in signals:
+                    if number == signal.SIGTERM:
+                        break
+                    _say(Notice(orders.name, os.getpid(), active=worker.active))
                 await worker.drain(orders.drain_s)
 
 

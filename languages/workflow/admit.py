@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.problems import Tree, dotted, from_pydantic
+from callboard.languages.problems import Tree, from_pydantic
+from callboard.languages.source_text import read
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input
 from callboard.languages.workflow.parts import Part, Whole, complaint
@@ -75,7 +76,6 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         return problems
     custom, warnings = discover(start.files)
     skills = merged(options.skills, custom, document.skills)
-    own = [warning for warning in definition.warnings if warning.code != "UNKNOWN_SKILL"]
     return Plan(
         definition=definition,
         input=given,
@@ -83,7 +83,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         options=_recorded(options, skills),
         outline=outline(document),
         needs=_needs(skills, options.config),
-        warnings=(*own, *warnings, *_skill_warnings(document, skills, options.config)),
+        warnings=(*warnings, *_skill_warnings(definition, skills, options.config)),
     )
 
 
@@ -114,12 +114,17 @@ def _sources(document: Workflow, given: dict[str, Any], *, offline: bool) -> lis
     return problems
 
 
-def _skill_warnings(document: Workflow, skills: dict[str, Skill], config: dict[str, str]) -> list[Problem]:
+def _skill_warnings(
+    definition: Definition[Workflow], skills: dict[str, Skill], config: dict[str, str]
+) -> list[Problem]:
     """Tell what is odd about skills, now that all of them are known."""
     warnings: list[Problem] = []
-    for name, location in unknown_skills(document, set(skills)):
+    unknown = list(unknown_skills(definition.document, set(skills)))
+    tree = read(definition.source) if unknown else None
+    for name, location in unknown:
         message = f"the skill {name!r} is not defined; the node runs without it"
-        warnings.append(Problem("UNKNOWN_SKILL", message, dotted(location), severity="warning"))
+        place = tree if isinstance(tree, Tree) else Tree(None)
+        warnings.append(place.problem("UNKNOWN_SKILL", message, location, warning=True))
     for skill in skills.values():
         if keys := missing_config(skill, config):
             message = f"the skill {skill.id!r} is unavailable: nothing provides {', '.join(keys)}"

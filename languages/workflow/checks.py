@@ -67,7 +67,7 @@ def _match_fault(data: JSON, match: OutputMatch) -> str | None:
     if found.mode == "any" and not found.values:
         return "resolved to no elements"
     try:
-        passing = [_holds(match, value) for value in found.values]
+        passing = _holding(match, found.values)
     except (js_regex.BadPattern, js_regex.TooManySteps) as error:
         return f"matches /{match.matches}/: the pattern {error}"
     if all(passing) if found.mode == "all" else any(passing):
@@ -76,14 +76,16 @@ def _match_fault(data: JSON, match: OutputMatch) -> str | None:
     return f"{_wanted(match)}, got {_shown(failing)}"
 
 
-def _holds(match: OutputMatch, value: JSON) -> bool:
+def _holding(match: OutputMatch, values: list[JSON]) -> list[bool]:
+    """Say of each value whether the comparison holds."""
     match match.operator:
         case "equals":
-            return same(value, match.equals)
+            return [same(value, match.equals) for value in values]
         case "in":
-            return any(same(value, allowed) for allowed in match.in_ or [])
+            return [any(same(value, allowed) for allowed in match.in_ or []) for value in values]
         case _:
-            return js_regex.search(match.matches or "", as_text(value))
+            pattern = js_regex.Search(match.matches or "")
+            return [pattern.found(as_text(value)) for value in values]
 
 
 def _wanted(match: OutputMatch) -> str:

@@ -23,10 +23,10 @@ from callboard.languages.workflow.js_program import (
 )
 from callboard.languages.workflow.js_syntax import BadPattern, Range
 
-__all__ = ["BadPattern", "TooManySteps", "check", "search"]
+__all__ = ["BadPattern", "Search", "TooManySteps", "check"]
 
 STEPS_MAX = 500_000
-"""How many steps one search may take, about half a second."""
+"""How many steps one check may take, about half a second."""
 
 Registers = tuple[int | None, ...]
 """The machine's memory: where each group starts and ends, and where each repetition's round began."""
@@ -44,26 +44,38 @@ def check(source: str) -> None:
     compiled(source)
 
 
-def search(source: str, text: str) -> bool:
-    """Say whether a pattern occurs anywhere in a text.
+class Search:
+    """A pattern to be looked for in any number of texts, within `STEPS_MAX` steps for all of them together.
 
     :raises BadPattern: if the source is no regular expression, or beyond our bounds
-    :raises TooManySteps: if it cannot be told in `STEPS_MAX` steps
     """
-    program, registers = compiled(source)
-    machine = _Machine(program, text)
-    empty: Registers = (None,) * registers
-    starts = 1 if program[0] == Assert("start") else len(text) + 1
-    return any(machine.run(0, start, empty) is not None for start in range(starts))
+
+    def __init__(self, source: str) -> None:
+        self._program, registers = compiled(source)
+        self._empty: Registers = (None,) * registers
+        self._anchored = self._program[0] == Assert("start")
+        self._steps = 0
+
+    def found(self, text: str) -> bool:
+        """Say whether the pattern occurs anywhere in a text.
+
+        :raises TooManySteps: if it cannot be told within the bound
+        """
+        machine = _Machine(self._program, text, self._steps)
+        starts = 1 if self._anchored else len(text) + 1
+        try:
+            return any(machine.run(0, start, self._empty) is not None for start in range(starts))
+        finally:
+            self._steps = machine.steps
 
 
 class _Machine:
-    """Runs a program over a text, counting steps over all starts."""
+    """Runs a program over a text, counting steps on over all starts."""
 
-    def __init__(self, program: tuple[Instruction, ...], text: str) -> None:
+    def __init__(self, program: tuple[Instruction, ...], text: str, steps: int) -> None:
         self.program = program
         self.text = text
-        self.steps = 0
+        self.steps = steps
 
     def run(self, at: int, position: int, registers: Registers) -> Registers | None:
         """Run from an instruction; return the registers at its `Done`, or None if there is no match."""

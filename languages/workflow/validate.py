@@ -177,9 +177,6 @@ def beyond_schema(document: Workflow, tree: Tree) -> list[Problem]:
                 tree.problem("UNSUPPORTED_EVAL_POLICY", message, (*here, "eval_policy"), expected="all_pass")
             )
         problems += _node_warnings(node, here, tree)
-    for name, location in unknown_skills(document, set()):
-        message = f"the skill {name!r} is not defined in this document; the start of a run must bring it"
-        problems.append(tree.problem("UNKNOWN_SKILL", message, location, warning=True))
     return problems
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from callboard.bus.log import Recorded
+from callboard.bus.events import Event
 from callboard.projections.renders import duration_text
 from callboard.projections.results import Results
 from callboard.projections.trace import TraceFold
@@ -50,11 +50,11 @@ class LiveTree:
         )
         self._live.start()
 
-    def event(self, recorded: Recorded) -> None:
+    def event(self, sequence: int, event: Event) -> None:
         self._events += 1
-        self._trace.apply(recorded.event)
-        self._results.apply(recorded.event)
-        if recorded.event.type != "model.call":
+        self._trace.apply(event)
+        self._results.apply(event)
+        if event.type != "model.call":
             self._said = ""
 
     def delta(self, text: str) -> None:

@@ -123,7 +123,7 @@ def _effect(
         case ev.EffectCall():
             return f"{payload.kind_} …"
         case ev.EffectResult():
-            return f"failed{_because(payload.error)}" if payload.error else f"= {short(payload.value)}"
+            return f"failed{_because(payload.error)}" if payload.error else f"= {_value(payload.value)}"
         case ev.TimerSet():
             return f"timer until {payload.due:%Y-%m-%d %H:%M:%S} ({payload.purpose})"
         case ev.TimerFired():
@@ -156,6 +156,13 @@ def _reply(reply: ev.ModelResult) -> str:
     if reply.tool_calls:
         return f"wants {', '.join(call.tool for call in reply.tool_calls)}"
     return f"= {short(reply.text if reply.data is None else reply.data)}"
+
+
+def _value(value: Any) -> str:
+    """Name the tools of a toolbox; quote anything else."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "input_schema" in one for one in value):
+        return ", ".join(str(one.get("name")) for one in value)
+    return short(value)
 
 
 def short(value: Any) -> str:

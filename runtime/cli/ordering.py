@@ -15,7 +15,7 @@ import msgspec
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
-from callboard.languages.problems import Tree, kind_of
+from callboard.languages.problems import Tree, dotted, kind_of
 from callboard.languages.source_text import read
 from callboard.runtime.cli.authoring import Authoring, authoring, parsed
 from callboard.runtime.cli.errors import Refused
@@ -68,7 +68,7 @@ def ordered(order: Order) -> Ordered:
     if order.dry_run:
         given = {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
     message: dict[str, Any] = {"definition": {"language": definition.language, "source": source}, "input": given}
-    if files := bundled(definition, known, given, folder, order.file):
+    if files := bundled(definition, known, given, order.file):
         message["files"] = files
     if options := _options(order, known, folder):
         message["options"] = options
@@ -81,23 +81,36 @@ def ordered(order: Order) -> Ordered:
     return Ordered(message, definition, folder)
 
 
-def bundled(definition: Definition[Any], known: Authoring, given: Any, folder: Path, file: str) -> dict[str, str]:
-    """Read the files that a definition and its input name, by the path they are named with.
+def bundled(definition: Definition[Any], known: Authoring, given: Any, file: str) -> dict[str, str]:
+    """Read the files that a definition and its input name, relative to its own ``file``, by the path they are named.
 
     :raises Refused: if any is missing or no text
     """
+    folder = Path(file).absolute().parent
     found: dict[str, str] = {}
     problems: list[Problem] = []
     for field, name in known.files(definition.document, given).items():
         try:
             found[name] = (folder / name).read_text(encoding="utf-8-sig")
         except FileNotFoundError:
-            problems.append(Problem("SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}", field))
+            problems.append(_at(definition, field, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}"))
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem("SOURCE_FILE_READ_FAILED", f"{name} cannot be read as text: {error}", field))
+            problems.append(_at(definition, field, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}"))
     if problems:
-        raise Refused("definition", problems, file)
+        raise Refused("definition", problems, file, definition.source)
     return found
+
+
+def _at(definition: Definition[Any], field: str, code: str, message: str) -> Problem:
+    """Make a problem of a field, with its place in the definition if it stands there."""
+    tree = read(definition.source)
+    if isinstance(tree, Tree):
+        # A source's field is named from the whole workflow down, and without the list that a long form puts around it.
+        names = {field, field.removeprefix("workflow."), field.replace("[", ".sources[")}
+        location = next((one for one in tree.places if dotted(one) in names), None)
+        if location is not None:
+            return tree.problem(code, message, location)
+    return Problem(code, message, field)
 
 
 def _options(order: Order, known: Authoring, folder: Path) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """Performing one run in this process: server, worker, start and follow, until the run ends or somebody leaves."""
 
-import os
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +19,14 @@ from callboard.runtime.admission import definition_token
 from callboard.runtime.bootstrap import House, open_house, open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.errors import Refused
-from callboard.runtime.cli.following import Lines, Quietly, Shower, Streaming, follow
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import Ordered
 from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.showing import Lines, Quietly, Shower, Streaming, follow
+from callboard.runtime.cli.surroundings import settled, surroundings
 from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text
 from callboard.runtime.config import Config
+from callboard.runtime.exporters import open_exporters
 
 TEMPORARY = "temp"
 """As a data directory: one that is removed afterwards."""
@@ -37,11 +37,12 @@ DRAIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """What is to be run, and how it is shown."""
+    """What is to be run, where its tools work, and how it is shown."""
 
     ordered: Ordered
     config: Config
     settings: Settings
+    workdir: Path
     stream: bool = False
 
     @property
@@ -61,10 +62,12 @@ async def perform(performance: Performance) -> int:
         if temporary:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
             config = config.model_copy(update={"data_dir": Path(folder)})
-        stack.enter_context(importable(ordered.folder))
+        config = settled(config)
+        env = stack.enter_context(surroundings(performance.workdir, ordered.folder))
         house = await _opened(stack, config)
         ordered.check_size(house.nc.max_payload)
-        worker = await stack.enter_async_context(open_worker(house, environment(ordered.folder)))
+        await stack.enter_async_context(open_exporters(house))
+        worker = await stack.enter_async_context(open_worker(house, env))
         run = await _start(house, performance)
         code = await _watched(house, run, performance)
         await worker.drain(DRAIN_S if house.server is None else 0.0)
@@ -173,22 +176,3 @@ def _shower(performance: Performance) -> Shower:
     from callboard.runtime.cli.livetree import LiveTree
 
     return LiveTree()
-
-
-@contextmanager
-def importable(*folders: Path) -> Generator[None]:
-    """Let Python tools be imported from these folders too, behind all other places, for the length of the block."""
-    added = [str(folder) for folder in folders if str(folder) not in sys.path]
-    sys.path.extend(added)
-    try:
-        yield
-    finally:
-        for folder in added:
-            sys.path.remove(folder)
-
-
-def environment(*folders: Path) -> Mapping[str, str]:
-    """Return the environment that a worker lends its tools: ours, with these folders where Python looks for modules."""
-    before = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([*(str(folder) for folder in folders), *([before] if before else [])])
-    return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)

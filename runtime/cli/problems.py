@@ -6,8 +6,8 @@ from callboard.bus.events import Problem
 
 
 def problem_text(problem: Problem, file: str = "", source: str = "") -> str:
-    """Return a problem in the form ``file:line:column: error CODE where: message``; with its line, if it is known."""
-    place = ":".join(str(part) for part in (file, problem.line, problem.column) if part)
+    """Return a problem in the form ``file:line:column: error CODE where: message``, with its line if that is known."""
+    place = ":".join(str(part) for part in (file, problem.line, problem.column) if part) if problem.line else ""
     colour = "red" if problem.severity == "error" else "yellow"
     severity = click.style(problem.severity, fg=colour, bold=True)
     where = f" {problem.where}" if problem.where else ""

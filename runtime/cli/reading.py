@@ -17,9 +17,9 @@ from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.projections.workflow_trace import WorkflowExecution
-from callboard.runtime.cli.following import event_object
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.showing import event_object
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import (
     COLOURS,

@@ -12,6 +12,7 @@ from msgspec import Struct
 from callboard.bus.effects import canonical
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.projection import Projection
@@ -22,14 +23,15 @@ from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.bootstrap import House
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.following import whole
 from callboard.runtime.cli.listing import run_rows, standing_events
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.reading import LANGUAGE_RESULTS, spans_of
+from callboard.runtime.cli.reading import LANGUAGE_RESULTS
 from callboard.runtime.cli.views import compact
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
+from callboard.runtime.exporters import export_run
+from callboard.runtime.following import whole
 
 DIGEST_CHARS = 16
 
@@ -99,13 +101,13 @@ async def _rebuilt(house: House, run: str, *, send: bool) -> Rebuilt:
         async for recorded in events:
             # What has been appended since is not what was read.
             if recorded.event.n <= last:
-                followed.append((await whole(house.log, recorded)).event)
+                followed.append(await whole(house.log, recorded))
     if not followed:
         raise UnknownRun(ref)
     at_once = {name: digest_of(made(), read) for name, made in VIEWS.items()}
     singly = {name: digest_of(made(), followed, look=True) for name, made in VIEWS.items()}
     different = [name for name in VIEWS if at_once[name] != singly[name]]
-    sent = await _send(read) if send else None
+    sent = await _send(house, ref) if send else None
     return Rebuilt(run=run, events=last, digests=at_once, different=different, spans_sent=sent)
 
 
@@ -119,21 +121,14 @@ def digest_of(projection: Projection[Any], events: Sequence[Event], *, look: boo
     return sha256(canonical(plain)).hexdigest()[:DIGEST_CHARS]
 
 
-async def _send(events: Sequence[Event]) -> int:
-    spans = spans_of(events)
-
-    def export() -> None:
-        exporter = OtlpExporter()
-        try:
-            exporter.export(spans)
-        finally:
-            exporter.close()
-
+async def _send(house: House, ref: RunRef) -> int:
+    exporter = await anyio.to_thread.run_sync(OtlpExporter)
     try:
-        await anyio.to_thread.run_sync(export)
+        return await export_run(house.log, ref, exporter)
     except SpanExportFailed as error:
         raise CallboardError("spans.refused", str(error)) from error
-    return len(spans)
+    finally:
+        exporter.close()
 
 
 def _told(rebuilt: Rebuilt) -> str:

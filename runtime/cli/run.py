@@ -9,18 +9,27 @@ from callboard.runtime.cli.options import Order, Settings, settings_options, sta
 @click.command(epilog=exits.EXIT_CODES)
 @start_options
 @click.option("--stream", is_flag=True, help="Print every event as one JSON object per line.")
+@click.option(
+    "--workdir",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where tools work; default: the folder of FILE.",
+)
 @settings_options
 @click.pass_context
-def run(ctx: click.Context, order: Order, settings: Settings, stream: bool) -> None:
+def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, workdir: str | None) -> None:
     """Run a definition: server, worker and run in this one process, shown as it goes.
 
-    Files that the definition names (./rules.md) are read beside it and travel with the run; Python tools are found
-    there too. Ctrl-C cancels the run; a second one leaves it, unfinished, in the store. --data-dir temp keeps nothing.
+    Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
+    and work there. Ctrl-C cancels the run; a second one leaves it in the store, unfinished. With --data-dir temp
+    nothing is kept.
 
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
     callboard run triage.yaml --input @input.json --model anthropic
     """
+    from pathlib import Path
+
     import anyio
 
     from callboard.runtime.cli.ordering import ordered
@@ -28,4 +37,6 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool) -> N
     from callboard.runtime.cli.settings import configured
 
     config = configured(settings, allow_scripts=True if order.script else None)
-    ctx.exit(anyio.run(perform, Performance(ordered(order), config, settings, stream)))
+    what = ordered(order)
+    where = Path(workdir).absolute() if workdir else what.folder
+    ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream)))

@@ -12,10 +12,11 @@ from callboard.bus.connection import without_secrets
 from callboard.runtime.bootstrap import House, open_house, open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.perform import environment, importable
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact, where_options
+from callboard.runtime.cli.surroundings import surroundings
+from callboard.runtime.cli.views import compact, program, where_options
 from callboard.runtime.config import Config
+from callboard.runtime.exporters import open_exporters
 from callboard.runtime.worker import Worker
 
 
@@ -36,14 +37,15 @@ async def stand(standing: Standing) -> int:
     :raises OperatorError: whatever keeps server or worker from working
     """
     async with AsyncExitStack() as stack:
-        stack.enter_context(importable(*standing.folders))
+        env = stack.enter_context(surroundings(None, *standing.folders))
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
         name = "callboard worker" if standing.joins else "callboard up"
         opening = (
             reach(standing.config, reads=False, name=name) if standing.joins else open_house(standing.config, name)
         )
         house = await stack.enter_async_context(opening)
-        worker = await stack.enter_async_context(open_worker(house, environment(*standing.folders)))
+        await stack.enter_async_context(open_exporters(house))
+        worker = await stack.enter_async_context(open_worker(house, env))
         _say_where(house, standing.settings)
         async for _first in signals:
             break
@@ -82,12 +84,12 @@ def _say_where(house: House, settings: Settings) -> None:
         found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix}
         click.echo(compact(found))
         return
-    here = where_options(settings)
+    ours, here = program(), where_options(settings)
     store = f"\nThe log is kept in {directory}." if directory else ""
     click.echo(
         f"Up at {url}, tenant {config.tenant!r}.{store}\n\n"
-        f"  callboard start{here} FILE      start a run\n"
-        f"  callboard watch{here}           see what happens\n"
+        f"  {ours} start{here} FILE      start a run\n"
+        f"  {ours} watch{here}           see what happens\n"
         f"  nats --server {url} sub '{config.prefix}.>'      the same with any NATS client\n\n"
         "Ctrl-C stops it in order."
     )

@@ -12,27 +12,20 @@ from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import language
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.authoring import authoring, parsed
+from callboard.runtime.cli.authoring import parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
-from callboard.runtime.cli.ordering import bundled, input_of, ordered, text_of
+from callboard.runtime.cli.ordering import ordered, text_of
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.views import compact
 
 
 def validate_file(file: str, input_text: str | None, *, as_json: bool) -> int:
     """Print the problems of a definition; return the exit code."""
-    path = Path(file)
-    source = text_of(path)
+    source = text_of(Path(file))
     definition = parsed(source)
-    name = ""
-    if isinstance(definition, list):
-        problems = definition
-    else:
-        name = definition.language
-        problems = [*definition.warnings, *_files(definition, input_text, path)]
-        if input_text is not None and not _errors(problems):
-            problems = _admission(definition, Order(file, input_text))
+    problems = definition if isinstance(definition, list) else _beyond(definition, Order(file, input_text))
+    name = "" if isinstance(definition, list) else definition.language
     valid = not _errors(problems)
     if as_json:
         told = msgspec.to_builtins(problems)
@@ -44,22 +37,21 @@ def validate_file(file: str, input_text: str | None, *, as_json: bool) -> int:
     return exits.OK if valid else exits.FAILED
 
 
-def _files(definition: Definition[Any], input_text: str | None, path: Path) -> list[Problem]:
-    try:
-        given = input_of(input_text)
-        bundled(definition, authoring(definition.language), given, path.absolute().parent, str(path))
-    except Refused as refused:
-        return refused.problems
-    return []
+def _beyond(definition: Definition[Any], order: Order) -> list[Problem]:
+    """What is wrong, or odd, with a sound definition: files it names, skills beside it, and the input, if there is one.
 
-
-def _admission(definition: Definition[Any], order: Order) -> list[Problem]:
+    :raises click.BadParameter: if the input cannot be read
+    """
     try:
         message = ordered(order).message
     except Refused as refused:
-        return refused.problems
+        return [*definition.warnings, *refused.problems]
     plan = language(definition.language).admit(definition, msgspec.convert(message, StartRun))
-    return list(plan.warnings) if isinstance(plan, Plan) else plan
+    if isinstance(plan, Plan):
+        return list(plan.warnings)
+    # Without an input, none can be missed.
+    missed = [problem for problem in plan if order.input_text is not None or not problem.where.startswith("input")]
+    return [*definition.warnings, *missed]
 
 
 def _errors(problems: Sequence[Problem]) -> list[Problem]:

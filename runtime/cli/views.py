@@ -1,8 +1,12 @@
 """Views that several commands show: how a run came out, the path it took, and where to look further."""
 
 import datetime as dt
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -97,12 +101,12 @@ def tokens(result: RunResult) -> str:
 
 def open_line(effect: OpenEffect, run: str, settings: Settings) -> str:
     """Return what is open, and how to move it where that is up to somebody."""
-    here = where_options(settings)
+    ours, here = program(), where_options(settings)
     key, name = shlex.quote(effect.key), shlex.quote(run)
     remedy = {
-        "human.asked": f"callboard answer{here} {name} {key} RESPONSE",
-        "signal.awaited": f"callboard signal{here} {name} NAME",
-        "run.paused": f"callboard resume{here} {name}",
+        "human.asked": f"{ours} answer{here} {name} {key} RESPONSE",
+        "signal.awaited": f"{ours} signal{here} {name} NAME",
+        "run.paused": f"{ours} resume{here} {name}",
     }.get(effect.type)
     since = local(effect.since)
     return f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
@@ -124,14 +128,26 @@ def where_options(settings: Settings) -> str:
     return "".join(f" {option}" for option in given)
 
 
+def program() -> str:
+    """Return what to type for this program: its name, or its path where no shell would find it by its name."""
+    if shutil.which("callboard"):
+        return "callboard"
+    beside = Path(sys.executable).parent / "callboard"
+    return (
+        shlex.quote(os.path.relpath(beside))
+        if beside.exists()
+        else f"{shlex.quote(sys.executable)} -m {__package__}.main"
+    )
+
+
 def further(run: str, settings: Settings) -> str:
     """Return the commands that look further into a run."""
-    options, name = where_options(settings), shlex.quote(run)
+    ours, options, name = program(), where_options(settings), shlex.quote(run)
     return "\n".join(
         [
             "Look further:",
-            f"  callboard show{options} {name}",
-            f"  callboard trace{options} {name} --format waterfall",
-            f"  callboard replay{options} {name}",
+            f"  {ours} show{options} {name}",
+            f"  {ours} trace{options} {name} --format waterfall",
+            f"  {ours} replay{options} {name}",
         ]
     )

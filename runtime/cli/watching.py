@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import RunEnd, payload_of
-from callboard.bus.log import Recorded
+from callboard.bus.events import Event, RunEnd, payload_of
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.following import Lines, Streaming, follow, whole
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.showing import Lines, Streaming, follow
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
+from callboard.runtime.following import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Watched:
     event_type: str
     after: int | None
 
-    def wants(self, recorded: Recorded) -> bool:
+    def wants(self, event: Event) -> bool:
         """Whether an event of the run is among them."""
-        same = self.definition is None or recorded.event.definition == self.definition
-        return same and matches(self.event_type, recorded.event.type)
+        same = self.definition is None or event.definition == self.definition
+        return same and matches(self.event_type, event.type)
 
 
 def matches(pattern: str, event_type: str) -> bool:
@@ -55,16 +55,16 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
             filtered = client.follow(definition=watched.definition, event_type=watched.event_type, after=watched.after)
             async with filtered as feed:
                 async for recorded in feed:
-                    shower.event(await whole(house.log, recorded))
+                    shower.event(recorded.sequence, await whole(house.log, recorded))
             return exits.OK
-        if await house.log.last(client.ref(watched.run)) is None:
-            raise UnknownRun(client.ref(watched.run))
-        # All of the run is followed, whatever is to be shown, so that its end is noticed.
         last = await house.log.last(client.ref(watched.run))
+        if last is None:
+            raise UnknownRun(client.ref(watched.run))
         after = watched.after or 0
-        if last is not None and last.event.type == RunEnd.type and last.sequence <= after:
-            end = last.event
+        if last.event.type == RunEnd.type and last.sequence <= after:
+            end: Event | None = last.event
         else:
+            # All of the run is followed, whatever is to be shown, so that its end is noticed.
             async with client.follow(watched.run, after=after) as feed:
                 end = await follow(house.log, feed, shower, watched.wants)
     payload = payload_of(end) if end is not None else None

@@ -1,4 +1,4 @@
-"""Following: events as they come, whole, up to a run's end, handed to whoever shows them."""
+"""Showing events as they come: whole, up to a run's end, as lines, as JSON or not at all."""
 
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
@@ -6,15 +6,14 @@ from typing import Any, Protocol
 
 import click
 import msgspec
-from msgspec import Raw
 
-from callboard.bus import payloads
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded
 from callboard.projections.projection import known
 from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.views import compact
+from callboard.runtime.following import whole
 
 
 class Shower(Protocol):
@@ -22,8 +21,8 @@ class Shower(Protocol):
 
     listens: bool
 
-    def event(self, recorded: Recorded) -> None:
-        """Show an event."""
+    def event(self, sequence: int, event: Event) -> None:
+        """Show an event and its sequence in the stream."""
         ...
 
     def delta(self, text: str) -> None:
@@ -44,7 +43,7 @@ class Quietly:
 
     listens = False
 
-    def event(self, recorded: Recorded) -> None:
+    def event(self, sequence: int, event: Event) -> None:
         pass
 
     def delta(self, text: str) -> None:
@@ -60,8 +59,8 @@ class Quietly:
 class Streaming(Quietly):
     """One JSON object per event: the event as the log has it, with its ``sequence`` in the stream."""
 
-    def event(self, recorded: Recorded) -> None:
-        click.echo(compact({"sequence": recorded.sequence, **event_object(recorded.event)}))
+    def event(self, sequence: int, event: Event) -> None:
+        click.echo(compact({"sequence": sequence, **event_object(event)}))
 
 
 class Lines(Quietly):
@@ -71,8 +70,7 @@ class Lines(Quietly):
         self._named = named
         self._begin: dict[str, dt.datetime] = {}
 
-    def event(self, recorded: Recorded) -> None:
-        event = recorded.event
+    def event(self, sequence: int, event: Event) -> None:
         payload = known(event)
         if payload is None:
             return
@@ -89,24 +87,13 @@ def event_object(event: Event) -> dict[str, Any]:
 
 
 async def follow(
-    log: JetStreamLog, feed: AsyncIterator[Recorded], shower: Shower, wanted: Callable[[Recorded], bool] | None = None
+    log: JetStreamLog, feed: AsyncIterator[Recorded], shower: Shower, wanted: Callable[[Event], bool] | None = None
 ) -> Event | None:
     """Show the events of a feed until a run ends; return its ``run.end``. ``wanted`` chooses what is shown."""
-    async for slim in feed:
-        recorded = await whole(log, slim)
-        if wanted is None or wanted(recorded):
-            shower.event(recorded)
-        if recorded.event.type == RunEnd.type:
-            return recorded.event
+    async for recorded in feed:
+        event = await whole(log, recorded)
+        if wanted is None or wanted(event):
+            shower.event(recorded.sequence, event)
+        if event.type == RunEnd.type:
+            return event
     return None
-
-
-async def whole(log: JetStreamLog, recorded: Recorded) -> Recorded:
-    """Put the large values back that travel beside an event."""
-    event = recorded.event
-    if not event.blobs:
-        return recorded
-    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
-    payload = Raw(payloads.join(bytes(event.payload), blobs))
-    complete = msgspec.structs.replace(event, payload=payload)
-    return Recorded(recorded.sequence, recorded.ref, recorded.id, recorded.data, complete)

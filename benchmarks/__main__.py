@@ -1,0 +1,23 @@
+"""Run every benchmark, or those named: ``python -m benchmarks [appends] [replays] [footprint]``."""
+
+import sys
+
+import anyio
+
+from benchmarks import appends, footprint, replays
+from benchmarks.house import quiet
+
+
+def main(names: list[str]) -> None:
+    quiet()
+    wanted = names or ["appends", "replays", "footprint"]
+    if "appends" in wanted:
+        anyio.run(appends.report)
+    if "replays" in wanted:
+        anyio.run(replays.report)
+    if "footprint" in wanted:
+        footprint.report()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""Throughput: events per second of one run and of many, beside raw guarded appends of the same machine and minute."""
+
+import time
+
+import anyio
+
+from benchmarks.house import events_of, fresh_house, staffed_house, start_message
+from callboard.bus.commit import Message, guarded, publish
+from callboard.bus.requests import Requests
+from callboard.bus.subjects import RunRef, Subjects
+from callboard.runtime.bootstrap import House
+
+RAW_BYTES = 400
+RAW_EVENTS = 4_000
+RUNS = 50
+NODES = 10
+ROUNDS = 5
+
+
+async def raw(house: House, runs: int) -> float:
+    """Guarded, acknowledged appends per second, one outstanding per run, nothing else."""
+    requests = Requests(house.nc)
+    subjects = Subjects(house.config.prefix)
+    body = b'{"pad":"' + b"x" * RAW_BYTES + b'"}'
+
+    async def one(run: str) -> None:
+        ref = RunRef("raw", run)
+        after = 0
+        for _ in range(RAW_EVENTS // runs):
+            subject = subjects.event(ref, "raw", "node.exit")
+            after = await publish(requests, Message(subject, body, guarded(after, subjects.run(ref))))
+
+    began = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for i in range(runs):
+            tasks.start_soon(one, f"{runs}-{i}")
+    return RAW_EVENTS / (time.perf_counter() - began)
+
+
+async def performed(house: House, runs: int, nodes: int, tag: str) -> float:
+    """Events per second of so many chains at once, from the publication of the starts to the last ``run.end``."""
+    client = house.client
+    ids = {f"{tag}-{i}" for i in range(runs)}
+    async with client.follow(event_type="run.end", after=None) as ends:
+        began = time.perf_counter()
+        async with anyio.create_task_group() as tasks:
+            for run_id in ids:
+                tasks.start_soon(client.start, start_message(nodes, run_id))
+        left = set(ids)
+        async for recorded in ends:
+            left.discard(recorded.ref.run)
+            if not left:
+                break
+    return runs * events_of(nodes) / (time.perf_counter() - began)
+
+
+async def report() -> None:
+    print(f"Events per second; a chain of {NODES} nodes on a scripted model, every event recorded; best of {ROUNDS}")
+    print(f"{'sync':>8} {'runs':>5} {'raw appends':>12} {'callboard':>10} {'ratio':>6}")
+    for sync in ("100ms", "always"):
+        for runs in (1, RUNS):
+            async with fresh_house(sync) as house:
+                appends = max([await raw(house, runs)])
+            async with staffed_house(sync) as house:
+                await performed(house, 1, NODES, "warm")
+                events = max([await performed(house, runs, NODES, f"r{i}") for i in range(ROUNDS)])
+            print(f"{sync:>8} {runs:>5} {appends:>12,.0f} {events:>10,.0f} {events / appends:>6.2f}")

@@ -1,0 +1,90 @@
+"""Replay: how fast a log is read, replayed and folded, and how soon a killed run of many nodes goes on."""
+
+import time
+from collections.abc import Callable
+
+import anyio
+
+from benchmarks.house import fresh_house, staffed_house, start_message
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.projections.projection import fold
+from callboard.projections.results import Results
+from callboard.projections.runs import Runs
+from callboard.projections.spans import SpanFold
+from callboard.projections.trace import TraceFold
+from callboard.runtime.bootstrap import House, open_worker
+from callboard.runtime.definitions import Definitions
+from callboard.runtime.ending import conclude
+from callboard.runtime.observing import watch_only
+from callboard.runtime.replay import admitted, build_stage, replay
+from callboard.runtime.runlog import events_of, read_run
+
+NODES = 1_000
+
+
+async def finished(house: House, run_id: str) -> list[Event]:
+    client = house.client
+    async with client.follow(event_type="run.end", after=None) as ends:
+        await client.start(start_message(NODES, run_id) | {"options": {"max_steps": 2 * NODES}})
+        async for recorded in ends:
+            if recorded.ref.run == run_id:
+                break
+    return events_of(await read_run(house.log, client.ref(run_id)))
+
+
+def replayed(ref: RunRef, events: list[Event]) -> None:
+    admission = admitted(events[0], Definitions().language)
+    stage, started = build_stage(admission, ref, events, watch_only(ref))
+    replay(stage, admission, started, events)
+    conclude(stage)
+    stage.verify_replayed()
+
+
+def spans(events: list[Event]) -> None:
+    folding = SpanFold()
+    for event in events:
+        folding.apply(event)
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - began)
+
+
+async def report() -> None:
+    print(f"Replay of a finished run of {NODES} nodes")
+    async with staffed_house("100ms") as house:
+        events = await finished(house, "long")
+        ref = house.client.ref("long")
+        began = time.perf_counter()
+        await read_run(house.log, ref)
+        print(f"  read        {len(events) / (time.perf_counter() - began):>9,.0f} events/s")
+    count = len(events)
+    print(f"  replay      {rate(count, lambda: replayed(ref, events)):>9,.0f} events/s")
+    print(f"  results     {rate(count, lambda: fold(Results(), events)):>9,.0f} events/s")
+    print(f"  trace       {rate(count, lambda: fold(TraceFold(), events)):>9,.0f} events/s")
+    print(f"  spans       {rate(count, lambda: spans(events)):>9,.0f} events/s")
+    print(f"  runs        {rate(count, lambda: fold(Runs(), events)):>9,.0f} events/s")
+    await resumed()
+
+
+async def resumed() -> None:
+    """Stop a worker behind the last node but a few, and measure how long another needs until the next node enters."""
+    async with fresh_house("100ms") as house:
+        client = house.client
+        stop_at = f"n{NODES - 5}"
+        async with client.follow(event_type="node.enter", after=None) as entries:
+            async with open_worker(house, {}):
+                await client.start(start_message(NODES, "cut") | {"options": {"max_steps": 2 * NODES}})
+                async for recorded in entries:
+                    if recorded.event.path == stop_at:
+                        break
+            async with open_worker(house, {}):
+                began = time.perf_counter()
+                with anyio.fail_after(60):
+                    async for recorded in entries:
+                        if recorded.event.epoch == 2:
+                            break
+                print(f"  resumed     {time.perf_counter() - began:>9.3f} s from the worker being up to its next node")

@@ -1,0 +1,1 @@
+"""The examples: workflows to run, and the demonstration that runs one."""

@@ -1,0 +1,47 @@
+"""The surroundings of a worker in this process: working directory, where Python tools are found, which programs."""
+
+import os
+import shutil
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from callboard.runtime.config import Config
+
+
+@contextmanager
+def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str, str]]:
+    """Work in a directory (None: where we are) for the length of the block; yield the environment for the worker.
+
+    Python tools are imported from these folders too, behind all other places. Unless a virtual environment is active,
+    programs that lie beside this Python are found first: ``python`` is this one, as if ours had been activated.
+    """
+    before = Path.cwd(), os.environ.get("PATH"), list(sys.path)
+    bin_folder = str(Path(sys.executable).parent)
+    # Servers of tools inherit PATH from this process, not from the worker's environment.
+    if not os.environ.get("VIRTUAL_ENV") and shutil.which("python") != str(Path(bin_folder) / "python"):
+        os.environ["PATH"] = os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)])
+    sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
+    if workdir is not None:
+        os.chdir(workdir)
+    try:
+        yield _environment(folders)
+    finally:
+        os.chdir(before[0])
+        sys.path[:] = before[2]
+        if before[1] is None:
+            os.environ.pop("PATH", None)
+        else:
+            os.environ["PATH"] = before[1]
+
+
+def _environment(folders: tuple[Path, ...]) -> Mapping[str, str]:
+    given = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*(str(folder) for folder in folders), *([given] if given else [])])
+    return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)
+
+
+def settled(config: Config) -> Config:
+    """Return the configuration with its paths made absolute, so that it holds in another working directory."""
+    return config.model_copy(update={name: value.absolute() for name, value in config if isinstance(value, Path)})

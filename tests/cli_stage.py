@@ -1,0 +1,157 @@
+"""The command line in tests: definitions on disk, commands in this process and as processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from callboard.runtime.cli.main import cli
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = [sys.executable, "-m", "callboard.runtime.cli.main"]
+
+TRIAGE = """\
+id: triage
+name: Triage
+entry: gather
+rules:
+  - ./rules.md
+inputs:
+  service: {type: string, required: true}
+nodes:
+  gather:
+    name: Gather
+    instruction: Look at the service.
+    skills: [logs]
+    output: {type: object, properties: {found: {type: number}}}
+  investigate: {name: Investigate, instruction: Find out why.}
+  note: {name: Note, instruction: Write it down.}
+edges:
+  - {from: gather, to: investigate, when: something was found}
+  - {from: gather, to: note}
+  - {from: investigate, to: note}
+"""
+
+SKILLS = """\
+- id: logs
+  name: Logs
+  description: reads logs
+  category: observability
+  tools:
+    - name: search
+      description: search logs
+      input_schema: {type: object, properties: {q: {type: string}}}
+      python: logtools_of_the_test:search
+"""
+
+TOOLS = '''\
+from pathlib import Path
+
+def search(q: str) -> dict:
+    """Search."""
+    return {"hits": len(q), "worked_in": Path.cwd().name}
+'''
+
+SCRIPT: dict[str, Any] = {
+    "turns": {
+        "gather": [{"tool_calls": [{"tool": "search", "input": {"q": "timeout"}}]}, {"data": {"found": 3}}],
+        "investigate": [{"text": "the pool"}],
+        "note": [{"text": "done"}],
+    },
+    "routes": {"gather": ["investigate"]},
+}
+
+ONE_NODE = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Say something.}\nedges: []\n"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory with definitions, from which commands are called."""
+
+    folder: Path
+
+    def write(self, name: str, content: Any) -> str:
+        """Write a file, as text or as JSON; return its name."""
+        text = content if isinstance(content, str) else json.dumps(content)
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return name
+
+    def triage(self, folder: str = "flows") -> str:
+        """Write the triage with all that belongs to it, one folder down; return its file."""
+        for name, content in (("rules.md", "Be brief.\n"), ("skills.yaml", SKILLS), ("script.json", SCRIPT)):
+            self.write(f"{folder}/{name}", content)
+        self.write(f"{folder}/logtools_of_the_test.py", TOOLS)
+        return self.write(f"{folder}/triage.yaml", TRIAGE)
+
+    def one(self, *turns: dict[str, Any]) -> list[str]:
+        """Write a definition of one node and a script of its turns; return the arguments that name both."""
+        script = self.write("one.json", {"turns": {"a": list(turns)}})
+        return [self.write("one.yaml", ONE_NODE), "--script", script]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """An environment in which nothing is configured that was not here."""
+        ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        return {**kept, "CALLBOARD_SYNC": "1s", "NO_COLOR": "1", "COLUMNS": "100"}
+
+    def call(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as a process of its own, to its end."""
+        return subprocess.run(
+            [*PROGRAM, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=90, check=False
+        )
+
+    @contextmanager
+    def process(self, *args: str) -> Generator[subprocess.Popen[str]]:
+        """A command as a process of its own; killed at the end of the block if it still runs."""
+        command = [*PROGRAM, *args]
+        with subprocess.Popen(
+            command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    @contextmanager
+    def up(self, *args: str) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+        """`callboard up`, standing; with what it says of itself."""
+        with self.process("up", "--json", *args) as process:
+            assert process.stdout is not None
+            yield process, json.loads(process.stdout.readline())
+
+    def here(self, *args: str) -> Result:
+        """Run a command in this process."""
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            unset = {name: None for name in os.environ if name not in self.env}
+            return CliRunner().invoke(cli, list(args), env={**unset, **self.env}, catch_exceptions=False)
+        finally:
+            os.chdir(before)
+
+    def told(self, *args: str) -> Any:
+        """Run a command in this process with ``--json``; return what it says."""
+        result = self.here(*args, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+
+def next_event(process: subprocess.Popen[str], event_type: str) -> dict[str, Any]:
+    """Read a stream of events up to the next one of a type."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["type"] == event_type:
+            return event
+    raise AssertionError(f"the stream ended without {event_type}: {process.stderr.read() if process.stderr else ''}")

@@ -1,0 +1,68 @@
+"""The server dies and comes back, several times, while runs are performed: nothing may be lost or done twice."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel
+from callboard.bus.log import Recorded
+from callboard.runtime.client import Client
+from tests.parking_lot import play
+from tests.troupe import (
+    PATIENCE_S,
+    Troupe,
+    attend,
+    check_run,
+    end_payload,
+    open_troupe,
+    say,
+    say_start,
+    until_end,
+)
+
+RUNS = 50
+DEATHS = 4
+
+
+async def outlive(troupe: Troupe, client: Client, deaths: int, outcomes_between: int) -> None:
+    """Kill the server several times, each when so many more outcomes have been recorded."""
+    async with client.follow(event_type=ev.EffectResult.type) as feed:
+        seen = 0
+        async for _recorded in feed:
+            seen += 1
+            if seen % outcomes_between == 0:
+                troupe.server.kill()
+                deaths -= 1
+            if not deaths:
+                return
+
+
+@pytest.mark.parametrize(("sync", "group_commit"), [("100ms", "off"), ("always", "on")])
+async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path: Path) -> None:
+    runs = [f"run-{i}" for i in range(RUNS)]
+    ended: dict[str, Sequence[Recorded]] = {}
+    async with (
+        open_troupe(tmp_path, sync=sync, group_commit=group_commit, ack_wait_s=5.0) as troupe,
+        troupe.house() as house,
+    ):
+        client = house.client
+        for name in ("a", "b"):
+            await troupe.hire(name)
+
+        async def follow(run_id: str) -> None:
+            ended[run_id] = await until_end(client, run_id)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outlive, troupe, client, DEATHS, RUNS)
+            for run_id in runs:
+                await say_start(client, play("steps", run_id, {"count": 6, "each": {"after": 0.1}}))
+                tasks.start_soon(follow, run_id)
+        for run_id, recorded in ended.items():
+            check_run(recorded, troupe.carried(run_id))
+            assert end_payload(recorded).output == list(range(6))
+            carried = [one.key for one in troupe.carried(run_id)]
+            assert len(carried) == len(set(carried)), "a server's death is no reason to carry out anything again"
+        assert all(worker.status is None for worker in troupe.workers.values())
