@@ -84,6 +84,17 @@ class Recall(Struct, frozen=True, tag="recall"):
     at: str
 
 
+class Former(Struct, frozen=True, tag="former"):
+    """What all nodes that have been left so far left behind, for languages whose nodes run one at a time.
+
+    ``of`` names the node execution that was left last (``path#iteration``). It stands in a message as the members of a
+    JSON object, without its braces and with a comma before each: every node's newest result under the node's name, in
+    the order in which they were first left. However many there are, a message that shows them all records only this.
+    """
+
+    of: str
+
+
 class ToolUse(Struct, frozen=True, tag="tool_use"):
     """A model's wish to have a tool called."""
 
@@ -105,7 +116,7 @@ class ToolOutput(Struct, frozen=True, tag="tool_output", omit_defaults=True):
     error: Failure | None = None
 
 
-Part = Text | Recall | ToolUse | ToolOutput
+Part = Text | Recall | Former | ToolUse | ToolOutput
 
 
 class Message(Struct, frozen=True):

@@ -216,12 +216,16 @@ NodeOutcome = Literal["ok", "failed", "skipped", "cancelled"]
 
 
 class NodeExit(Fact, frozen=True):
-    """``outcome`` is neutral; ``result`` is the language's own record of the node."""
+    """``outcome`` is neutral; ``result`` is the language's own record of the node.
+
+    ``told`` is what later nodes see of it, where that is not the ``data`` of its result.
+    """
 
     type = "node.exit"
     outcome: NodeOutcome
     result: JSON = None
     error: Failure | None = None
+    told: JSON = None
 
 
 class NodeRetry(Fact, frozen=True):

@@ -176,8 +176,10 @@ class Node(Protocol):
         """Return the effect key of a slot, for a later turn's `ModelRequest.base`."""
         ...
 
-    def exit(self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None) -> Instant:
-        """Leave the node; return the exit instant."""
+    def exit(
+        self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None, told: JSON = None
+    ) -> Instant:
+        """Leave the node; return the exit instant. ``told`` as in ``node.exit``, for a later `Former`."""
         ...
 
     def retry(self, reason: str, **names: Any) -> None:

@@ -1,25 +1,33 @@
 """Conversations: what a model is to see in full, put together from what the log records only once."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
-from callboard.bus.effects import Message, Part, Recall, Text, ToolOutput, ToolUse
+from callboard.bus.effects import Former, Message, Part, Recall, Text, ToolOutput, ToolUse
 from callboard.runtime.stagenode import Left, OpenEffect, StageNode
 
 
-def model_turn(effect: OpenEffect, exits: Mapping[str, Left], idempotency_key: str) -> ModelTurn:
-    """Resolve an announced model call into the whole request: earlier turns, recalled values, tool outputs.
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the nodes of a run have left: ``exits`` by ``path#iteration``, ``told`` the newest by a node's name."""
 
-    ``exits`` are the run's node exits by ``path#iteration``.
-    """
+    exits: Mapping[str, Left]
+    told: Mapping[str, Left]
+
+
+def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> ModelTurn:
+    """Resolve an announced model call into the whole request: earlier turns, recalled values, tool outputs."""
     node, key = effect.node, effect.event.key
     chain = _chain(node, key)
     first = node.calls[chain[0]]
     call = node.calls[key]
     messages: list[Message] = []
     for link in chain:
-        messages += [Message(message.role, _resolved(message, node, exits)) for message in node.calls[link].messages]
+        messages += [Message(message.role, _resolved(message, node, memory)) for message in node.calls[link].messages]
         if link != key:
             messages.append(_spoken(node.replies[link]))
     return ModelTurn(
@@ -54,16 +62,19 @@ def _spoken(reply: ev.ModelResult) -> Message:
     return Message("assistant", parts or [Text("")])
 
 
-def _resolved(message: Message, node: StageNode, exits: Mapping[str, Left]) -> list[Part]:
-    return [_part(part, node, exits) for part in message.parts]
+def _resolved(message: Message, node: StageNode, memory: Memory) -> list[Part]:
+    return [_part(part, node, memory) for part in message.parts]
 
 
-def _part(part: Part, node: StageNode, exits: Mapping[str, Left]) -> Part:
+def _part(part: Part, node: StageNode, memory: Memory) -> Part:
     match part:
         case Text() | ToolUse():
             return part
         case Recall(of=of, at=at):
-            return exits[of].recalled(at)
+            return memory.exits[of].recalled(at)
+        case Former():
+            members = (f", {msgspec.json.encode(name).decode()}: {left.told()}" for name, left in memory.told.items())
+            return Text("".join(members))
         case ToolOutput(id=call_id, of=of):
             result = node.outputs[of] if of is not None else None
             return part if result is None else ToolOutput(call_id, None, result.output, result.error)

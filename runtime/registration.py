@@ -33,7 +33,7 @@ class Registered(Struct, frozen=True, omit_defaults=True):
 async def register(
     log: JetStreamLog, definitions: Definitions, tenant: str, wanted: DefinitionSource
 ) -> Registered | list[Problem]:
-    """Validate a definition and keep it, under its hash and under the wanted name or else its own; or say what is wrong.
+    """Validate a definition and keep it, under its hash and the wanted name or else its own; or say what is wrong.
 
     A name may be registered again: starts that name it take the newest.
 

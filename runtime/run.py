@@ -27,7 +27,7 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.log import Alarm, EventLog, Recorded
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages.language import Language
-from callboard.runtime.conversation import model_turn
+from callboard.runtime.conversation import Memory, model_turn
 from callboard.runtime.ending import conclude, conclude_failed
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
 from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
@@ -368,10 +368,13 @@ class RunActor:
             intent=effect.intent,
             idempotency_key=idempotency_key,
             ordinal=effect.ordinal,
-            turn=model_turn(effect, self._stage.exits, idempotency_key) if is_turn else None,
+            turn=model_turn(effect, self._memory(), idempotency_key) if is_turn else None,
             toolboxes=dict(effect.node.toolboxes),
         )
         self._act(effect.node.path, effect.node.iteration).mailbox.put_nowait(job)
+
+    def _memory(self) -> Memory:
+        return Memory(self._stage.exits, self._stage.told)
 
     def _node_failed(self, name: str, error: Exception) -> None:
         """A node actor died: its effects fail; the interpreter decides what that means."""

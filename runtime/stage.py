@@ -83,6 +83,7 @@ class Stage:
         self.bounds: dict[str, Bound] = {}
         self.questions: dict[str, StageQuestion] = {}
         self.exits: dict[str, Left] = {}
+        self.told: dict[str, Left] = {}
         self.entered: dict[tuple[str, int], StageNode] = {}
         self.paused = False
         self.cancelling = False
@@ -262,6 +263,12 @@ class Stage:
         :raises ReplayDiverged: if it has not
         """
         self._journal.verify_spent()
+
+    def left_behind(self, node: StageNode, left: Left) -> None:
+        """Keep what a node execution leaves for later messages."""
+        self.exits[f"{node.path}#{node.iteration}"] = left
+        self.told[node.name] = left
+        self.entered.pop((node.path, node.iteration), None)
 
     def ordinal(self, what: str) -> int:
         """Count like calls in the order in which the interpreter makes them."""

@@ -52,6 +52,13 @@ class Left:
         self._exit = exit
         self._texts: dict[str, Text] = {}
 
+    def told(self) -> str:
+        """Return the JSON text of what later nodes see of it: ``told``, or the ``data`` of its result."""
+        if self._exit.told is not None:
+            return self.recalled("/told").text
+        result = self._exit.result
+        return self.recalled("/result/data").text if isinstance(result, dict) and "data" in result else "null"
+
     def recalled(self, pointer: str) -> Text:
         """Return the JSON text of what a pointer (RFC 6901) finds in the payload of the node's exit."""
         text = self._texts.get(pointer)
@@ -90,10 +97,11 @@ class StageNode:
 
     # facts
 
-    def exit(self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None) -> Instant:
-        payload = ev.NodeExit(outcome=outcome, result=result, error=error)
-        self._stage.exits[f"{self.path}#{self.iteration}"] = Left(payload)
-        self._stage.entered.pop((self.path, self.iteration), None)
+    def exit(
+        self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None, told: JSON = None
+    ) -> Instant:
+        payload = ev.NodeExit(outcome=outcome, result=result, error=error, told=told)
+        self._stage.left_behind(self, Left(payload))
         return self._state(payload).time
 
     def retry(self, reason: str, **names: Any) -> None:

@@ -1,6 +1,6 @@
 """Verbs: what the service does for each, from the JSON that was asked to the value that is answered.
 
-Requests are JSON objects of the shapes below. What is refused, unknown or not there yet is raised as `ApiError`.
+The shapes are those of `callboard.runtime.asking`. What is refused, unknown or not there yet is raised as `ApiError`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,20 +8,29 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource
-from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.results import Results, RunResult
-from callboard.projections.runs import RunRow
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
 from callboard.runtime.admission import Verdict, check_tell
+from callboard.runtime.asking import (
+    AwaitResult,
+    ListRuns,
+    OneRun,
+    Page,
+    PageOfEvents,
+    Result,
+    RunList,
+    SequencedEvent,
+    TellRun,
+)
 from callboard.runtime.client import Client, UnknownRun
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.listing import Rows
@@ -56,81 +65,6 @@ class ApiError(Exception):
         self.message = message
         self.problems = problems or []
         self.more = more
-
-
-# -- requests and answers ---------------------------------------------------------------------------------------------
-
-
-class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``show`` and ``trace``."""
-
-    run_id: str
-
-
-class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``tell``; ``body`` is what would be published on ``cb.tell.<tenant>.<run>.<verb>``."""
-
-    run_id: str
-    verb: str
-    body: Raw = Raw(b"{}")
-
-
-class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given."""
-
-    status: str | None = None
-    definition: str | None = None
-    limit: int = 100
-    before: str | None = None
-
-
-class RunList(Struct, frozen=True):
-    """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id."""
-
-    runs: list[RunRow]
-    more: bool
-
-
-class AwaitResult(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``result``: the run's end, waited for up to ``wait_s`` seconds."""
-
-    run_id: str
-    wait_s: float = 0.0
-
-
-class Result(Struct, frozen=True, kw_only=True):
-    """Answer of ``result``: the payload of ``run.end``."""
-
-    run_id: str
-    status: str
-    output: JSON = None
-    results: JSON = None
-    error: Failure | None = None
-    usage: Usage = Usage()
-
-
-class PageOfEvents(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``events``: those behind the stream sequence ``after``, of the given ``types`` (all if there are none)."""
-
-    run_id: str
-    after: int = 0
-    limit: int = 100
-    types: list[str] = []
-
-
-class SequencedEvent(Struct, frozen=True):
-    """An event with its stream sequence, as it stands in the log: large values are markers ``{"$blob": …}``."""
-
-    sequence: int
-    event: Raw
-
-
-class Page(Struct, frozen=True):
-    """Answer of ``events``. The next page begins behind ``after``; ``more`` says whether there is one by now."""
-
-    events: list[SequencedEvent]
-    after: int
-    more: bool
 
 
 class Verbs:
@@ -173,7 +107,7 @@ class Verbs:
         return _accepted(request.verb, await self._client(tenant).tell(request.run_id, request.verb, tell))
 
     async def definition(self, tenant: str, body: bytes) -> Registered:
-        """Register a definition (``source``, and ``language`` and ``name`` if wanted), or look one up without source."""
+        """Register a definition (``source``, if wanted ``language`` and ``name``), or look one up without source."""
         request = _read(body, DefinitionSource)
         if request.source is None:
             return await self._look_up(tenant, request)

@@ -49,7 +49,7 @@ def test_every_command_explains_itself_and_its_exit_codes(name: str) -> None:
     assert found.name == name
     assert found.help
     assert found.epilog == exits.EXIT_CODES
-    assert all(getattr(option, "help", "-") for option in found.params)
+    assert all(option.help for option in found.params if isinstance(option, click.Option))
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion"}))
@@ -72,14 +72,10 @@ def test_completion_scripts(shell: str) -> None:
     assert f"_CALLBOARD_COMPLETE={shell}_complete" in said.stdout
 
 
-def test_the_shell_completes_commands_and_options(tmp_path: object) -> None:
+def test_the_shell_completes_commands_and_options() -> None:
     env = {"_CALLBOARD_COMPLETE": "bash_complete", "COMP_WORDS": "callboard re", "COMP_CWORD": "1"}
     said = CliRunner().invoke(cli, [], prog_name="callboard", env=env)
-    assert said.stdout.split() == ["plain,resume", "plain,replay", "plain,rebuild"] or set(said.stdout.split()) == {
-        "plain,resume",
-        "plain,replay",
-        "plain,rebuild",
-    }
+    assert set(said.stdout.split()) == {"plain,resume", "plain,replay", "plain,rebuild"}
 
 
 def test_an_unknown_command_is_wrong_usage() -> None:
@@ -111,9 +107,9 @@ def test_config_says_what_is_in_force_and_why(tmp_path_factory: pytest.TempPathF
 
 def test_a_wrong_configuration_is_told_whole_and_is_wrong_usage(tmp_path_factory: pytest.TempPathFactory) -> None:
     place = Place(tmp_path_factory.mktemp("config"))
-    place.write("callboard.toml", 'partitoins = 3\nsync = "sometimes"\n')
+    place.write("callboard.toml", 'partitoins = 3\ntenant = ""\n')
     said = place.here("runs")
     assert said.exit_code == exits.USAGE
     assert "partitoins" in said.stderr
-    assert "sync" in said.stderr
+    assert "tenant" in said.stderr
     assert said.stdout == ""

@@ -47,7 +47,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.RunFailed(FAILURE),
     ev.RunEnd("failed", {"x": 1}, [1], FAILURE, USAGE),
     ev.NodeEnter("step", "a", "A", "Do it.", {"x": 1}, AT),
-    ev.NodeExit("skipped", {"data": 1}, FAILURE),
+    ev.NodeExit("skipped", {"data": 1}, FAILURE, {"told": 1}),
     ev.NodeRetry("a", 1, "too few", "Again.", {"times": 3}, 1.5, FAILURE),
     ev.Route("a", "b", "yes", 1, "true", 2),
     ev.NodeProgress("a", "halfway", "half", {"done": 1}),

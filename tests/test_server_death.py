@@ -12,14 +12,13 @@ from callboard.bus.log import Recorded
 from callboard.runtime.client import Client
 from tests.parking_lot import play
 from tests.troupe import (
-    PATIENCE_S,
     Troupe,
     attend,
     check_run,
     end_payload,
     open_troupe,
-    say,
     say_start,
+    until,
     until_end,
 )
 
@@ -66,3 +65,45 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
             carried = [one.key for one in troupe.carried(run_id)]
             assert len(carried) == len(set(carried)), "a server's death is no reason to carry out anything again"
         assert all(worker.status is None for worker in troupe.workers.values())
+
+
+async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
+    """It dies when all of them are parked for their alarm, and again among answers and signals."""
+    runs = [f"run-{i}" for i in range(20)]
+    ended: dict[str, Sequence[Recorded]] = {}
+    async with open_troupe(tmp_path, ack_wait_s=2.0) as troupe, troupe.house() as house:
+        client = house.client
+        await troupe.hire("a")
+
+        async def follow(run_id: str) -> None:
+            ended[run_id] = await attend(client, run_id)
+
+        async with anyio.create_task_group() as tasks, client.follow(event_type=ev.RunParked.type) as feed:
+            for run_id in runs:
+                await say_start(client, play("waits", run_id, {"sleep_s": 2.0}))
+                tasks.start_soon(follow, run_id)
+            parked = 0
+            async for _recorded in feed:
+                parked += 1
+                if parked in (len(runs), len(runs) * 3 // 2):
+                    troupe.server.kill()
+                if parked > len(runs) * 3 // 2:
+                    break
+        for run_id, recorded in ended.items():
+            check_run(recorded, troupe.carried(run_id))
+            assert end_payload(recorded).output == ["Ada", 7, ["part.0", "part.1"]]
+
+
+async def test_a_worker_listens_again_as_soon_as_the_server_is_back(tmp_path: Path) -> None:
+    """A start has its verdict, and a cancel its effect, without waiting for anybody to notice a silence."""
+    async with open_troupe(tmp_path, ack_wait_s=30.0) as troupe, troupe.house() as house:
+        client = house.client
+        await troupe.hire("a")
+        assert (await client.start(play("unwinds", "first"))).status == "accepted"
+        await until(client, "first", lambda event: event.key == "endless[1]#1.1!long")
+        troupe.server.kill()
+        await troupe.back()
+        assert (await client.start(play("steps", "second", {"count": 1}))).status == "accepted"
+        assert (await client.tell("first", "cancel", Cancel())).status == "accepted"
+        assert end_payload(await until_end(client, "first")).status == "cancelled"
+        assert end_payload(await until_end(client, "second")).status == "completed"

@@ -21,7 +21,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Signal
 from callboard.bus.events import Event
 from callboard.bus.log import Recorded
-from callboard.bus.server import EmbeddedServer
+from callboard.bus.server import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
 from callboard.languages.language import Language, Ok
@@ -88,6 +88,7 @@ class Troupe:
         self.server = server
         self.home = home
         self.workers: dict[str, Worker] = {}
+        self.restarted = anyio.Event()
         self._config = {
             "nats_url": server.url,
             "tenant": TENANT,
@@ -102,6 +103,12 @@ class Troupe:
     def house(self, **config: Any) -> Any:
         """Open a connection of the test's own; an async context manager."""
         return open_house(Config(**{**self._config, **config}), name="test")
+
+    async def back(self) -> None:
+        """Wait until the server is back; for the next time it dies, a new wait begins."""
+        with anyio.fail_after(PATIENCE_S):
+            await self.restarted.wait()
+        self.restarted = anyio.Event()
 
     async def order(self, name: str, *, kill: Kill | None = None, drain_s: float = 20.0, **config: Any) -> Worker:
         """Order a worker; it may be there already, or dead, when this returns."""
@@ -160,8 +167,14 @@ async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> Asyn
     """A server, and processes to hire; ``config`` is what all workers have in common."""
     home.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "tests.worker_process"]
+    troupe: Troupe | None = None
+
+    def restarted(_restarted: Restarted) -> None:
+        if troupe is not None:
+            troupe.restarted.set()
+
     async with (
-        EmbeddedServer(home, sync=sync, restart_pause_s=0.02) as server,
+        EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted) as server,
         await anyio.open_process(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=None) as process,
         anyio.create_task_group() as tasks,
     ):

@@ -61,6 +61,10 @@ class LiveTree:
         """Take a piece of what a model is saying."""
         self._said = (self._said + text)[-SAID_CHARS_MAX:]
 
+    def refresh(self) -> None:
+        """Draw now, not only when it is time."""
+        self._live.refresh()
+
     def notice(self, text: str) -> None:
         self._live.console.print(text, highlight=False, markup=False)
 

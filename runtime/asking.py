@@ -1,0 +1,83 @@
+"""Asking: the JSON objects that the service takes and answers, verb by verb.
+
+``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.DefinitionSource`; ``show`` answers a
+`callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` and ``tell`` a
+`callboard.runtime.admission.Verdict`, ``definition`` a `callboard.runtime.registration.Registered`.
+"""
+
+from msgspec import Raw, Struct
+
+from callboard.bus.effects import JSON, Failure, Usage
+from callboard.projections.runs import RunRow
+
+
+class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``show`` and ``trace``."""
+
+    run_id: str
+
+
+class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``tell``; ``body`` is what would be published on ``cb.tell.<tenant>.<run>.<verb>``."""
+
+    run_id: str
+    verb: str
+    body: Raw = Raw(b"{}")
+
+
+class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given."""
+
+    status: str | None = None
+    definition: str | None = None
+    limit: int = 100
+    before: str | None = None
+
+
+class RunList(Struct, frozen=True):
+    """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id."""
+
+    runs: list[RunRow]
+    more: bool
+
+
+class AwaitResult(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``result``: the run's end, waited for up to ``wait_s`` seconds."""
+
+    run_id: str
+    wait_s: float = 0.0
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """Answer of ``result``: the payload of ``run.end``."""
+
+    run_id: str
+    status: str
+    output: JSON = None
+    results: JSON = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+
+
+class PageOfEvents(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``events``: those behind the stream sequence ``after``, of the given ``types`` (all if there are none)."""
+
+    run_id: str
+    after: int = 0
+    limit: int = 100
+    types: list[str] = []
+
+
+class SequencedEvent(Struct, frozen=True):
+    """An event with its stream sequence, as it stands in the log: large values are markers ``{"$blob": …}``."""
+
+    sequence: int
+    event: Raw
+
+
+class Page(Struct, frozen=True):
+    """Answer of ``events``. The next page begins behind ``after``; ``more`` says whether there is one by now."""
+
+    events: list[SequencedEvent]
+    after: int
+    more: bool

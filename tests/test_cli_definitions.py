@@ -1,0 +1,208 @@
+"""Definitions at the command line: validate, diagram, and the start messages that files and options amount to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from callboard.bus.errors import CallboardError
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.options import Order, pairs
+from callboard.runtime.cli.ordering import input_of, ordered
+from tests.cli_stage import ONE_NODE, SCRIPT, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def order(place: Place, file: str, **fields: Any) -> dict[str, Any]:
+    paths = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
+    return ordered(Order(str(place.folder / file), **{**fields, **paths})).message
+
+
+# -- validate ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_definition_is_valid(place: Place) -> None:
+    file = place.triage()
+    said = place.here("validate", file)
+    assert said.exit_code == exits.OK
+    assert said.stdout == f"✓ {file} (workflow): valid\n"
+    assert place.told("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
+
+
+def test_every_problem_is_told_with_its_place_and_its_line(place: Place) -> None:
+    text = ONE_NODE.replace("edges: []", "edges:\n  - {from: a, to: b}\n").replace("entry: a", "entry: c")
+    file = place.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
+    said = place.here("validate", file)
+    assert said.exit_code == exits.FAILED
+    told = json.loads(place.here("validate", file, "--json").stdout)
+    assert told["valid"] is False
+    assert len(told["problems"]) >= 3
+    assert all(problem["line"] and problem["column"] for problem in told["problems"])
+    for problem in told["problems"]:
+        assert f"{file}:{problem['line']}:{problem['column']}: error {problem['code']}" in said.stdout
+    lines = said.stdout.splitlines()
+    shown = next(i for i, line in enumerate(lines) if line.endswith("| entry: c"))
+    assert lines[shown + 1].index("^") == lines[shown].index("c")
+
+
+def test_the_caret_stands_below_tabs_too(place: Place) -> None:
+    file = place.write("bad.json", '{\n\t"id": "x",,\n}')
+    lines = place.here("validate", file).stdout.splitlines()
+    assert lines[1].endswith('| \t"id": "x",,')
+    assert lines[2].partition("| ")[2] == "\t" + " " * 10 + "^"
+
+
+@pytest.mark.parametrize("content", ["", "just words", "[1, 2]", "a: [", "\x00"])
+def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
+    said = place.here("validate", place.write("x.yaml", content), "--json")
+    assert said.exit_code == exits.FAILED
+    assert json.loads(said.stdout)["problems"]
+
+
+def test_what_is_no_text_is_an_error_without_traceback(place: Place) -> None:
+    (place.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    said = place.here("validate", "x.yaml", "--json")
+    assert said.exit_code == exits.FAILED
+    assert json.loads(said.stdout)["error"]["code"] == "file.unreadable"
+    assert place.here("validate", "x.yaml").stdout == ""
+
+
+def test_a_missing_file_is_wrong_usage(place: Place) -> None:
+    assert place.here("validate", "none.yaml").exit_code == exits.USAGE
+
+
+def test_named_files_are_looked_for_and_told_at_their_place(place: Place) -> None:
+    file = place.triage()
+    (place.folder / "flows" / "rules.md").unlink()
+    place.write(file, (place.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md"))
+    told = json.loads(place.here("validate", file, "--json").stdout)["problems"]
+    found = [(problem["code"], problem["where"], problem["line"]) for problem in told if problem["severity"] == "error"]
+    assert found == [
+        ("SOURCE_FILE_NOT_FOUND", "rules[0]", 5),
+        ("SOURCE_FILE_NOT_FOUND", "nodes.investigate.instruction", 14),
+    ]
+
+
+def test_a_start_is_checked_with_its_input(place: Place) -> None:
+    file = place.triage()
+    assert place.here("validate", file, "--input", '{"service": "checkout"}').exit_code == exits.OK
+    said = place.here("validate", file, "--input", '{"service": 3}')
+    assert said.exit_code == exits.FAILED
+    assert "input.service" in said.stdout
+    assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
+
+
+# -- diagram ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_diagram_of_a_definition(place: Place) -> None:
+    file = place.triage()
+    text = place.here("diagram", file, "--direction", "LR").stdout
+    assert text.startswith("flowchart LR\n")
+    assert 'n_gather(["▶ Gather"])' in text
+    told = place.told("diagram", file)
+    assert told["mermaid"] == place.here("diagram", file).stdout
+    assert [node["id"] for node in told["outline"]["nodes"]] == ["gather", "investigate", "note"]
+    assert "linkStyle" not in text
+
+
+def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
+    said = place.here("diagram", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
+    assert said.exit_code == exits.FAILED
+    assert "x.yaml:" in said.stderr
+    assert said.stdout == ""
+
+
+# -- start messages ---------------------------------------------------------------------------------------------------
+
+
+def test_a_start_message_has_what_was_given_and_no_more(place: Place) -> None:
+    assert order(place, place.write("one.yaml", ONE_NODE)) == {
+        "definition": {"language": "workflow", "source": ONE_NODE},
+        "input": None,
+    }
+
+
+def test_a_start_message_with_everything(place: Place) -> None:
+    given = order(
+        place,
+        place.triage(),
+        script="flows/script.json",
+        input_text='{"service": "s", "context": ["./more.md"]}' if place.write("flows/more.md", "\ufeffMore.") else "",
+        config={"KEY": "value"},
+        dry_run=True,
+        offline=True,
+        run_id="r1",
+        breakpoints=("note",),
+    )
+    assert given["input"] == {"service": "s", "context": ["./more.md"], "dryRun": True}
+    assert given["files"] == {"./rules.md": "Be brief.\n", "./more.md": "More."}
+    assert given["options"]["config"] == {"KEY": "value"}
+    assert given["options"]["offline"] is True
+    assert [skill["id"] for skill in given["options"]["skills"]] == ["logs"]
+    assert (given["model"], given["script"], given["run_id"]) == ("scripted", SCRIPT, "r1")
+    assert given["breakpoints"] == ["note"]
+
+
+def test_a_script_beside_a_named_model_leaves_the_model(place: Place) -> None:
+    place.write("script.json", SCRIPT)
+    given = order(place, place.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
+    assert given["model"] == "anthropic"
+    assert given["script"] == SCRIPT
+
+
+def test_named_skills_go_before_those_beside(place: Place) -> None:
+    file = place.triage()
+    place.write("other.json", [{"id": "other"}])
+    assert order(place, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("skills", "{a: 1}"), ("skills", "- ["), ("script", "- 1"), ("script", "")]
+)
+def test_skills_and_scripts_of_another_shape_are_refused(place: Place, name: str, content: str) -> None:
+    file = place.write("one.yaml", ONE_NODE)
+    place.write("other.yaml", content)
+    with pytest.raises(Refused) as refused:
+        order(place, file, **{name: "other.yaml"})
+    assert refused.value.code == f"{name}.refused"
+    assert refused.value.problems
+
+
+def test_inputs_from_everywhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.folder)
+    place.write("in.json", {"a": 1})
+    place.write("in.yaml", "a: 2\n")
+    assert input_of(None) is None
+    assert input_of("[1, null]") == [1, None]
+    assert input_of("@in.json") == {"a": 1}
+    assert input_of("@in.yaml") == {"a": 2}
+
+
+@pytest.mark.parametrize("given", ["{", "@none.json", "@bad.yaml"])
+def test_inputs_that_are_none_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.chdir(place.folder)
+    place.write("bad.yaml", "a: [")
+    with pytest.raises(click.BadParameter):
+        input_of(given)
+
+
+def test_pairs_need_a_key_and_a_value() -> None:
+    assert pairs(("A=1", "B=x=y", "C="), "--set") == {"A": "1", "B": "x=y", "C": ""}
+    with pytest.raises(click.BadParameter):
+        pairs(("A",), "--set")
+
+
+def test_a_message_that_does_not_fit_is_refused_before_it_is_sent(place: Place) -> None:
+    wanted = ordered(Order(str(place.folder / place.write("one.yaml", ONE_NODE)), input_text=json.dumps("x" * 5000)))
+    wanted.check_size(10_000)
+    with pytest.raises(CallboardError) as refused:
+        wanted.check_size(5000)
+    assert refused.value.code == "start.too_large"

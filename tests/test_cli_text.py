@@ -1,0 +1,288 @@
+"""What the command line writes: events as lines, traces as trees, errors as messages, the live view."""
+
+import datetime as dt
+import io
+import json
+from typing import Any
+
+import click
+import msgspec
+import pytest
+from msgspec import Raw
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure, Usage
+from callboard.bus.errors import CallboardError, ConfigInvalid, ServerUnreachable
+from callboard.bus.events import Event, Payload, Problem, encode_payload
+from callboard.bus.log import Unknown
+from callboard.bus.subjects import RunRef
+from callboard.projections.projection import fold
+from callboard.projections.trace import TraceFold
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.errors import Refused, error_text, report
+from callboard.runtime.cli.livetree import LiveTree
+from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, narrated, short
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.showing import Lines, Streaming
+from callboard.runtime.cli.treetext import tree_text
+from callboard.runtime.cli.views import path_of, result_of, summary_object, summary_text, where_options
+from callboard.runtime.cli.watching import matches
+from callboard.runtime.client import NoVerdict, UnknownRun
+
+BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+FAILURE = Failure("tool.failed", "it broke")
+
+
+def events(*payloads: tuple[Payload, str, str]) -> list[Event]:
+    """Number payloads (each with path and key) as the events of a run, half a second apart."""
+    return [
+        Event(
+            type=payload.type,
+            run="r1",
+            n=n,
+            epoch=1,
+            v=1,
+            time=BEGIN + dt.timedelta(seconds=n / 2),
+            path=path,
+            definition="triage",
+            iteration=1,
+            attempt=1,
+            key=key,
+            payload=Raw(encode_payload(payload)),
+        )
+        for n, (payload, path, key) in enumerate(payloads, 1)
+    ]
+
+
+RUN = events(
+    (ev.RunAccepted(ev.DefinitionRef("workflow", "0" * 64, "…", "triage"), {}), "", ""),
+    (ev.RunClaimed("w1", 1), "", ""),
+    (ev.RunStart("triage"), "", ""),
+    (ev.NodeEnter(node="gather", name="Gather"), "gather", ""),
+    (ev.ModelCall("turn", "scripted", "d"), "gather", "gather#1.1!turn.1"),
+    (ev.ModelResult(text="well", usage=Usage(12, 3)), "gather", "gather#1.1!turn.1"),
+    (ev.NodeWarning("gather", "ODD", "this is odd"), "gather", ""),
+    (ev.NodeExit("ok", {"status": "success", "data": {"found": 3}}), "gather", ""),
+    (ev.Route("gather", "note", "only path"), "gather", ""),
+    (ev.NodeEnter(node="note", name="Note"), "note", ""),
+    (ev.ToolCall("note", "search", {"q": 1}), "note", "note#1.1!tool.1.0"),
+    (ev.ToolResult("note", "search", error=FAILURE), "note", "note#1.1!tool.1.0"),
+    (ev.NodeExit("failed", error=FAILURE), "note", ""),
+    (ev.RunFailed(FAILURE), "", ""),
+    (ev.RunEnd("failed", error=FAILURE), "", ""),
+)
+
+SAMPLES: list[Payload] = [
+    *(ev.payload_of(event) for event in RUN),
+    ev.RunRejected([]),
+    ev.RunParked(["a#1.1!ask"], BEGIN),
+    ev.SourcesResolved({}),
+    ev.RunPaused("breakpoint", "a"),
+    ev.RunResumed(by="me"),
+    ev.CancelRequested("enough", "me"),
+    ev.CommandRefused("resume", "resume.not_paused", "the run is not paused"),
+    ev.NodeRetry("a", 1, "not good"),
+    ev.NodeProgress("a", "half way"),
+    ev.EffectCall("http"),
+    ev.EffectResult({"status": 200}),
+    ev.TimerSet(BEGIN, "sleep"),
+    ev.TimerFired(BEGIN),
+    ev.ClockRead(BEGIN),
+    ev.HumanAsked("Really?"),
+    ev.HumanAnswered("a#1.1!ask", 1, "yes"),
+    ev.HumanClosed("answered", 1),
+    ev.SignalAwaited("go"),
+    ev.SignalReceived("go", {"x": 1}),
+    ev.ChildStart({"name": "other"}, "r2"),
+    ev.ChildEnd("completed"),
+    ev.EffectCancelled("tool.call", FAILURE),
+]
+
+
+def test_the_samples_are_the_whole_vocabulary() -> None:
+    assert {sample.type for sample in SAMPLES} == set(ev.TYPES)
+
+
+@pytest.mark.parametrize("payload", SAMPLES, ids=lambda payload: payload.type)
+def test_every_event_is_one_line(payload: Payload) -> None:
+    (event,) = events((payload, "a", "a#1.1!x"))
+    line = narrated(event, payload)
+    assert line.strip()
+    assert "\n" not in line
+
+
+def test_lines_are_cut_and_never_broken() -> None:
+    assert short("a\n b\t c") == "a b c"
+    assert len(short("x" * 1000)) == TEXT_CHARS_MAX
+    assert short({"a": [1, None]}) == '{"a":[1,null]}'
+
+
+def test_the_tree_of_a_run() -> None:
+    assert tree_text(fold(TraceFold(), RUN)).splitlines() == [
+        "✗ r1  triage  7.00 s  tool.failed: it broke",
+        "├─ ✓ gather  2.00 s",
+        "│  ├─ ✓ model scripted  500 ms  12/3 tokens",
+        "│  ├─ ! ODD  this is odd",
+        "│  └─   → note  only path",
+        "└─ ✗ note  1.50 s  tool.failed: it broke",
+        "   └─ ✗ tool search  500 ms  tool.failed: it broke",
+    ]
+
+
+def test_the_tree_of_a_run_that_goes_on() -> None:
+    assert tree_text(fold(TraceFold(), RUN[:5])).splitlines() == [
+        "● r1  triage",
+        "└─ ● gather",
+        "   └─ ● model scripted",
+    ]
+
+
+def test_the_summary_of_a_run() -> None:
+    result = result_of(RUN)
+    text = click.unstyle(summary_text(result, RUN))
+    assert text.startswith("■ failed  in 7.00 s  12 tokens in, 3 out\n  tool.failed: it broke\n")
+    assert "Path: gather → note" in text
+    assert '  ok  gather  {"found":3}' in text
+    told = summary_object(result, RUN)
+    assert (told["run_id"], told["status"], told["path"]) == ("r1", "failed", ["gather", "note"])
+    assert told["error"]["code"] == "tool.failed"
+
+
+def test_a_repeated_node_is_told_apart_in_the_path() -> None:
+    again = msgspec.structs.replace(RUN[3], n=99, iteration=2)
+    inner = msgspec.structs.replace(RUN[3], n=100, path="gather/inner")
+    assert path_of([*RUN, again, inner]) == ["gather", "note", "gather#2"]
+
+
+def test_lines_of_several_runs_name_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(named=True)
+    for event in RUN[:4]:
+        lines.event(event.n, event)
+    lines.event(5, msgspec.structs.replace(RUN[0], type="of.tomorrow"))
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4
+    assert said[3] == "r1      1.500 s  ▶ gather: Gather"
+
+
+def test_the_stream_has_the_events_of_the_log_with_their_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    Streaming().event(77, RUN[7])
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert told.pop("sequence") == 77
+    assert told == msgspec.json.decode(ev.encode_event(RUN[7]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "event_type", "expected"),
+    [
+        (">", "run.end", True),
+        ("run.>", "run.end", True),
+        ("run.*", "run.end", True),
+        ("*.end", "run.end", True),
+        ("run.end", "run.end", True),
+        ("run.*", "route", False),
+        ("route", "route", True),
+        ("route.>", "route", False),
+        ("run", "run.end", False),
+        ("run.end.*", "run.end", False),
+    ],
+)
+def test_event_types_match_as_nats_filters(pattern: str, event_type: str, expected: bool) -> None:
+    assert matches(pattern, event_type) is expected
+
+
+# -- the live view ----------------------------------------------------------------------------------------------------
+
+
+def live(height: int = 40) -> tuple[LiveTree, io.StringIO]:
+    from rich.console import Console
+
+    screen = io.StringIO()
+    return LiveTree(Console(file=screen, force_terminal=True, width=90, height=height, color_system=None)), screen
+
+
+def test_the_live_view_ends_with_the_whole_tree() -> None:
+    tree, screen = live()
+    for event in RUN:
+        tree.event(event.n, event)
+    tree.notice("[bold] is no markup here")
+    tree.close()
+    said = screen.getvalue()
+    assert "[bold] is no markup here" in said
+    last = said[said.rindex("✗ r1") :]
+    assert "├─ ✓ gather  2.00 s" in last
+    assert "└─ ✗ note" in last
+
+
+def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
+    tree, screen = live(height=8)
+    for event in RUN[:5]:
+        tree.event(event.n, event)
+    for number in range(20):
+        entered = msgspec.structs.replace(RUN[9], n=100 + number, path=f"n{number}")
+        tree.event(entered.n, entered)
+    tree.event(200, msgspec.structs.replace(RUN[4], n=200))
+    tree.delta("the pool ")
+    tree.delta("is empty")
+    tree.refresh()
+    drawn = screen.getvalue()
+    tree.close()
+    assert "“the pool is empty" in drawn
+    assert "⋮" in drawn
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_says_what_where_and_what_to_do() -> None:
+    text = click.unstyle(error_text(ServerUnreachable("nats://nowhere", "connection refused")))
+    assert text.splitlines() == [
+        "error server.unreachable: no NATS server could be reached: connection refused",
+        "  where: nats://nowhere",
+        "  Check the URL and that the server is up, or leave the URL out to use the embedded server.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ServerUnreachable("nats://nowhere", "refused"), exits.UNUSABLE),
+        (NoVerdict("start", 10), exits.UNUSABLE),
+        (Unknown("no answer"), exits.UNUSABLE),
+        (UnknownRun(RunRef("t", "r")), exits.FAILED),
+        (Refused("start", [Problem("x", "y")]), exits.FAILED),
+        (ConfigInvalid([Problem("x", "y")]), exits.USAGE),
+        (KeyboardInterrupt(), exits.INTERRUPTED),
+    ],
+)
+def test_errors_have_their_exit_code_however_they_are_wrapped(error: BaseException, code: int) -> None:
+    assert report(error, as_json=True) == code
+    wrapped = BaseExceptionGroup("outer", [BaseExceptionGroup("inner", [error])])
+    assert report(wrapped, as_json=False) == code
+
+
+def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Problem("SCHEMA", "is required", "nodes.a", 3, 4)
+    report(Refused("definition", [problem], "x.yaml", "a\nb\nc d e"), as_json=True)
+    said = capsys.readouterr()
+    told = json.loads(said.out)["error"]
+    assert said.err == ""
+    assert told["code"] == "definition.refused"
+    assert told["problems"][0]["line"] == 3
+
+
+def test_a_fault_of_ours_goes_on_as_it_is() -> None:
+    fault = ZeroDivisionError("ours")
+    with pytest.raises(ZeroDivisionError):
+        report(fault, as_json=False)
+    with pytest.raises(ExceptionGroup):
+        report(ExceptionGroup("g", [fault]), as_json=False)
+
+
+def test_hints_repeat_where_but_no_password() -> None:
+    settings = Settings({"nats_url": "nats://me:hush@host", "tenant": "a b", "log_level": "debug"}, "my.toml")
+    assert where_options(settings) == " --nats nats://host --tenant 'a b' --config my.toml"
+    assert where_options(Settings()) == ""
+
+
+def test_errors_of_the_house_are_known_by_their_base() -> None:
+    assert report(CallboardError("x.y", "something"), as_json=False) == exits.FAILED

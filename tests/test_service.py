@@ -1,0 +1,456 @@
+"""The service over real messages: a bare NATS client, a real server, a real worker."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import nats
+import pytest
+from nats.aio.client import Client
+
+from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.config import load
+from callboard.runtime.listing import Listings
+from callboard.runtime.service import open_service
+from callboard.runtime.verbs import EVENTS_MAX, PAGE_BYTES_MAX
+
+PATIENCE_S = 30.0
+SOURCE = json.dumps(
+    {
+        "id": "count",
+        "name": "Count",
+        "entry": "a",
+        "nodes": {"a": {"name": "A", "instruction": "Count."}, "b": {"name": "B", "instruction": "Add."}},
+        "edges": [{"from": "a", "to": "b"}],
+    }
+)
+SCRIPT = {"turns": {"a": [{"data": {"found": 3}}], "b": [{"data": {"sum": 4}}]}}
+WAITS = {"turns": {"a": [{"data": {"found": 3}, "delay_ms": 60_000}]}}
+
+
+class Caller:
+    """A client that knows subjects and JSON, and nothing of ours."""
+
+    def __init__(self, nc: Client, tenant: str = "acme") -> None:
+        self.nc = nc
+        self.tenant = tenant
+
+    async def ask(self, verb: str, body: Any = None, *, raw: bytes | None = None) -> Any:
+        data = raw if raw is not None else json.dumps({} if body is None else body).encode()
+        message = await self.nc.request(f"cb.api.{self.tenant}.{verb}", data, timeout=PATIENCE_S)
+        answer = json.loads(message.data)
+        failed = "error" in answer and "code" in (answer["error"] or {}) and "status" not in answer
+        assert ("Nats-Service-Error-Code" in (message.headers or {})) == failed
+        return answer
+
+    async def refused(self, verb: str, body: Any = None, *, raw: bytes | None = None) -> dict[str, Any]:
+        return (await self.ask(verb, body, raw=raw))["error"]
+
+    async def start(self, **message: Any) -> str:
+        message = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, **message}
+        verdict = await self.ask("start", message)
+        assert verdict["status"] == "accepted", verdict
+        return verdict["run_id"]
+
+    async def finished(self, **message: Any) -> str:
+        run = await self.start(**message)
+        await self.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+        return run
+
+
+@asynccontextmanager
+async def standing(home: Path) -> AsyncGenerator[House]:
+    """A house with a worker and the service."""
+    flags = {"data_dir": home, "sync": "100ms"}
+    async with (
+        open_house(load(flags, env={}, cwd=home), "test") as house,
+        open_worker(house, env={}),
+        open_service(house),
+    ):
+        yield house
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with standing(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def caller(house: House) -> AsyncIterator[Caller]:
+    assert house.server is not None
+    nc = await nats.connect(house.server.url)
+    yield Caller(nc)
+    await nc.close()
+
+
+# -- start, result ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_by_request_and_reply(caller: Caller) -> None:
+    message = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, "input": {"q": 1}}
+    verdict = await caller.ask("start", message)
+    assert verdict["status"] == "accepted"
+    result = await caller.ask("result", {"run_id": verdict["run_id"], "wait_s": PATIENCE_S})
+    assert result["status"] == "completed"
+    assert result["output"] == {"sum": 4}
+    assert result["results"]["a"]["data"] == {"found": 3}
+    assert result["error"] is None
+    again = await caller.ask("result", {"run_id": verdict["run_id"]})
+    assert again == result
+
+
+async def test_a_run_id_is_used_once(caller: Caller) -> None:
+    assert await caller.start(run_id="mine") == "mine"
+    verdict = await caller.ask("start", {"definition": {"source": SOURCE}, "model": "scripted", "run_id": "mine"})
+    assert verdict == {"status": "accepted", "run_id": "mine", "duplicate": True}
+
+
+async def test_a_refused_start_names_every_problem(caller: Caller) -> None:
+    broken = json.loads(SOURCE)
+    broken["entry"] = "nowhere"
+    del broken["nodes"]["b"]
+    start = {"definition": {"source": json.dumps(broken)}, "model": "no-such-model:x", "run_id": "refused"}
+    error = await caller.refused("start", start)
+    assert (error["code"], error["run_id"]) == ("start.refused", "refused")
+    places = [problem["where"] for problem in error["problems"]]
+    assert len(error["problems"]) >= 3
+    assert "model" in places
+    assert all(problem["code"] and problem["message"] for problem in error["problems"])
+    assert (await caller.refused("show", {"run_id": "refused"}))["code"] == "run.unknown"
+
+
+async def test_a_start_of_the_wrong_shape_is_refused_whole(caller: Caller) -> None:
+    error = await caller.refused("start", {"definition": {"source": 7, "language": []}, "inputs": {}, "files": "x"})
+    assert error["code"] == "start.refused"
+    assert {"inputs", "files", "definition.source", "definition.language"} <= {p["where"] for p in error["problems"]}
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"null"])
+async def test_what_is_no_start_message_is_refused(caller: Caller, raw: bytes) -> None:
+    error = await caller.refused("start", raw=raw)
+    assert error["code"] == "start.refused"
+    assert error["problems"]
+
+
+async def test_a_result_that_is_not_there_yet_says_so(caller: Caller) -> None:
+    run = await caller.start(script=WAITS)
+    for body in ({"run_id": run}, {"run_id": run, "wait_s": 0.05}):
+        error = await caller.refused("result", body)
+        assert (error["code"], error["run_id"]) == ("run.not_ended", run)
+    assert (await caller.refused("result", {"run_id": "nobody"}))["code"] == "run.unknown"
+
+
+async def test_many_can_wait_while_others_are_answered(caller: Caller) -> None:
+    run = await caller.start(script=WAITS)
+    results: list[dict[str, Any]] = []
+
+    async def wait() -> None:
+        results.append(await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(wait)
+        assert (await caller.ask("show", {"run_id": run}))["status"] == "running"
+        await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {"reason": "enough"}})
+    assert [result["status"] for result in results] == ["cancelled"] * 20
+
+
+# -- tell -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tell_reaches_the_run(caller: Caller) -> None:
+    run = await caller.start(script=WAITS)
+    verdict = await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {"reason": "enough", "by": "ada"}})
+    assert verdict == {"status": "accepted", "run_id": run}
+    assert (await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))["status"] == "cancelled"
+    events = await caller.ask("events", {"run_id": run, "types": ["cancel.requested"]})
+    assert [each["event"]["payload"] for each in events["events"]] == [{"reason": "enough", "by": "ada"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"run_id": "r", "verb": "sing"}, "tell.verb"),
+        ({"run_id": "r", "verb": "cancel", "body": {"resaon": "typo"}}, "tell.malformed"),
+        ({"run_id": "r", "verb": "answer"}, "tell.malformed"),
+    ],
+)
+async def test_a_malformed_tell_is_refused(caller: Caller, body: dict[str, Any], code: str) -> None:
+    error = await caller.refused("tell", body)
+    assert error["code"] == "tell.refused"
+    assert [problem["code"] for problem in error["problems"]] == [code]
+
+
+async def test_a_tell_to_a_run_that_is_over_or_unknown_is_refused(caller: Caller) -> None:
+    run = await caller.finished()
+    for target, code in ((run, "run.finished"), ("nobody", "run.unknown")):
+        error = await caller.refused("tell", {"run_id": target, "verb": "pause"})
+        assert [problem["code"] for problem in error["problems"]] == [code]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_show_says_how_a_run_stands(caller: Caller) -> None:
+    run = await caller.finished()
+    shown = await caller.ask("show", {"run_id": run})
+    assert (shown["run"], shown["status"], shown["language"]) == (run, "completed", "workflow")
+    assert [node["outcome"] for node in shown["nodes"].values()] == ["ok", "ok"]
+
+
+async def test_trace_is_a_tree_of_nodes(caller: Caller) -> None:
+    run = await caller.finished()
+    trace = await caller.ask("trace", {"run_id": run})
+    assert [child["path"] for child in trace["root"]["children"]] == ["a", "b"]
+    assert [effect["type"] for effect in trace["root"]["children"][0]["effects"]] == ["model.call"]
+
+
+async def test_events_come_in_pages(caller: Caller) -> None:
+    run = await caller.finished()
+    whole = await caller.ask("events", {"run_id": run})
+    assert not whole["more"]
+    assert [each["event"]["n"] for each in whole["events"]] == list(range(1, len(whole["events"]) + 1))
+    assert whole["events"][-1]["event"]["type"] == "run.end"
+    pages: list[Any] = []
+    after, more = 0, True
+    while more:
+        page = await caller.ask("events", {"run_id": run, "after": after, "limit": 4})
+        assert len(page["events"]) <= 4
+        pages += page["events"]
+        after, more = page["after"], page["more"]
+    assert pages == whole["events"]
+    nothing = await caller.ask("events", {"run_id": run, "after": after})
+    assert (nothing["events"], nothing["after"], nothing["more"]) == ([], after, False)
+
+
+async def test_events_can_be_chosen_by_type(caller: Caller) -> None:
+    run = await caller.finished()
+    page = await caller.ask("events", {"run_id": run, "types": ["node.enter", "node.exit"], "limit": 3})
+    assert [each["event"]["type"] for each in page["events"]] == ["node.enter", "node.exit", "node.enter"]
+    assert page["more"]
+    rest = await caller.ask("events", {"run_id": run, "types": ["node.enter", "node.exit"], "after": page["after"]})
+    assert [each["event"]["type"] for each in rest["events"]] == ["node.exit"]
+
+
+async def test_a_page_is_no_larger_than_a_message(caller: Caller) -> None:
+    large = {"turns": {"a": [{"data": {"text": "x" * 200_000}}], "b": [{"data": {}}]}}
+    run = await caller.finished(script=large)
+    after, more, count = 0, True, 0
+    while more:
+        page = await caller.ask("events", {"run_id": run, "after": after})
+        size = sum(len(json.dumps(each["event"])) for each in page["events"])
+        assert len(page["events"]) == 1 or size <= 1.1 * PAGE_BYTES_MAX
+        after, more, count = page["after"], page["more"], count + 1
+    assert count > 1
+
+
+async def test_an_answer_too_large_for_a_message_is_an_error(caller: Caller) -> None:
+    large = {"turns": {"a": [{"data": {"text": "x" * 600_000}}], "b": [{"data": {"text": "y" * 600_000}}]}}
+    run = await caller.start(script=large)
+    error = await caller.refused("result", {"run_id": run, "wait_s": PATIENCE_S})
+    assert error["code"] == "api.too_large"
+
+
+@pytest.mark.parametrize("verb", ["show", "trace", "events", "result"])
+async def test_a_run_that_nobody_knows_is_unknown(caller: Caller, verb: str) -> None:
+    error = await caller.refused(verb, {"run_id": "nobody"})
+    assert error["code"] == "run.unknown"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("show", {}),
+        ("show", {"run_id": 7}),
+        ("trace", {"run_id": "r", "form": "svg"}),
+        ("events", {"run_id": "r", "limit": 0}),
+        ("events", {"run_id": "r", "limit": EVENTS_MAX + 1}),
+        ("runs", {"limit": -1}),
+        ("result", {"run_id": "r", "wait_s": "long"}),
+        ("tell", {"verb": "cancel"}),
+        ("definition", {}),
+    ],
+)
+async def test_a_request_of_the_wrong_shape_is_malformed(caller: Caller, verb: str, body: Any) -> None:
+    error = await caller.refused(verb, body)
+    assert error["code"] == "api.malformed"
+    assert error["message"]
+
+
+async def test_the_tenant_is_in_the_subject(caller: Caller) -> None:
+    run = await caller.finished()
+    other = Caller(caller.nc, "other")
+    assert (await other.refused("show", {"run_id": run}))["code"] == "run.unknown"
+    assert (await other.ask("runs"))["runs"] == []
+    spaced = Caller(caller.nc, "Acme=20=26=20Sons")
+    assert await spaced.finished(run_id="first") == "first"
+    assert [row["run"] for row in (await spaced.ask("runs"))["runs"]] == ["first"]
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+async def test_runs_are_listed_newest_first_and_as_of_now(caller: Caller) -> None:
+    assert await caller.ask("runs") == {"runs": [], "more": False}
+    finished = [await caller.finished() for _ in range(3)]
+    waiting = await caller.start(script=WAITS)
+    listed = (await caller.ask("runs"))["runs"]
+    assert [row["run"] for row in listed] == [waiting, *reversed(finished)]
+    assert {row["status"] for row in listed[1:]} == {"completed"}
+    page = await caller.ask("runs", {"limit": 2})
+    assert ([row["run"] for row in page["runs"]], page["more"]) == ([waiting, finished[2]], True)
+    page = await caller.ask("runs", {"limit": 2, "before": finished[2]})
+    assert ([row["run"] for row in page["runs"]], page["more"]) == ([finished[1], finished[0]], False)
+    completed = await caller.ask("runs", {"status": "completed", "definition": "count"})
+    assert [row["run"] for row in completed["runs"]] == finished[::-1]
+    assert (await caller.ask("runs", {"definition": "other"}))["runs"] == []
+    assert (await caller.refused("runs", {"before": "nobody"}))["code"] == "run.unknown"
+
+
+async def test_a_listing_reads_definitions_that_are_stored_beside_their_event(house: House, caller: Caller) -> None:
+    large = json.loads(SOURCE)
+    large["nodes"]["a"]["instruction"] = "Count. " * 60_000
+    run = await caller.finished(definition={"source": json.dumps(large)})
+    first = (await house.log.read(house.client.ref(run)) or await house.log.read(_ref("acme", run)))[0]
+    assert first.event.blobs
+    assert [row["run"] for row in (await caller.ask("runs"))["runs"]] == [run]
+
+
+def _ref(tenant: str, run: str) -> Any:
+    from callboard.bus.subjects import RunRef
+
+    return RunRef(tenant, run)
+
+
+async def test_a_listing_that_was_put_away_is_read_again(house: House, caller: Caller) -> None:
+    run = await caller.finished()
+    async with anyio.create_task_group() as tasks:
+        listings = Listings(house.log, tasks, tenants_max=1)
+        for tenant in ("acme", "other", "acme", "third", "acme"):
+            expected = [run] if tenant == "acme" else []
+            assert [row.run for row in await listings.rows(tenant)] == expected
+        tasks.cancel_scope.cancel()
+
+
+# -- definitions ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_definition_is_registered_by_name_and_hash(caller: Caller) -> None:
+    registered = await caller.ask("definition", {"source": SOURCE, "name": "counting"})
+    assert registered["language"] == "workflow"
+    assert registered["name"] == "counting"
+    assert len(registered["hash"]) == 64
+    for key in ({"name": "counting"}, {"hash": registered["hash"]}):
+        found = await caller.ask("definition", key)
+        assert (found["source"], found["hash"]) == (SOURCE, registered["hash"])
+        run = await caller.finished(definition=key)
+        assert (await caller.ask("show", {"run_id": run}))["definition_hash"] == registered["hash"]
+    again = await caller.ask("definition", {"source": SOURCE, "name": "counting"})
+    assert again == {**registered, "unchanged": True}
+
+
+async def test_a_name_means_what_was_registered_last(caller: Caller) -> None:
+    changed = SOURCE.replace("Count.", "Count twice.")
+    first = await caller.ask("definition", {"source": SOURCE, "name": "n"})
+    second = await caller.ask("definition", {"source": changed, "name": "n"})
+    assert first["hash"] != second["hash"]
+    assert (await caller.ask("definition", {"name": "n"}))["source"] == changed
+    assert (await caller.ask("definition", {"hash": first["hash"]}))["source"] == SOURCE
+
+
+async def test_a_definition_has_its_own_name_unless_it_gets_one(caller: Caller) -> None:
+    registered = await caller.ask("definition", {"source": SOURCE})
+    assert registered["name"] == "count"
+    assert (await caller.ask("definition", {"name": "count"}))["hash"] == registered["hash"]
+
+
+async def test_an_invalid_definition_is_refused_with_every_problem(caller: Caller) -> None:
+    broken = json.loads(SOURCE)
+    broken["entry"] = "nowhere"
+    broken["edges"] = [{"from": "a", "to": "gone"}]
+    error = await caller.refused("definition", {"source": json.dumps(broken), "name": "broken"})
+    assert error["code"] == "definition.refused"
+    assert len(error["problems"]) >= 2
+    assert (await caller.refused("definition", {"name": "broken"}))["code"] == "definition.unknown"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"source": SOURCE, "name": "ab" * 32}, "definition.name"),
+        ({"source": SOURCE, "name": ""}, "definition.name"),
+        ({"source": SOURCE, "name": "x" * 200}, "definition.name"),
+        ({"source": SOURCE, "language": "klingon"}, "definition.language"),
+        ({"source": "x" * 900_000}, "definition.too_large"),
+        ({"source": "not any language"}, "UNKNOWN_LANGUAGE"),
+    ],
+)
+async def test_a_definition_that_cannot_be_kept_is_refused(caller: Caller, body: dict[str, str], code: str) -> None:
+    error = await caller.refused("definition", body)
+    assert error["code"] == "definition.refused"
+    assert [problem["code"] for problem in error["problems"]] == [code]
+
+
+async def test_a_start_by_an_unknown_name_is_refused(caller: Caller) -> None:
+    error = await caller.refused("start", {"definition": {"name": "nothing"}, "model": "scripted"})
+    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
+
+
+# -- the micro service itself -----------------------------------------------------------------------------------------
+
+
+async def test_it_is_discoverable_as_a_micro_service(house: House, caller: Caller) -> None:
+    info = json.loads((await caller.nc.request("$SRV.INFO.callboard", timeout=PATIENCE_S)).data)
+    assert info["name"] == "callboard"
+    assert info["metadata"] == {"prefix": "cb", "stream": house.log.stream}
+    assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
+        verb: f"cb.api.*.{verb}"
+        for verb in ("start", "tell", "runs", "show", "result", "trace", "events", "definition")
+    }
+    assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
+    ping = json.loads((await caller.nc.request("$SRV.PING", timeout=PATIENCE_S)).data)
+    assert ping["name"] == "callboard"
+
+
+async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:
+    flags = {"data_dir": tmp_path, "sync": "100ms"}
+    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house:
+        assert house.server is not None
+        nc = await nats.connect(house.server.url)
+        async with open_service(house):
+            assert await Caller(nc).ask("runs") == {"runs": [], "more": False}
+        with pytest.raises(nats.errors.NoRespondersError):
+            await nc.request("cb.api.acme.runs", b"{}", timeout=PATIENCE_S)
+        await nc.close()
+
+
+async def test_an_error_in_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
+    flags = {"data_dir": tmp_path, "sync": "100ms"}
+    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house:
+        with pytest.raises(LookupError, match="mine"):
+            async with open_service(house):
+                raise LookupError("mine")
+
+
+async def test_without_a_worker_a_start_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {"data_dir": tmp_path, "sync": "100ms"}
+    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house, open_service(house):
+        assert house.server is not None
+        nc = await nats.connect(house.server.url)
+        start = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, "run_id": "later"}
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await Caller(nc).refused("start", start))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+        assert answers[0]["code"] == "client.no_verdict"
+        async with open_worker(house, env={}):
+            result = await Caller(nc).ask("result", {"run_id": "later", "wait_s": PATIENCE_S})
+        assert result["status"] == "completed"
+        await nc.close()
