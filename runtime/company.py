@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
 
+STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.stands_in)
+
 
 class Company:
     """One worker's means, as `callboard.runtime.run.Company` wants them."""
@@ -121,8 +123,12 @@ class Company:
             except SourceFailed as error:
                 raise EffectFailed(error.failure) from error
 
+        # A stand-in answers for every model that the definition names: a rehearsal needs no key.
+        default = admission.start.model or self._config.model or ""
+        stands_in = default.partition(":")[0] in STAND_INS
+
         return Carrier(
-            models=lambda spec: self._model(spec, script),
+            models=lambda spec: self._model(default if stands_in else spec, script),
             tools=ToolEnvironment(env=self._lent(admission), request=self._request, script=script),
             kinds={"source": source},
             on_delta=on_delta,

@@ -34,9 +34,10 @@ _NOT_FOUND = 10037
 class Listings:
     """The listings of a process. Use it inside the task group that it is given."""
 
-    def __init__(self, log: JetStreamLog, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, log: JetStreamLog, tasks: anyio.abc.TaskGroup, tenants_max: int = TENANTS_MAX) -> None:
         self._log = log
         self._tasks = tasks
+        self._tenants_max = tenants_max
         self._listings: OrderedDict[str, _Listing] = OrderedDict()
 
     async def rows(self, tenant: str) -> list[RunRow]:
@@ -48,7 +49,7 @@ class Listings:
         if listing is None or listing.failed:
             listing = self._listings[tenant] = _Listing(self._log, tenant)
             self._tasks.start_soon(listing.run)
-            if len(self._listings) > TENANTS_MAX:
+            if len(self._listings) > self._tenants_max:
                 _, oldest = self._listings.popitem(last=False)
                 oldest.scope.cancel()
         self._listings.move_to_end(tenant)

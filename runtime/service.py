@@ -23,7 +23,7 @@ from nats.micro.service import Service as MicroService
 from callboard.bus.errors import CallboardError
 from callboard.bus.log import Unknown
 from callboard.bus.subjects import name_of
-from callboard.runtime.client import NoVerdict, UnknownRun
+from callboard.runtime.client import VERDICT_WAIT_S, NoVerdict, UnknownRun
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.listing import Listings
 from callboard.runtime.verbs import ApiError, Verbs
@@ -46,13 +46,13 @@ Verb = Callable[[str, bytes], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def open_service(house: "House") -> AsyncGenerator[None]:
-    """Answer requests for the length of the block."""
+async def open_service(house: "House", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
+    """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         listings = Listings(house.log, tasks)
         desk = _Desk(house, tasks)
-        verbs = Verbs(house.log, Definitions(), listings.rows).all()
+        verbs = Verbs(house.log, Definitions(), listings.rows, verdict_wait_s).all()
         service = await add_service(
             house.nc,
             name=NAME,

@@ -31,7 +31,7 @@ from callboard.runtime.asking import (
     SequencedEvent,
     TellRun,
 )
-from callboard.runtime.client import Client, UnknownRun
+from callboard.runtime.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.listing import Rows
 from callboard.runtime.registration import Registered, register
@@ -70,10 +70,13 @@ class ApiError(Exception):
 class Verbs:
     """What the service can do, on one log."""
 
-    def __init__(self, log: JetStreamLog, definitions: Definitions, rows: Rows) -> None:
+    def __init__(
+        self, log: JetStreamLog, definitions: Definitions, rows: Rows, verdict_wait_s: float = VERDICT_WAIT_S
+    ) -> None:
         self._log = log
         self._definitions = definitions
         self._rows = rows
+        self._verdict_wait_s = verdict_wait_s
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
         """Every verb: its name to what takes tenant and request."""
@@ -95,7 +98,8 @@ class Verbs:
         start = read_start(body)
         if isinstance(start, list):
             raise _refused("start", None, start)
-        return _accepted("start", await self._client(tenant).start(msgspec.json.decode(body)))
+        client = self._client(tenant)
+        return _accepted("start", await client.start(msgspec.json.decode(body), wait_s=self._verdict_wait_s))
 
     async def tell(self, tenant: str, body: bytes) -> Verdict:
         """Tell a run something: cancel, kill, pause, resume, answer, signal."""
@@ -104,7 +108,9 @@ class Verbs:
         if problems:
             raise _refused(request.verb, request.run_id, problems)
         tell = parse_tell(request.verb, bytes(request.body))
-        return _accepted(request.verb, await self._client(tenant).tell(request.run_id, request.verb, tell))
+        client = self._client(tenant)
+        verdict = await client.tell(request.run_id, request.verb, tell, wait_s=self._verdict_wait_s)
+        return _accepted(request.verb, verdict)
 
     async def definition(self, tenant: str, body: bytes) -> Registered:
         """Register a definition (``source``, if wanted ``language`` and ``name``), or look one up without source."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,10 +13,13 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from callboard.bus.serverstore import running_url
 from callboard.runtime.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = [sys.executable, "-m", "callboard.runtime.cli.main"]
+
+INPUT = '{"service": "checkout"}'
 
 TRIAGE = """\
 id: triage
@@ -129,20 +133,41 @@ class Place:
         with self.process("up", "--json", *args) as process:
             assert process.stdout is not None
             yield process, json.loads(process.stdout.readline())
+            if process.poll() is None:
+                # In order, so that nobody finds a server that is just going down with its parent.
+                process.terminate()
+                process.communicate()
 
-    def here(self, *args: str) -> Result:
-        """Run a command in this process."""
+    @contextmanager
+    def standing(self) -> Generator[None]:
+        """`callboard up` with the triage's tools at hand, ended by Ctrl-C."""
+        self.triage()
+        with self.up("--import-from", "flows") as (process, said):
+            assert said["url"] == running_url(self.folder / ".callboard")
+            yield
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate()
+            assert json.loads(out) == {"stopped": True, "drained": True}
+            assert process.returncode == 0
+
+    def started(self, *args: str) -> str:
+        """Start the triage, or what the arguments say; return the run's id."""
+        wanted = args or ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json")
+        return str(self.told("start", *wanted)["run_id"])
+
+    def here(self, *args: str, env: dict[str, str] | None = None) -> Result:
+        """Run a command in this process; ``env`` is set besides."""
         before = Path.cwd()
         os.chdir(self.folder)
         try:
             unset = {name: None for name in os.environ if name not in self.env}
-            return CliRunner().invoke(cli, list(args), env={**unset, **self.env}, catch_exceptions=False)
+            return CliRunner().invoke(cli, list(args), env={**unset, **self.env, **(env or {})}, catch_exceptions=False)
         finally:
             os.chdir(before)
 
-    def told(self, *args: str) -> Any:
+    def told(self, *args: str, env: dict[str, str] | None = None) -> Any:
         """Run a command in this process with ``--json``; return what it says."""
-        result = self.here(*args, "--json")
+        result = self.here(*args, "--json", env=env)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from callboard.bus.effects import (
     Failure,
+    Former,
     McpTools,
     Message,
     ModelReply,
@@ -86,6 +87,8 @@ class FakeStage:
         self.requests: dict[str, ModelRequest] = {}
         self.outcomes: dict[str, Any] = {}
         self.exits: dict[str, dict[str, Any]] = {}
+        self.told: dict[str, Any] = {}
+        self.told_at: dict[str, dict[str, Any]] = {}
         self.open_toolboxes: list[str] = []
         self.root = FakeNode(self, "", 1, "")
         self._script = {name: dict(part) if isinstance(part, dict) else part for name, part in script.items()}
@@ -231,6 +234,10 @@ class FakeStage:
                     text += words
                 case Recall(of, at):
                     text += msgspec.json.encode(_pointed({"result": self.exits[of]["result"]}, at)).decode()
+                case Former(of):
+                    assert of in self.exits, f"{of} was never left"
+                    for name, left in self.told_at[of].items():
+                        text += f', "{name}": {msgspec.json.encode(left).decode()}'
                 case ToolOutput(of=None, error=error):
                     text += f"[{error.code if error else ''}]"
                 case ToolOutput(of=of):
@@ -269,9 +276,12 @@ class FakeNode:
     def key(self, slot: str) -> str:
         return effect_key(self.path, self.iteration, self.attempt, slot)
 
-    def exit(self, outcome: str, result: Any = None, error: Failure | None = None) -> dt.datetime:
+    def exit(self, outcome: str, result: Any = None, error: Failure | None = None, told: Any = None) -> dt.datetime:
         assert self.where not in self._stage.exits, f"{self.where} was left twice"
         self._stage.exits[self.where] = {"outcome": outcome, "result": result, "error": error}
+        if isinstance(result, dict):
+            self._stage.told[self.name] = result["data"] if told is None else told
+        self._stage.told_at[self.where] = dict(self._stage.told)
         self._stage.record("node.exit", self.where, {"outcome": outcome, "result": result, "error": error})
         return EPOCH
 

@@ -9,11 +9,12 @@ so many seconds, ``hang`` for ever; then comes ``value``.
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from callboard.bus.effects import JSON
-from callboard.languages.language import Ask, Definition, End, Expired, Failed, Node, Ok, Settled, Stage
+from callboard.languages.language import Ask, Cancelled, End, Failed, Node, Ok, Settled, Stage
 from tests.theatre import Play, PlayLanguage
 from tests.workflows import document
 
@@ -34,25 +35,33 @@ def soon(stage: Stage, seconds: float) -> dt.datetime:
     return stage.now() + dt.timedelta(seconds=seconds)
 
 
+@contextmanager
+def entered(stage: Stage, path: str) -> Generator[Node]:
+    """A node that is left when its block ends, or is cancelled."""
+    node = stage.enter(path)
+    try:
+        yield node
+    except Cancelled as cancelled:
+        node.exit("cancelled", error=cancelled.cause)
+        raise
+    node.exit("ok")
+
+
 async def waits(stage: Stage) -> End:
     """Parks three times: for a timer, for a person, for a signal; then races parallel work against a bound."""
     given: dict[str, Any] = stage.info.input or {}
-    sleep = stage.enter("sleep")
-    await sleep.sleep("nap", soon(stage, given.get("sleep_s", 0.5)))
-    sleep.exit("ok")
-    person = stage.enter("person")
-    async with person.question("ask", Ask("Who is it?")) as question:
-        answered = await question.answer()
-        question.close("answered", answered.k, None)
-    person.exit("ok", answered.user_response)
-    signal = stage.enter("signal")
-    arrived = await signal.signal("wait", "go")
-    signal.exit("ok", arrived.data)
-    work = stage.enter("work")
-    both = stage.join(*(stage.spawn(effect(work, f"part.{i}")) for i in range(2)))
-    bounded = await stage.within(soon(stage, 3600), both, node=work, slot="bound")
-    parts = [value(part) for part in bounded.value] if isinstance(bounded, Ok) else None
-    work.exit("ok", parts)
+    with entered(stage, "sleep") as sleep:
+        await sleep.sleep("nap", soon(stage, given.get("sleep_s", 0.5)))
+    with entered(stage, "person") as person:
+        async with person.question("ask", Ask("Who is it?")) as question:
+            answered = await question.answer()
+            question.close("answered", answered.k, None)
+    with entered(stage, "signal") as signal:
+        arrived = await signal.signal("wait", "go")
+    with entered(stage, "work") as work:
+        both = stage.join(*(stage.spawn(effect(work, f"part.{i}")) for i in range(2)))
+        raced = await stage.within(soon(stage, 3600), both, node=work, slot="bound")
+    parts = [value(part) for part in raced.value] if isinstance(raced, Ok) else None
     return End("completed", [answered.user_response, arrived.data, parts])
 
 
@@ -84,9 +93,8 @@ async def steps(stage: Stage) -> End:
     given: dict[str, Any] = stage.info.input
     done: list[JSON] = []
     for i in range(given["count"]):
-        node = stage.enter(f"step[{i}]", node="step")
-        done.append(await effect(node, "do", **{**given.get("each", {}), "value": i}))
-        node.exit("ok")
+        with entered(stage, f"step[{i}]") as node:
+            done.append(await effect(node, "do", **{**given.get("each", {}), "value": i}))
     return End("completed", done)
 
 
@@ -95,27 +103,12 @@ async def gated(stage: Stage) -> End:
     given: dict[str, Any] = stage.info.input
     for i, request in enumerate((given, {})):
         await stage.gate(None, f"step[{i}]")
-        node = stage.enter(f"step[{i}]", node="step")
-        await effect(node, "do", **request)
-        node.exit("ok")
+        with entered(stage, f"step[{i}]") as node:
+            await effect(node, "do", **request)
     return End("completed", "through")
 
 
-async def bounded(stage: Stage) -> End:
-    """An effect that never ends within a bound of so many seconds."""
-    node = stage.enter("bounded")
-    within = await stage.within(soon(stage, stage.info.input), effect(node, "long", hang=True), node=node, slot="bound")
-    node.exit("ok", isinstance(within, Expired))
-    return End("completed", isinstance(within, Expired))
-
-
-PLAYS: Mapping[str, Play] = {
-    "waits": waits,
-    "unwinds": unwinds,
-    "steps": steps,
-    "gated": gated,
-    "bounded": bounded,
-}
+PLAYS: Mapping[str, Play] = {"waits": waits, "unwinds": unwinds, "steps": steps, "gated": gated}
 
 LANGUAGE = PlayLanguage(PLAYS)
 
@@ -126,7 +119,7 @@ def play(name: str, run_id: str, input: JSON = None) -> dict[str, Any]:
     return {"definition": definition, "input": input, "run_id": run_id, "model": "scripted", "script": {}}
 
 
-# -- a workflow: tools in parallel, one of them in a process; an evaluation that is retried; a routed way ---------------
+# -- a workflow: tools in parallel, one of them in a process; an evaluation that is retried; a routed way --------------
 
 _DESK = {
     "id": "desk",

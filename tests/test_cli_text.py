@@ -12,22 +12,15 @@ from msgspec import Raw
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
-from callboard.bus.errors import CallboardError, ConfigInvalid, ServerUnreachable
-from callboard.bus.events import Event, Payload, Problem, encode_payload
-from callboard.bus.log import Unknown
-from callboard.bus.subjects import RunRef
+from callboard.bus.events import Event, Payload, encode_payload
 from callboard.projections.projection import fold
 from callboard.projections.trace import TraceFold
-from callboard.runtime.cli import exits
-from callboard.runtime.cli.errors import Refused, error_text, report
 from callboard.runtime.cli.livetree import LiveTree
 from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, narrated, short
-from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.showing import Lines, Streaming
 from callboard.runtime.cli.treetext import tree_text
-from callboard.runtime.cli.views import path_of, result_of, summary_object, summary_text, where_options
+from callboard.runtime.cli.views import path_of, result_of, summary_object, summary_text
 from callboard.runtime.cli.watching import matches
-from callboard.runtime.client import NoVerdict, UnknownRun
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 FAILURE = Failure("tool.failed", "it broke")
@@ -228,61 +221,3 @@ def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
     tree.close()
     assert "“the pool is empty" in drawn
     assert "⋮" in drawn
-
-
-# -- errors -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_error_says_what_where_and_what_to_do() -> None:
-    text = click.unstyle(error_text(ServerUnreachable("nats://nowhere", "connection refused")))
-    assert text.splitlines() == [
-        "error server.unreachable: no NATS server could be reached: connection refused",
-        "  where: nats://nowhere",
-        "  Check the URL and that the server is up, or leave the URL out to use the embedded server.",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ServerUnreachable("nats://nowhere", "refused"), exits.UNUSABLE),
-        (NoVerdict("start", 10), exits.UNUSABLE),
-        (Unknown("no answer"), exits.UNUSABLE),
-        (UnknownRun(RunRef("t", "r")), exits.FAILED),
-        (Refused("start", [Problem("x", "y")]), exits.FAILED),
-        (ConfigInvalid([Problem("x", "y")]), exits.USAGE),
-        (KeyboardInterrupt(), exits.INTERRUPTED),
-    ],
-)
-def test_errors_have_their_exit_code_however_they_are_wrapped(error: BaseException, code: int) -> None:
-    assert report(error, as_json=True) == code
-    wrapped = BaseExceptionGroup("outer", [BaseExceptionGroup("inner", [error])])
-    assert report(wrapped, as_json=False) == code
-
-
-def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    problem = Problem("SCHEMA", "is required", "nodes.a", 3, 4)
-    report(Refused("definition", [problem], "x.yaml", "a\nb\nc d e"), as_json=True)
-    said = capsys.readouterr()
-    told = json.loads(said.out)["error"]
-    assert said.err == ""
-    assert told["code"] == "definition.refused"
-    assert told["problems"][0]["line"] == 3
-
-
-def test_a_fault_of_ours_goes_on_as_it_is() -> None:
-    fault = ZeroDivisionError("ours")
-    with pytest.raises(ZeroDivisionError):
-        report(fault, as_json=False)
-    with pytest.raises(ExceptionGroup):
-        report(ExceptionGroup("g", [fault]), as_json=False)
-
-
-def test_hints_repeat_where_but_no_password() -> None:
-    settings = Settings({"nats_url": "nats://me:hush@host", "tenant": "a b", "log_level": "debug"}, "my.toml")
-    assert where_options(settings) == " --nats nats://host --tenant 'a b' --config my.toml"
-    assert where_options(Settings()) == ""
-
-
-def test_errors_of_the_house_are_known_by_their_base() -> None:
-    assert report(CallboardError("x.y", "something"), as_json=False) == exits.FAILED

@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log import Recorded
 from callboard.runtime.client import Client
@@ -112,6 +111,7 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], e
     async with troupe.house(prefix=prefix) as house:
         worker = await hire(0)
         for i, kill in enumerate(kills):
+            recorded: list[Recorded] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
                 recorded = await perform(troupe, house.client, case, run_id(i))

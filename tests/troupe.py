@@ -1,4 +1,4 @@
-"""A troupe: worker processes on a real server, seen from the test that hires and kills them; and what must then hold."""
+"""A troupe: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
 
 import json
 import os
@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import anyio.abc
@@ -19,8 +20,9 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Signal
+from callboard.bus.commit import Message, publish
 from callboard.bus.events import Event
-from callboard.bus.log import Recorded
+from callboard.bus.log import Recorded, Unknown
 from callboard.bus.server import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
@@ -35,8 +37,11 @@ from tests import parking_lot
 from tests.simulation import RefusingSink, check_log
 from tests.worker_process import Carried, Kill, Notice, Orders
 
-PATIENCE_S = float(os.environ.get("P", "40"))
+PATIENCE_S = 40.0
 """What has not happened after so long never will."""
+
+RETRY_PAUSE_S = 0.1
+COUNT_PAUSE_S = 0.02
 
 TENANT = "acme"
 ROOT = Path(__file__).parents[1]
@@ -67,6 +72,14 @@ class Worker:
             await self.counted.wait()
         return self.active
 
+    async def emptied(self) -> None:
+        """Wait until it keeps no runs in memory."""
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                if not await self.count():
+                    return
+                await anyio.sleep(COUNT_PAUSE_S)
+
     async def died(self) -> int:
         """Wait until it has gone; return how."""
         with anyio.fail_after(PATIENCE_S):
@@ -89,7 +102,7 @@ class Troupe:
         self.home = home
         self.workers: dict[str, Worker] = {}
         self.restarted = anyio.Event()
-        self._config = {
+        self._config: dict[str, Any] = {
             "nats_url": server.url,
             "tenant": TENANT,
             "partitions": 4,
@@ -100,7 +113,7 @@ class Troupe:
         }
         self._process = process
 
-    def house(self, **config: Any) -> Any:
+    def house(self, **config: Any) -> AbstractAsyncContextManager[House]:
         """Open a connection of the test's own; an async context manager."""
         return open_house(Config(**{**self._config, **config}), name="test")
 
@@ -165,7 +178,6 @@ class Troupe:
 @asynccontextmanager
 async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Troupe]:
     """A server, and processes to hire; ``config`` is what all workers have in common."""
-    home.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "tests.worker_process"]
     troupe: Troupe | None = None
 
@@ -220,13 +232,24 @@ async def until_end(client: Client, run_id: str) -> list[Recorded]:
 
 async def say_start(client: Client, message: dict[str, Any]) -> None:
     """Publish a start, durably, without waiting for its verdict."""
-    await client.nc.jetstream().publish(client.log.subjects.start(client.tenant), json.dumps(message).encode())
+    await _publish(client, client.log.subjects.start(client.tenant), json.dumps(message).encode())
 
 
 async def say(client: Client, run_id: str, verb: str, body: Any) -> None:
     """Publish a tell, durably, without waiting for its verdict."""
-    subject = client.log.subjects.tell(client.ref(run_id), verb)
-    await client.nc.jetstream().publish(subject, msgspec.json.encode(body))
+    await _publish(client, client.log.subjects.tell(client.ref(run_id), verb), msgspec.json.encode(body))
+
+
+async def _publish(client: Client, subject: str, body: bytes) -> None:
+    """Publish once, even if the server dies meanwhile."""
+    message = Message(subject, body, {"Nats-Msg-Id": uuid4().hex})
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                await publish(client.log.requests, message)
+                return
+            except Unknown:
+                await anyio.sleep(RETRY_PAUSE_S)
 
 
 async def attend(client: Client, run_id: str) -> list[Recorded]:
@@ -374,5 +397,3 @@ def check_replay(ref: RunRef, events: Sequence[Event]) -> None:
         assert (came.status, came.output, came.results) == (end.status, end.output, end.results)
     else:
         assert end.status == "cancelled"
-
-

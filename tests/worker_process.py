@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -112,9 +113,7 @@ class _Executioner:
 def _watch_appends(executioner: _Executioner) -> None:
     put = JetStreamLog.put
 
-    async def watched(
-        self: JetStreamLog, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None
-    ) -> int:
+    async def watched(self: JetStreamLog, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
         due = executioner.counts("append", ref.run)
         if due:
             executioner.strike("before")
@@ -170,10 +169,16 @@ async def _effect(request: dict[str, Any]) -> JSON:
     if request.get("hang"):
         await anyio.sleep_forever()
     if "until" in request:
-        while not Path(request["until"]).exists():
-            await anyio.sleep(FILE_POLL_S)
+        await _appears(anyio.Path(request["until"]))
     await anyio.sleep(request.get("after", 0))
     return request["value"]
+
+
+async def _appears(file: anyio.Path) -> None:
+    while True:
+        if await file.exists():
+            return
+        await anyio.sleep(FILE_POLL_S)
 
 
 def _company(orders: Orders, notes: int) -> type[Company]:
@@ -237,7 +242,7 @@ def _fork(orders: Orders) -> int:
         _become_worker(orders)
         status = 0
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
         sys.stderr.flush()
     finally:
         os._exit(status)

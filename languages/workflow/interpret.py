@@ -8,15 +8,14 @@ from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
-from callboard.languages.language import Cancelled, End, Node, Plan, Stage
+from callboard.languages.language import Cancelled, End, Plan, Stage
 from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.prompt import Remembered
 from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routing import END, Onward, Router, Terminal
 from callboard.languages.workflow.skills import Skill, aliases, missing_config
 from callboard.languages.workflow.sources import resolve
 from callboard.languages.workflow.usage import declared_sources
-from callboard.languages.workflow.visit import Setting, visit
+from callboard.languages.workflow.visit import Context, Setting, visit
 
 
 async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
@@ -69,7 +68,7 @@ class _Walk:
         self._document = plan.definition.document
         self._setting = _setting(plan, stage, contents)
         self._router = Router(self._document)
-        self._former: dict[str, Remembered] = {}
+        self._context = Context()
         self._results: dict[str, Result] = {}
         self._last: str | None = None
 
@@ -85,29 +84,19 @@ class _Walk:
         steps_max: int = self._plan.options["max_steps"]
         for _step in range(steps_max):
             await self._stage.gate(None, current, "before")
-            node, result = await visit(self._stage, self._setting, current, self._former)
-            self._remember(current, node, result)
+            node, result = await visit(self._stage, self._setting, current, self._context)
+            self._last = current
+            self._results[current] = result
             if self._plan.input.get("dryRun") is True and self._router.decides(current):
                 node.route(END, "dry run")
                 return None
-            match await self._router.onward(node, current, self._plan.input, self._former):
+            match await self._router.onward(node, current, self._plan.input, self._context.former):
                 case Onward(target):
                     current = target
                 case Terminal(failure):
                     return failure
         message = f"step budget exceeded: workflow {self._document.id!r} made {steps_max} node visits without an end"
         return Failure("workflow.step_budget", message, details={"max_steps": steps_max, "next": current})
-
-    def _remember(self, node_id: str, node: Node, result: Result) -> None:
-        self._last = node_id
-        self._results[node_id] = result
-        self._former[node_id] = Remembered(
-            of=f"{node.path}#{node.iteration}",
-            status=result.status,
-            data=result.data,
-            evals=result.evals or [],
-            output_keys=self._document.nodes[node_id].output_keys,
-        )
 
     def _ended(self, failure: Failure | None) -> End:
         failed = {name: result for name, result in self._results.items() if result.status == "failed"}

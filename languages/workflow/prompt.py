@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.effects import JSON, Message, Part, Recall, Text
+from callboard.bus.effects import JSON, Former, Message, Part, Recall, Text
 from callboard.languages.workflow.document import Node
 from callboard.languages.workflow.evaluators import Evaluation
 from callboard.languages.workflow.skills import Skill
@@ -55,15 +55,13 @@ class Remembered:
         records = [evaluation.record() for evaluation in self.evals]
         return {record.pop("name"): record for record in records}
 
+    def told(self) -> dict[str, JSON] | None:
+        """Return what later nodes see where that is more than the data."""
+        return self.seen() if self.evals else None
+
     def seen(self) -> dict[str, JSON]:
         """Return all that later nodes see: the data, and the verdicts as ``evals`` unless the data has such a key."""
         return {"evals": self.verdicts(), **self.data} if self.evals else self.data
-
-    def parts(self) -> list[Part]:
-        """Return what later nodes see as parts of a message."""
-        if not self.evals or "evals" in self.data:
-            return [Recall(self.of, "/result/data")]
-        return _object({key: self._of_key(key) for key in self.data} | _told({"evals": self.verdicts()}))
 
     def routing_parts(self) -> list[Part]:
         """Return what a routing question sees: of structured output the declared keys, null where they are missing.
@@ -88,11 +86,11 @@ def _told(values: dict[str, JSON]) -> dict[str, list[Part]]:
     return {key: [Text(json_text(value))] for key, value in values.items()}
 
 
-def task_message(instruction: str, given: JSON, former: dict[str, Remembered]) -> Message:
-    """Make the message that begins a node's conversation."""
-    members: dict[str, list[Part]] = {"input": [Text(json_text(given))]}
-    context = _object(members | {name: one.parts() for name, one in former.items()})
-    return Message("user", joined([Text(f"## Instruction\n\n{instruction}\n\n## Context\n\n"), *context]))
+def task_message(instruction: str, given: JSON, last: str | None) -> Message:
+    """Make the message that begins a node's conversation; ``last`` is the node execution that was left last."""
+    opening = f'## Instruction\n\n{instruction}\n\n## Context\n\n{{"input": {json_text(given)}'
+    former = [Former(last)] if last is not None else []
+    return Message("user", joined([Text(opening), *former, Text("}")]))
 
 
 def routing_context(given: JSON, former: dict[str, Remembered]) -> list[Part]:

@@ -1,7 +1,7 @@
 """One visit of a node: from its enter to its exit, with preconditions, tools, attempts and evaluations in between."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import encode_id
@@ -35,17 +35,34 @@ class Setting:
     aliases: dict[str, frozenset[str]]
 
 
-async def visit(stage: Stage, setting: Setting, node_id: str, former: dict[str, Remembered]) -> tuple[Node, Result]:
-    """Carry a node out; return its execution, already left, and its result."""
+@dataclass(slots=True)
+class Context:
+    """What the nodes so far have come to: the newest result of each, and which execution was left last."""
+
+    former: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
+    last: str | None = None
+
+    def remember(self, document: doc.Workflow, node_id: str, node: Node, result: Result) -> Remembered:
+        """Keep a node's result; it is the newest of that node."""
+        self.last = f"{node.path}#{node.iteration}"
+        keys = document.nodes[node_id].output_keys
+        remembered = Remembered(self.last, result.status, result.data, result.evals or [], keys)
+        self.former[node_id] = remembered
+        return remembered
+
+
+async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) -> tuple[Node, Result]:
+    """Carry a node out; return its execution, already left, and its result, which the context remembers."""
     spec = setting.document.nodes[node_id]
     base = setting.contents[instruction_field(node_id)]
     node = stage.enter(encode_id(node_id), "node", node=node_id, name=spec.name, instruction=base)
     try:
-        result = await _Visit(stage, setting, node_id, spec, node, former).result(base)
+        result = await _Visit(stage, setting, node_id, spec, node, context).result(base)
     except Cancelled as cancelled:
         node.exit("cancelled", error=cancelled.cause)
         raise
-    node.exit(OUTCOMES[result.status], result.record(), result.error)
+    remembered = context.remember(setting.document, node_id, node, result)
+    node.exit(OUTCOMES[result.status], result.record(), result.error, remembered.told())
     return node, result
 
 
@@ -56,11 +73,11 @@ class _Visit:
     node_id: str
     spec: doc.Node
     node: Node
-    former: dict[str, Remembered]
+    context: Context
 
     async def result(self, base: str) -> Result:
         if self.spec.requires:
-            context = {"input": self.setting.given, **{name: one.seen() for name, one in self.former.items()}}
+            context = {"input": self.setting.given, **{name: one.seen() for name, one in self.context.former.items()}}
             if refused := unmet(self.spec.requires, context):
                 return refused
         skills = self._skills()
@@ -112,7 +129,7 @@ class _Visit:
         request = ModelRequest(
             model=self._model,
             system=SYSTEM,
-            messages=[task_message(instruction, self.setting.given, self.former)],
+            messages=[task_message(instruction, self.setting.given, self.context.last)],
             tools=offered.tools,
             schema=self.spec.output,
         )

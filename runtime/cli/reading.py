@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from callboard.bus.events import Event
 from callboard.projections.diagram import DiagramFold, mermaid
@@ -29,6 +28,7 @@ from callboard.runtime.cli.views import (
     open_line,
     path_of,
     pretty,
+    result_object,
     result_of,
     tokens,
     took,
@@ -53,7 +53,7 @@ async def show_run(run: str, config: Config, settings: Settings) -> None:
     events = await events_of(run, config, "show")
     result = result_of(events)
     click.echo(
-        compact({**msgspec.to_builtins(result), "path": path_of(events)})
+        compact({**result_object(result), "path": path_of(events)})
         if settings.as_json
         else _standing(result, events, settings)
     )

@@ -22,7 +22,7 @@ from callboard.runtime.bootstrap import House
 from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact, local, node_line, open_line, result_of
+from callboard.runtime.cli.views import compact, local, node_line, open_line, result_object, result_of
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
 from callboard.runtime.replay import Admitted, admitted, build_stage
@@ -96,7 +96,10 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
         admission = admitted(events[0], language)
         secrets = _secrets(house, admission)
     replayed = replay_events(RunRef(config.tenant, run), events, admission, secrets, at)
-    click.echo(compact(replayed) if settings.as_json else _told(replayed, settings))
+    if settings.as_json:
+        click.echo(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
+    else:
+        click.echo(_told(replayed, settings))
 
 
 def _secrets(house: House, admission: Admitted) -> dict[str, str]:

@@ -49,6 +49,11 @@ def path_of(events: Sequence[Event]) -> list[str]:
     return taken
 
 
+def result_object(result: RunResult) -> dict[str, Any]:
+    """Return all that is known of a run, for machines; its status stands there even if it is the first of all."""
+    return {**msgspec.to_builtins(result), "status": result.status}
+
+
 def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]:
     """Return how a run came out, for machines."""
     return {

@@ -1,0 +1,71 @@
+"""Errors at the command line: one message or one object, an exit code for each, and no secrets."""
+
+import json
+
+import click
+import pytest
+
+from callboard.bus.errors import CallboardError, ConfigInvalid, ServerUnreachable
+from callboard.bus.events import Problem
+from callboard.bus.log import Unknown
+from callboard.bus.subjects import RunRef
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.errors import Refused, error_text, report
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.views import where_options
+from callboard.runtime.client import NoVerdict, UnknownRun
+
+
+def test_an_error_says_what_where_and_what_to_do() -> None:
+    text = click.unstyle(error_text(ServerUnreachable("nats://nowhere", "connection refused")))
+    assert text.splitlines() == [
+        "error server.unreachable: no NATS server could be reached: connection refused",
+        "  where: nats://nowhere",
+        "  Check the URL and that the server is up, or leave the URL out to use the embedded server.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ServerUnreachable("nats://nowhere", "refused"), exits.UNUSABLE),
+        (NoVerdict("start", 10), exits.UNUSABLE),
+        (Unknown("no answer"), exits.UNUSABLE),
+        (UnknownRun(RunRef("t", "r")), exits.FAILED),
+        (Refused("start", [Problem("x", "y")]), exits.FAILED),
+        (ConfigInvalid([Problem("x", "y")]), exits.USAGE),
+        (KeyboardInterrupt(), exits.INTERRUPTED),
+    ],
+)
+def test_errors_have_their_exit_code_however_they_are_wrapped(error: BaseException, code: int) -> None:
+    assert report(error, as_json=True) == code
+    wrapped = BaseExceptionGroup("outer", [BaseExceptionGroup("inner", [error])])
+    assert report(wrapped, as_json=False) == code
+
+
+def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Problem("SCHEMA", "is required", "nodes.a", 3, 4)
+    report(Refused("definition", [problem], "x.yaml", "a\nb\nc d e"), as_json=True)
+    said = capsys.readouterr()
+    told = json.loads(said.out)["error"]
+    assert said.err == ""
+    assert told["code"] == "definition.refused"
+    assert told["problems"][0]["line"] == 3
+
+
+def test_a_fault_of_ours_goes_on_as_it_is() -> None:
+    fault = ZeroDivisionError("ours")
+    with pytest.raises(ZeroDivisionError):
+        report(fault, as_json=False)
+    with pytest.raises(ExceptionGroup):
+        report(ExceptionGroup("g", [fault]), as_json=False)
+
+
+def test_hints_repeat_where_but_no_password() -> None:
+    settings = Settings({"nats_url": "nats://me:hush@host", "tenant": "a b", "log_level": "debug"}, "my.toml")
+    assert where_options(settings) == " --nats nats://host --tenant 'a b' --config my.toml"
+    assert where_options(Settings()) == ""
+
+
+def test_errors_of_the_house_are_known_by_their_base() -> None:
+    assert report(CallboardError("x.y", "something"), as_json=False) == exits.FAILED

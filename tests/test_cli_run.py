@@ -1,0 +1,133 @@
+"""`callboard run` as a process of its own: for people, for machines, refused, failed, interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from callboard.bus.serverstore import running_url
+from callboard.runtime.cli import exits
+from tests.cli_stage import INPUT, PROGRAM, Place, next_event
+
+LONG_MS = 60_000
+"""Longer than any test waits."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_run_for_people(place: Place) -> None:
+    done = place.call("run", place.triage(), "--input", INPUT, "--script", "flows/script.json", "--data-dir", "kept")
+    assert done.returncode == exits.OK, done.stderr
+    assert "▶ gather: Gather" in done.stdout
+    assert "\nPath: gather → investigate → note\n" in done.stdout
+    further = [line.split() for line in done.stdout.splitlines() if "--data-dir kept" in line]
+    assert [words[1] for words in further] == ["show", "trace", "replay"]
+    for words in further:
+        assert place.here(*words[1:]).exit_code == exits.OK
+
+
+def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
+    terminal, end = os.openpty()
+    args = ["run", *place.one({"text": "hello"}), "--data-dir", "temp"]
+    with subprocess.Popen(
+        [*PROGRAM, *args], cwd=place.folder, env={**place.env, "TERM": "xterm"}, stdout=end
+    ) as process:
+        os.close(end)
+        drawn = b"".join(iter(lambda: read_terminal(terminal), b"")).decode()
+        os.close(terminal)
+    assert process.returncode == exits.OK
+    assert "└─ ✓ a" in drawn
+    assert "■ completed" in drawn
+    assert "Look further" not in drawn
+
+
+def read_terminal(terminal: int) -> bytes:
+    """Read from a terminal; nothing more once the program has left it."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
+
+
+def test_a_run_for_machines_that_keeps_nothing(place: Place) -> None:
+    done = place.call("run", *place.one({"data": {"said": "hello"}}), "--json", "--data-dir", "temp")
+    assert done.returncode == exits.OK, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["output"], told["path"]) == ("completed", {"said": "hello"}, ["a"])
+    assert sorted(path.name for path in place.folder.iterdir()) == ["one.json", "one.yaml"]
+
+
+def test_a_run_that_fails(place: Place) -> None:
+    done = place.call("run", *place.one({"error": "overloaded"}), "--json", "--data-dir", "temp")
+    assert done.returncode == exits.FAILED
+    told = json.loads(done.stdout)
+    assert told["status"] == "failed"
+    assert told["error"]["code"] == "workflow.node_failed"
+
+
+def test_a_dry_run_stops_where_a_way_would_be_chosen(place: Place) -> None:
+    args = ("--input", INPUT, "--script", "flows/script.json", "--data-dir", "temp", "--json", "--dry-run")
+    done = place.call("run", place.triage(), *args)
+    assert json.loads(done.stdout)["path"] == ["gather"]
+
+
+def test_a_refused_start_is_told_whole(place: Place) -> None:
+    args = ("--script", "flows/script.json", "--breakpoint", "nowhere", "--data-dir", "temp")
+    done = place.call("run", place.triage(), *args)
+    assert done.returncode == exits.FAILED
+    assert "input.service" in done.stderr
+    assert "breakpoints[0]" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_wrong_definition_is_refused_before_anything_is_started(place: Place) -> None:
+    done = place.here("run", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"), "--json")
+    assert done.exit_code == exits.FAILED
+    assert json.loads(done.stdout)["error"]["code"] == "definition.refused"
+    assert not (place.folder / ".callboard").exists()
+
+
+def test_a_data_directory_that_cannot_be_one(place: Place) -> None:
+    place.write("taken", "a file")
+    done = place.here("run", *place.one({"text": "x"}), "--data-dir", "taken", "--json")
+    assert done.exit_code == exits.UNUSABLE
+    assert json.loads(done.stdout)["error"]["code"] == "store.unusable"
+
+
+def test_ctrl_c_cancels_the_run(place: Place) -> None:
+    with place.process("run", *place.one({"text": "late", "delay_ms": LONG_MS}), "--stream") as process:
+        next_event(process, "model.call")
+        process.send_signal(signal.SIGINT)
+        cancelled = next_event(process, "cancel.requested")
+        end = next_event(process, "run.end")
+        _, stderr = process.communicate()
+    assert cancelled["payload"]["reason"] == "interrupted at the terminal"
+    assert end["payload"]["status"] == "cancelled"
+    assert process.returncode == exits.CANCELLED
+    assert "again" in stderr
+
+
+def test_a_second_interruption_leaves_the_run_and_it_goes_on_later(place: Place) -> None:
+    args = place.one({"text": "late", "delay_ms": LONG_MS})
+    with place.process("run", *args, "--stream", "--run-id", "left") as process:
+        next_event(process, "model.call")
+        # Both signals are there before the process can act on the first.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        _, stderr = process.communicate()
+    assert process.returncode == exits.INTERRUPTED
+    assert "Left run left" in stderr
+    assert running_url(place.folder / ".callboard") is None
+    left = place.told("show", "left")
+    assert left["status"] in ("running", "cancelling")
+    with place.up():
+        end = place.here("watch", "left") if left["status"] == "cancelling" else place.here("cancel", "left")
+        assert end.exit_code in (exits.OK, exits.CANCELLED), end.output
+        assert place.here("watch", "left").exit_code == exits.CANCELLED

@@ -1,0 +1,73 @@
+"""Telling runs at the command line: cancel, kill, pause, resume, answer, signal, and what runs refuse."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from callboard.runtime.cli import exits
+from tests.cli_stage import INPUT, Place, next_event
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place where `callboard up` stands."""
+    place = Place(tmp_path_factory.mktemp("standing"))
+    with place.standing():
+        yield place
+
+
+def stopped_at_a_breakpoint(place: Place) -> str:
+    """Start a triage and let it come to its breakpoint before `note`."""
+    args = ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json", "--breakpoint", "note")
+    run = place.started(*args)
+    with place.process("watch", run, "--json") as process:
+        assert next_event(process, "run.paused")["payload"]["step"] == "note"
+    return run
+
+
+def test_a_breakpoint_is_shown_with_what_to_do_and_resumed(standing: Place) -> None:
+    run = stopped_at_a_breakpoint(standing)
+    assert standing.told("show", run)["status"] == "paused"
+    assert f"callboard resume {run}" in standing.here("show", run).stdout
+    told = standing.told("resume", run, "--by", "ada", "--set", "a=[1]", "--set", "b=word")
+    assert told["recorded"]
+    events = [json.loads(line) for line in standing.here("watch", run, "--json").stdout.splitlines()]
+    resumed = next(event for event in events if event["n"] == told["recorded"])
+    assert resumed["payload"] == {"variables": {"a": [1], "b": "word"}, "by": "ada"}
+    assert events[-1]["payload"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "kill"])
+def test_cancel_and_kill(standing: Place, verb: str) -> None:
+    run = stopped_at_a_breakpoint(standing)
+    done = standing.here(verb, run, "--reason", "enough", "--by", "ada")
+    assert done.exit_code == exits.OK
+    assert f"{verb} requested by ada: enough" in done.stdout
+    assert standing.here("watch", run).exit_code == exits.CANCELLED
+    late = standing.here(verb, run, "--json")
+    assert late.exit_code == exits.FAILED
+    assert json.loads(late.stdout)["error"]["code"] == "run.finished"
+
+
+def test_pause_and_signal_are_recorded(standing: Place) -> None:
+    run = stopped_at_a_breakpoint(standing)
+    assert "paused (command)" in standing.here("pause", run).stdout
+    assert 'signal go: {"x":1}' in standing.here("signal", run, "go", '{"x": 1}').stdout
+    assert standing.told("signal", run, "stop", "just text")["recorded"]
+    assert standing.here("resume", run).exit_code == exits.OK
+    assert standing.here("watch", run).exit_code == exits.OK
+
+
+def test_what_a_run_refuses_is_an_error(standing: Place) -> None:
+    run = stopped_at_a_breakpoint(standing)
+    done = standing.here("answer", run, "gather#1.1!ask", "yes", "--data", "{}", "--json")
+    assert done.exit_code == exits.FAILED
+    assert json.loads(done.stdout)["error"]["code"] == "answer.no_question"
+    assert standing.here("cancel", run).exit_code == exits.OK
+
+
+def test_nobody_can_be_told_anything(standing: Place) -> None:
+    done = standing.here("cancel", "nobody")
+    assert done.exit_code == exits.FAILED
+    assert "run.unknown" in done.stderr

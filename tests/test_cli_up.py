@@ -1,0 +1,220 @@
+"""`callboard up` as a process, and the commands that need one: start, watch, tell; and what they say without."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.bus.serverstore import running_url
+from callboard.runtime.cli import exits
+from tests.cli_stage import Place, next_event
+
+LONG = {"text": "late", "delay_ms": 60_000}
+"""A turn longer than any test waits."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place where `callboard up` stands."""
+    place = Place(tmp_path_factory.mktemp("standing"))
+    with place.standing():
+        yield place
+
+
+# -- start and watch --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_and_watched_to_its_end(standing: Place) -> None:
+    run = standing.started()
+    done = standing.here("watch", run)
+    assert done.exit_code == exits.OK
+    assert done.stdout.splitlines()[-1].endswith("■ completed")
+    assert standing.here("start", "one.yaml").exit_code == exits.USAGE
+
+
+def test_starting_twice_with_one_id_is_one_run(standing: Place) -> None:
+    args = [*standing.one({"text": "x"}), "--run-id", "mine"]
+    assert standing.here("start", *args).stdout == "mine\n"
+    assert standing.told("start", *args)["duplicate"] is True
+    assert standing.here("watch", "mine").exit_code == exits.OK
+    assert [row["run"] for row in standing.told("runs")].count("mine") == 1
+
+
+def test_watching_goes_on_behind_a_sequence(standing: Place) -> None:
+    run = standing.started()
+    assert standing.here("watch", run).exit_code == exits.OK
+    events = [json.loads(line) for line in standing.here("watch", run, "--json").stdout.splitlines()]
+    half = events[len(events) // 2]["sequence"]
+    rest = standing.here("watch", run, "--json", "--after", str(half)).stdout.splitlines()
+    assert [json.loads(line)["n"] for line in rest] == [event["n"] for event in events if event["sequence"] > half]
+    assert standing.here("watch", run, "--after", str(events[-1]["sequence"])).stdout == ""
+    exits_only = standing.here("watch", run, "--json", "--type", "node.exit").stdout.splitlines()
+    assert [json.loads(line)["path"] for line in exits_only] == ["gather", "investigate", "note"]
+
+
+def test_watching_everything_until_ctrl_c(standing: Place) -> None:
+    first = standing.started()
+    after = json.loads(standing.here("watch", first, "--json").stdout.splitlines()[0])["sequence"] - 1
+    with standing.process(
+        "watch", "--json", "--type", "run.*", "--definition", "triage", "--after", str(after)
+    ) as process:
+        assert next_event(process, "run.end")["run"] == first
+        second = standing.started()
+        assert next_event(process, "run.end")["run"] == second
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate()
+    assert process.returncode == exits.INTERRUPTED
+    assert "Traceback" not in stderr
+
+
+def test_a_failed_run_is_told_by_the_exit_code_of_watch(standing: Place) -> None:
+    run = standing.started(*standing.one({"error": "overloaded"}))
+    assert standing.here("watch", run).exit_code == exits.FAILED
+    shown = standing.told("show", run)
+    assert (shown["status"], shown["error"]["code"]) == ("failed", "workflow.node_failed")
+    (row,) = [row for row in standing.told("runs", "--status", "failed") if row["run"] == run]
+    assert row["error"] == "workflow.node_failed"
+
+
+def test_a_start_that_is_refused(standing: Place) -> None:
+    done = standing.here("start", "flows/triage.yaml", "--model", "nobody:nothing", "--json")
+    assert done.exit_code == exits.FAILED
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "start.refused"
+    assert {"model.unknown", "INPUT"} <= {problem["code"] for problem in error["problems"]}
+    text = standing.here("start", "flows/triage.yaml")
+    assert text.exit_code == exits.FAILED
+    assert "input.service" in text.stderr
+    assert text.stdout == ""
+
+
+def test_an_unknown_run_or_type_cannot_be_watched(standing: Place) -> None:
+    for args, code in ((["nobody"], "run.unknown"), (["--type", "a..b"], "watch.type")):
+        done = standing.here("watch", *args, "--json")
+        assert done.exit_code == exits.FAILED
+        assert json.loads(done.stdout)["error"]["code"] == code
+
+
+# -- servers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_server_over_one_store_is_refused(standing: Place) -> None:
+    for args in (["up"], ["run", *standing.one({"text": "x"})]):
+        done = standing.call(*args, "--json")
+        assert done.returncode == exits.UNUSABLE
+        error = json.loads(done.stdout)["error"]
+        assert error["code"] == "store.locked"
+        assert error["remedy"]
+
+
+def test_a_further_worker_joins(standing: Place) -> None:
+    with standing.process("worker", "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["url"] == running_url(standing.folder / ".callboard")
+        run = standing.started()
+        assert standing.here("watch", run).exit_code == exits.OK
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        assert process.returncode == exits.OK
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["start", "one.yaml"],
+        ["watch"],
+        ["worker"],
+        ["cancel", "r"],
+        ["show", "r"],
+        ["runs"],
+        ["rebuild"],
+        ["replay", "r"],
+    ],
+)
+def test_without_a_server_the_remedy_is_named(place: Place, args: list[str]) -> None:
+    place.one({"text": "x"})
+    done = place.here(*args, "--json")
+    assert done.exit_code == exits.UNUSABLE
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "server.none"
+    assert "callboard" in error["remedy"]
+    text = place.here(*args)
+    assert text.stdout == ""
+    assert text.stderr.startswith("error server.none: ")
+
+
+def test_a_server_that_cannot_be_reached(place: Place, unused_port: int) -> None:
+    url = f"nats://me:hush@127.0.0.1:{unused_port}"
+    done = place.here("runs", "--nats", url, "--json")
+    assert done.exit_code == exits.UNUSABLE
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "server.unreachable"
+    assert "hush" not in done.output
+    assert str(unused_port) in error["where"]
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port at which nobody answers: it is bound and does not listen."""
+    import socket
+
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_sigterm_lets_running_effects_finish(place: Place) -> None:
+    args = place.one({"text": "in time", "delay_ms": 1500})
+    with place.up() as (process, _said):
+        run = place.started(*args)
+        with place.process("watch", run, "--json") as watch:
+            next_event(watch, "model.call")
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate()
+    assert json.loads(out) == {"stopped": True, "drained": True}
+    assert process.returncode == exits.OK
+    events = log_of(place, run)
+    assert [event["epoch"] for event in events if event["type"] == "model.result"] == [1]
+    with place.up():
+        assert place.here("watch", run).exit_code == exits.OK
+    assert [event["type"] for event in log_of(place, run)].count("model.call") == 1
+
+
+def test_a_drain_has_an_end_and_the_run_goes_on_elsewhere(place: Place) -> None:
+    args = place.one(LONG)
+    with place.up("--drain-wait", "0.1") as (process, _said):
+        run = place.started(*args)
+        with place.process("watch", run, "--json") as watch:
+            next_event(watch, "model.call")
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        assert process.returncode == exits.OK
+    assert place.told("show", run)["status"] == "running"
+    with place.up():
+        assert place.here("cancel", run).exit_code == exits.OK
+        assert place.here("watch", run).exit_code == exits.CANCELLED
+
+
+def test_a_second_signal_stops_at_once(place: Place) -> None:
+    args = place.one(LONG)
+    with place.up("--drain-wait", "600") as (process, _said):
+        run = place.started(*args)
+        with place.process("watch", run, "--json") as watch:
+            next_event(watch, "model.call")
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        out, _ = process.communicate()
+    assert json.loads(out) == {"stopped": True, "drained": False}
+    assert process.returncode == exits.INTERRUPTED
+
+
+def log_of(place: Place, run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
