@@ -146,9 +146,12 @@ async def consumption(
         yield reader
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
-            # Drained, so that nothing is lost on its way here; what nobody took goes to the next reader at once.
-            await subscription.drain()
-            await reader.give_back()
+            try:
+                # Drained, so that nothing is lost on its way here; what nobody took goes to the next reader at once.
+                await subscription.drain()
+                await reader.give_back()
+            except NatsError as error:
+                logger.warning("what was not taken comes again later", consumer=durable, error=str(error))
 
 
 async def ensure_durable(log: JetStreamLog, durable: str, filter: str) -> int:

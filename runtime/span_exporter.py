@@ -148,18 +148,24 @@ class SpansExporter:
         self._log = log
         self._exporter = exporter
         self._durable = durable
+        self._spans = Spans(log)
         self._in_hand: anyio.CancelScope | None = None
+        self._sent = True
         self._thread = anyio.CapacityLimiter(1)
 
     async def run(self, orphaned: bool) -> None:
         """Export until cancelled."""
-        spans = Spans(self._log)
+        if not self._sent:
+            # Folded, but not sent: what was in hand comes again, and must not count as taken.
+            self._spans = Spans(self._log)
         async with consumption(self._log, self._durable, self._log.subjects.events(), orphaned=orphaned) as reader:
             while True:
                 taken = await reader.batch()
+                self._sent = False
                 with anyio.CancelScope(shield=True) as self._in_hand:
-                    await self._send(await self._fold(spans, taken))
+                    await self._send(await self._fold(taken))
                     await reader.acknowledge(taken)
+                    self._sent = True
                 self._in_hand = None
                 await anyio.lowlevel.checkpoint()
 
@@ -167,19 +173,19 @@ class SpansExporter:
         if self._in_hand is not None:
             self._in_hand.deadline = anyio.current_time() + GRACE_S
 
-    async def _fold(self, spans: Spans, taken: Sequence[Taken]) -> list[Span]:
+    async def _fold(self, taken: Sequence[Taken]) -> list[Span]:
         closed: list[Span] = []
         for each in taken:
-            closed += await self._take(spans, each.recorded)
+            closed += await self._take(each.recorded)
             # Runs share this loop: they get their turn after every event.
             await anyio.lowlevel.checkpoint()
         return closed
 
-    async def _take(self, spans: Spans, recorded: Recorded) -> list[Span]:
+    async def _take(self, recorded: Recorded) -> list[Span]:
         pause = RETRY_PAUSE_S
         while True:
             try:
-                return await spans.take(recorded)
+                return await self._spans.take(recorded)
             except Unknown as error:
                 logger.warning("spans are waiting for the log", error=str(error))
             await anyio.sleep(pause)

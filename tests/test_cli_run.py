@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from callboard.bus.serverstore import running_url
@@ -42,7 +43,8 @@ def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
         drawn = b"".join(iter(lambda: read_terminal(terminal), b"")).decode()
         os.close(terminal)
     assert process.returncode == exits.OK
-    assert "└─ ✓ a" in drawn
+    assert "└─ ✓ a" in click.unstyle(drawn)
+    assert "\x1b[32m" not in drawn, "NO_COLOR is set"
     assert "■ completed" in drawn
     assert "Look further" not in drawn
 

@@ -115,6 +115,29 @@ def test_a_second_server_over_one_store_is_refused(standing: Place) -> None:
         assert error["remedy"]
 
 
+def test_a_run_at_a_server_that_is_named(standing: Place) -> None:
+    url = running_url(standing.folder / ".callboard")
+    assert url is not None
+    done = standing.call("run", *standing.one({"text": "x"}), "--nats", url, "--run-id", "named", "--json")
+    assert done.returncode == exits.OK, done.stderr
+    assert json.loads(done.stdout)["status"] == "completed"
+    assert standing.told("show", "named", "--nats", url)["status"] == "completed"
+
+
+def test_scripts_are_refused_where_nobody_allowed_them(place: Place) -> None:
+    args = place.one({"text": "x"})
+    with place.up() as (process, said):
+        process.send_signal(signal.SIGSTOP)
+        for allowed in (False, True):
+            flags = ["--allow-scripts"] if allowed else []
+            with place.process("worker", "--json", "--nats", said["url"], *flags) as worker:
+                assert worker.stdout is not None
+                worker.stdout.readline()
+                done = place.here("start", *args, "--nats", said["url"], "--json")
+                assert done.exit_code == (exits.OK if allowed else exits.FAILED), done.output
+        process.send_signal(signal.SIGCONT)
+
+
 def test_a_further_worker_joins(standing: Place) -> None:
     with standing.process("worker", "--json") as process:
         assert process.stdout is not None

@@ -284,6 +284,52 @@ async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(house: House
     assert shelf.spans == spans_of(events)
 
 
+async def test_it_survives_the_death_of_the_server(house: House) -> None:
+    assert house.server is not None
+    events = cake().events
+    shelf = Shelf()
+    async with exporting(house, shelf):
+        await until(lambda: consumer_exists(house))
+        after = await perform(house.log, events[:9])
+        await until(lambda: len(shelf.spans) == len(spans_of(events[:9])))
+        house.server.kill()
+        await perform(house.log, events[9:], after)
+        await until(lambda: len(shelf.spans) >= len(spans_of(events)))
+        await caught_up(house)
+    assert shelf.spans == spans_of(events)
+
+
+async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(house: House) -> None:
+    events = cake().events
+    shelf = Shelf()
+    entered, released = threading.Event(), threading.Event()
+
+    def hang(spans: Sequence[Span]) -> None:
+        entered.set()
+        released.wait(PATIENCE_S)
+        raise SpanExportFailed(0, len(spans))
+
+    shelf.mood = hang
+    holder = SpansExporter(house.log, shelf, DURABLE)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(holder.run, True)
+            await until(lambda: consumer_exists(house))
+            await perform(house.log, events)
+            await until(entered.is_set)
+            holder.hurry()
+            tasks.cancel_scope.cancel()
+    finally:
+        released.set()
+    shelf.mood = lambda spans: None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(holder.run, True)
+        await until(lambda: len(shelf.spans) > 0)
+        await caught_up(house)
+        tasks.cancel_scope.cancel()
+    assert shelf.spans == spans_of(events)
+
+
 async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(house: House) -> None:
     shelf = Shelf()
     refusals = 0

@@ -14,7 +14,7 @@ from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routing import END, Onward, Router, Terminal
 from callboard.languages.workflow.skills import Skill, aliases, missing_config
 from callboard.languages.workflow.sources import resolve
-from callboard.languages.workflow.usage import declared_sources
+from callboard.languages.workflow.usage import declared_sources, layered
 from callboard.languages.workflow.visit import Context, Setting, visit
 
 
@@ -46,6 +46,7 @@ def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Se
         document=plan.definition.document,
         given=plan.input,
         contents=contents,
+        layers=layered(contents),
         skills=skills,
         missing=frozenset(hopeless | {name for name, there in offered.items() if not there}),
         config=config,

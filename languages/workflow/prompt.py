@@ -13,7 +13,7 @@ from callboard.bus.effects import JSON, Former, Message, Part, Recall, Text
 from callboard.languages.workflow.document import Node
 from callboard.languages.workflow.evaluators import Evaluation
 from callboard.languages.workflow.skills import Skill
-from callboard.languages.workflow.usage import effective
+from callboard.languages.workflow.usage import Layers, effective
 
 RULES_HEADING = "## Rules — You MUST Follow These"
 CONTEXT_HEADING = "## Background Context"
@@ -29,12 +29,12 @@ SYSTEM = (
 )
 
 
-def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], contents: dict[str, str], base: str) -> str:
+def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], layers: Layers, base: str) -> str:
     """Assemble a node's instruction: rules, background, the skills' expertise, and last the instruction as it is."""
     sections = [
         f"{heading}\n\n" + "\n\n".join(texts)
         for heading, name in ((RULES_HEADING, "rules"), (CONTEXT_HEADING, "context"))
-        if (texts := effective(contents, node_id, node, name))
+        if (texts := effective(layers, node_id, node, name))
     ]
     sections += [f"## Skill: {skill.name}\n\n{skill.instruction}" for skill in skills if skill.instruction]
     return SEPARATOR.join([*sections, base])

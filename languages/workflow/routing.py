@@ -65,18 +65,20 @@ class Router:
     def __init__(self, document: Workflow) -> None:
         self._document = document
         self._taken: Counter[tuple[str, str]] = Counter()
+        self._ways: dict[str, list[Way]] = {}
+        for index, edge in enumerate(document.edges):
+            self._ways.setdefault(edge.source, []).append(Way(index, edge))
 
     def live(self, node_id: str) -> list[Way]:
         """Return the edges out of a node that are not exhausted, in the document's order."""
-        ways = [Way(index, edge) for index, edge in enumerate(self._document.edges) if edge.source == node_id]
-        return [way for way in ways if not self._exhausted(way.edge)]
+        return [way for way in self._ways.get(node_id, []) if not self._exhausted(way.edge)]
 
     def _exhausted(self, edge: Edge) -> bool:
         return edge.max_iterations is not None and self._taken[edge.source, edge.target] >= edge.max_iterations
 
     def decides(self, node_id: str) -> bool:
         """Say whether any edge out of a node, exhausted ones included, has a condition."""
-        return any(edge.source == node_id and edge.condition for edge in self._document.edges)
+        return any(way.edge.condition for way in self._ways.get(node_id, []))
 
     async def onward(self, node: Node, node_id: str, given: Any, former: dict[str, Remembered]) -> Onward | Terminal:
         """Find the way on from a node that has just been left, and state it."""

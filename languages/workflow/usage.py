@@ -15,6 +15,9 @@ from callboard.languages.workflow.sources import Source
 AUGMENTATIONS = ("rules", "context")
 
 
+_ENTRY = re.compile(r"(.*)\[\d+\]", re.DOTALL)
+
+
 def declared_sources(document: Workflow, given: dict[str, Any]) -> tuple[dict[str, Source], list[Problem]]:
     """Collect every source of a run by field path, in the order in which layers apply; with what is wrong in the input.
 
@@ -54,19 +57,24 @@ def _input_sources(given: dict[str, Any], field: str) -> Iterator[tuple[str, JSO
             yield f"input.{field}[{index}]", item
 
 
-def effective(contents: dict[str, str], node_id: str, node: Node, field: str) -> list[str]:
-    """Return the texts of the rules or context that hold at a node: of the input, the workflow, the node.
+Layers = dict[str, list[str]]
+"""Texts of rules and context by where they were given: ``input.rules``, ``workflow.context``, ``nodes.a.rules``."""
 
-    ``contents`` has the text of every resolved source by field path, in the order of `declared_sources`.
-    """
+
+def layered(contents: dict[str, str]) -> Layers:
+    """Sort the texts of resolved sources, by field path, into the layers that `effective` draws from."""
+    layers: Layers = {}
+    for name, text in contents.items():
+        entry = _ENTRY.fullmatch(name)
+        if entry and text.strip():
+            layers.setdefault(entry[1], []).append(text)
+    return layers
+
+
+def effective(layers: Layers, node_id: str, node: Node, field: str) -> list[str]:
+    """Return the texts of the rules or context that hold at a node: of the input, the workflow, the node."""
     own: NodeSources | None = getattr(node, field)
-    layers = [f"nodes.{node_id}.{field}"]
+    names = [f"nodes.{node_id}.{field}"]
     if own is None or not own.only:
-        layers = [f"input.{field}", f"workflow.{field}", *layers]
-    found: list[str] = []
-    for layer in layers:
-        entry = re.compile(rf"{re.escape(layer)}\[\d+\]")
-        # Most fields are other nodes' instructions: the prefix is looked at first.
-        names = [name for name in contents if name.startswith(f"{layer}[") and entry.fullmatch(name)]
-        found += [contents[name] for name in names if contents[name].strip()]
-    return found
+        names = [f"input.{field}", f"workflow.{field}", *names]
+    return [text for name in names for text in layers.get(name, [])]

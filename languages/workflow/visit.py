@@ -13,7 +13,7 @@ from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, i
 from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet
 from callboard.languages.workflow.skills import Skill, config_variables
 from callboard.languages.workflow.toolbox import Offer, offer, tool_sources
-from callboard.languages.workflow.usage import instruction_field
+from callboard.languages.workflow.usage import Layers, instruction_field
 
 MAX_TURNS = 20
 """How many model turns a node has where it does not say."""
@@ -29,6 +29,7 @@ class Setting:
     document: doc.Workflow
     given: dict[str, object]
     contents: dict[str, str]
+    layers: Layers
     skills: Mapping[str, Skill]
     missing: frozenset[str]
     config: dict[str, str]
@@ -81,7 +82,7 @@ class _Visit:
             if refused := unmet(self.spec.requires, context):
                 return refused
         skills = self._skills()
-        instruction = instruction_of(self.node_id, self.spec, skills, self.setting.contents, base)
+        instruction = instruction_of(self.node_id, self.spec, skills, self.setting.layers, base)
         sources = tool_sources(skills, self._environments(skills), self.spec.tools)
         if not sources:
             return await self._attempts(instruction, self._offered(offer([], skills, self.spec.tools)))

@@ -4,6 +4,7 @@ A command is a small module of this package, imported when it is asked for; it i
 help and shell completion are there at once, and nothing connects before a command wants it.
 """
 
+import os
 from importlib import import_module
 
 import click
@@ -68,6 +69,8 @@ class Board(click.Group):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
 
     def invoke(self, ctx: click.Context) -> object:
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
