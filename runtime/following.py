@@ -31,7 +31,9 @@ ACK_WAIT_S = 30.0
 IDLE_WAIT_S = 30.0
 """How long one request waits for the first event of a batch."""
 
-HEARTBEAT_S = 5.0
+HEARTBEAT_S = 1.0
+"""A request that is silent for three of these has died with its server."""
+
 LINGER_S = 0.25
 """How long a batch waits for more events after its first."""
 
@@ -147,7 +149,7 @@ async def consumption(
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
             try:
-                # Drained, so that nothing is lost on its way here; what nobody took goes to the next reader at once.
+                # Drained, so that little is lost on its way here; what nobody took goes to the next reader at once.
                 await subscription.drain()
                 await reader.give_back()
             except NatsError as error:

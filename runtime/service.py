@@ -40,6 +40,7 @@ REQUESTS_MAX = 256
 HEADER_BYTES = 8 * 1024
 """Room that an answer leaves for headers and subject below the server's largest message."""
 
+OPEN_WAIT_S = 5.0
 CLOSE_WAIT_S = 2.0
 
 Verb = Callable[[str, bytes], Awaitable[Any]]
@@ -49,17 +50,17 @@ Verb = Callable[[str, bytes], Awaitable[Any]]
 async def open_service(house: "House", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
     """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
     error: Exception | None = None
+    service = await add_service(
+        house.nc,
+        name=NAME,
+        version=_semantic(version("callboard")),
+        description="Callboard: start AI workflows, tell them things, read what they did.",
+        metadata={"prefix": house.log.subjects.prefix, "stream": house.log.stream},
+    )
     async with anyio.create_task_group() as tasks:
         listings = Listings(house.log, tasks)
         desk = _Desk(house, tasks)
         verbs = Verbs(house.log, Definitions(), listings.rows, verdict_wait_s).all()
-        service = await add_service(
-            house.nc,
-            name=NAME,
-            version=_semantic(version("callboard")),
-            description="Callboard: start AI workflows, tell them things, read what they did.",
-            metadata={"prefix": house.log.subjects.prefix, "stream": house.log.stream},
-        )
         try:
             for name, verb in verbs.items():
                 await service.add_endpoint(
@@ -68,24 +69,27 @@ async def open_service(house: "House", *, verdict_wait_s: float = VERDICT_WAIT_S
                     handler=desk.handler(verb),
                     metadata={"description": (verb.__doc__ or "").strip()},
                 )
-            # The server has them all before anybody is told that we are open.
-            await house.nc.flush()
+            # An answer from ourselves says that the server has all subscriptions; the client's flush does not, since
+            # its ping overtakes commands that wait to be written.
+            await house.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
             yield
         except Exception as caught:
             # Raised below: the task group would wrap it.
             error = caught
         finally:
-            await _stop(service)
+            await _stop(house, service)
             tasks.cancel_scope.cancel()
     if error is not None:
         raise error
 
 
-async def _stop(service: MicroService) -> None:
+async def _stop(house: "House", service: MicroService) -> None:
     with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
         try:
             await service.stop()
-        except NatsError as error:
+            # With this answer the server has taken us off: whoever asks from now on is told that nobody is here.
+            await house.log.requests.request("$JS.API.INFO", b"")
+        except (NatsError, Unknown) as error:
             logger.warning("service could not be closed in good order", error=str(error))
 
 

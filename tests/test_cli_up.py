@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
+from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
 from tests.cli_stage import Place, next_event
@@ -124,22 +126,20 @@ def test_a_run_at_a_server_that_is_named(standing: Place) -> None:
     assert standing.told("show", "named", "--nats", url)["status"] == "completed"
 
 
-def test_scripts_are_refused_where_nobody_allowed_them(place: Place) -> None:
-    args = place.one({"text": "x"})
-    with place.up() as (process, said):
-        process.send_signal(signal.SIGSTOP)
-        for allowed in (False, True):
-            flags = ["--allow-scripts"] if allowed else []
-            with place.process("worker", "--json", "--nats", said["url"], *flags) as worker:
-                assert worker.stdout is not None
-                worker.stdout.readline()
-                done = place.here("start", *args, "--nats", said["url"], "--json")
-                assert done.exit_code == (exits.OK if allowed else exits.FAILED), done.output
-        process.send_signal(signal.SIGCONT)
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, allowed: bool) -> None:
+    def start(url: str) -> int:
+        with place.process("worker", "--json", "--nats", url, *(["--allow-scripts"] if allowed else [])) as worker:
+            assert worker.stdout is not None
+            assert json.loads(worker.stdout.readline())["url"] == url
+            return place.call("start", *place.one({"text": "x"}), "--nats", url).returncode
+
+    async with EmbeddedServer(place.folder / "server", sync="1s") as server:
+        assert await to_thread.run_sync(start, server.url) == (exits.OK if allowed else exits.FAILED)
 
 
 def test_a_further_worker_joins(standing: Place) -> None:
-    with standing.process("worker", "--json") as process:
+    with standing.process("worker", "--json", "--import-from", "flows") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["url"] == running_url(standing.folder / ".callboard")
         run = standing.started()

@@ -3,6 +3,7 @@
 import gc
 from typing import Any
 
+import anyio
 import pytest
 import structlog
 
@@ -278,3 +279,32 @@ async def test_an_orphan_is_cancelled_with_its_parents_end() -> None:
     assert isinstance(cancelled, ev.EffectCancelled)
     assert cancelled.cause.code == "orphaned"
     check_replay(theatre, ref, events)
+
+
+async def test_an_outcome_that_comes_after_the_cancellation_is_dropped() -> None:
+    """An effect that does not heed its cancellation: what it brings comes too late (rule R2)."""
+
+    async def play(stage: Stage) -> End:
+        task = stage.spawn(effect(stage.root, "stubborn"))
+        await effect(stage.root, "soon")
+        stage.cancel(task, Failure("stop"))
+        settled = await stage.join(task)
+        await effect(stage.root, "last")
+        return End("completed", settled == [Unwound(Failure("stop"), None)])
+
+    durations_s = {"stubborn": 5, "soon": 1, "last": 20}
+    brought: list[str] = []
+
+    async def calls(_job: object, request: Any) -> tuple[Any, None]:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(durations_s[request["value"]])
+        brought.append(request["value"])
+        return request["value"], None
+
+    theatre = theatre_for(play)
+    theatre.calls = calls
+    events = await theatre.play("p")
+    check_log(events)
+    assert brought == ["soon", "stubborn", "last"]
+    assert end_of(events).output is True
+    assert [event.type for event in events if event.key == "#1.1!stubborn"] == ["effect.call", "effect.cancelled"]

@@ -1,0 +1,268 @@
+"""Records golden logs: ``python -m tests.record_golden NAME [--as OTHER]`` performs a run and keeps its log for ever.
+
+``golden/NAME.jsonl`` has the events as the log stored them, a line each; ``golden/NAME.views.json`` what the projections
+make of them. `tests.test_golden` folds and replays every log there is. A log is never written again: people have logs
+like it, so a change under which one of them replays differently is a breaking change. When the vocabulary or a language
+has grown, record the scenario once more beside the old log, under another name (``--as incident-triage-2``).
+
+``python -m tests.record_golden --views`` writes the views of all logs again, for a projection that was changed on
+purpose; the difference is what the change log has to tell.
+
+A log names no machine: workers have names of this module, and what would hold a path or a host's name is refused.
+"""
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, chdir
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel
+from callboard.bus.events import Event
+from callboard.bus.log import Recorded
+from callboard.projections.diagram import DiagramFold, mermaid
+from callboard.projections.projection import Projection, fold
+from callboard.projections.results import Results
+from callboard.projections.span import Span
+from callboard.projections.spans import SpanFold
+from callboard.projections.trace import TraceFold
+from callboard.projections.workflow_trace import WorkflowExecution
+from callboard.runtime import bootstrap
+from callboard.runtime.cli.options import Order
+from callboard.runtime.cli.ordering import ordered
+from callboard.runtime.client import Client
+from callboard.runtime.config import load
+from tests import parking_lot
+from tests.simulation import check_log
+from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say_start, until, until_end
+from tests.worker_process import Kill
+from tests.workflows import document, scripted_skill
+
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "incident-triage"
+
+DIES_AFTER = 12
+"""The append after which the first worker of ``killed-worker`` dies: one of two parallel calls has its result."""
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+class Spans:
+    """The span fold, as the exporter has it, with everything it returned so far as its view."""
+
+    def __init__(self, *, content: bool = False) -> None:
+        self._fold = SpanFold(content=content)
+        self._spans: list[Span] = []
+
+    def apply(self, event: Event) -> None:
+        self._spans += self._fold.apply(event)
+
+    def view(self) -> list[Span]:
+        return list(self._spans)
+
+
+class Mermaid:
+    """The diagram as text."""
+
+    def __init__(self) -> None:
+        self._fold = DiagramFold()
+
+    def apply(self, event: Event) -> None:
+        self._fold.apply(event)
+
+    def view(self) -> str:
+        return mermaid(self._fold.view())
+
+
+VIEWS: dict[str, Callable[[], Projection[Any]]] = {
+    "results": Results,
+    "workflow": WorkflowExecution,
+    "trace": TraceFold,
+    "spans": Spans,
+    "mermaid": Mermaid,
+}
+
+
+def views_of(events: Sequence[Event]) -> bytes:
+    """Fold a log into all views; return them as they stand in ``NAME.views.json``."""
+    views = {name: fold(make(), events) for name, make in VIEWS.items()}
+    return msgspec.json.format(msgspec.json.encode(views), indent=1) + b"\n"
+
+
+def golden_names() -> list[str]:
+    """Every recorded log; ``events.jsonl`` is no log, it has a line of each event type."""
+    return sorted(path.stem for path in GOLDEN.glob("*.jsonl") if path.stem != "events")
+
+
+def golden_lines(name: str) -> list[bytes]:
+    return (GOLDEN / f"{name}.jsonl").read_bytes().splitlines()
+
+
+def keep(name: str, recorded: Sequence[Recorded]) -> None:
+    """Write a finished log and its views, unless there is one of this name."""
+    events = [item.event for item in recorded]
+    check_log(events)
+    lines = [item.data for item in recorded]
+    told = next((word for word in _of_this_machine() if word in b"\n".join(lines)), None)
+    if told is not None:
+        raise click.ClickException(f"the log holds {told!r}, which is of this machine")
+    if any(event.blobs for event in events):
+        raise click.ClickException("the log has values beside its events; record something smaller")
+    views = views_of(events)
+    with (GOLDEN / f"{name}.jsonl").open("xb") as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+    (GOLDEN / f"{name}.views.json").write_bytes(views)
+
+
+def _of_this_machine() -> list[bytes]:
+    words = {str(Path.home()), str(Path(__file__).parents[1]), tempfile.gettempdir(), sys.prefix, socket.gethostname()}
+    return [word.encode() for word in words if len(word) > 1]
+
+
+# -- the scenarios -----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def hosting(home: Path) -> AsyncGenerator[Client]:
+    """A house with one worker of a name that is no host's."""
+    config = load({"data_dir": home / "data", "sync": "100ms", "tenant": TENANT}, env={}, cwd=home)
+    bootstrap.worker_name = lambda: "worker-a"
+    async with bootstrap.open_house(config) as house, bootstrap.open_worker(house, env={"PATH": os.environ["PATH"]}):
+        yield house.client
+
+
+async def performed(home: Path, message: dict[str, Any]) -> list[Recorded]:
+    async with hosting(home) as client:
+        await say_start(client, message)
+        return await until_end(client, message["run_id"])
+
+
+async def incident_triage(home: Path) -> list[Recorded]:
+    """The example, as its README runs it: Python tools, an MCP server, a cycle, a routed way."""
+    shutil.copytree(EXAMPLE, home / "example")
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with chdir(home / "example"):
+        order = Order("workflow.yaml", input_text="@input.json", script="script.yaml", run_id="golden-incident-triage")
+        return await performed(home, ordered(order).message)
+
+
+def _scripted(run_id: str, workflow: dict[str, Any], script: dict[str, Any], *tools: str) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "definition": {"language": "workflow", "source": msgspec.json.encode(workflow).decode()},
+        "input": {"guests": 2},
+        "run_id": run_id,
+        "model": "scripted",
+        "script": script,
+    }
+    return {**message, "options": {"skills": [scripted_skill("s", *tools)]}} if tools else message
+
+
+async def bake(home: Path) -> list[Recorded]:
+    """The specification's walk with a cycle; at the second visit of ``bake`` an evaluation fails and is retried."""
+    is_golden = {"name": "golden", "kind": "value", "rule": {"output_matches": [{"path": "golden", "equals": True}]}}
+    workflow = document(
+        {"bake": {"eval": [is_golden], "retry": {"max": 1}}, "taste": {}, "serve": {}},
+        [
+            ("bake", "taste"),
+            {"from": "taste", "to": "bake", "when": "too raw", "max_iterations": 1},
+            ("taste", "serve", "done"),
+        ],
+    )
+    usage = {"input_tokens": 11, "output_tokens": 7}
+    script = {
+        "turns": {
+            "bake": [
+                {"data": {"golden": True, "minutes": 20}, "usage": usage},
+                {"data": {"golden": False, "minutes": 25}},
+                {"data": {"golden": True, "minutes": 30}},
+            ],
+            "taste": [{"data": {"raw": True}}, {"text": "Now it is right.", "progress": ["Now ", "it is right."]}],
+            "serve": [{"text": "Enjoy!"}],
+        },
+        "routes": {"taste": ["bake", "serve"]},
+    }
+    return await performed(home, _scripted("golden-bake", workflow, script))
+
+
+async def failed(home: Path) -> list[Recorded]:
+    """A tool fails, then the model; the run goes on along the edge of the failure and ends failed."""
+    workflow = document({"fetch": {"skills": ["s"]}, "explain": {}}, [("fetch", "explain")])
+    script = {
+        "turns": {
+            "fetch": [{"tool_calls": [{"tool": "get", "input": {"url": "u"}}]}, {"error": "overloaded"}],
+            "explain": [{"text": "It could not be fetched."}],
+        },
+        "tools": {"get": [{"error": "connection refused"}]},
+    }
+    return await performed(home, _scripted("golden-failed", workflow, script, "get"))
+
+
+async def cancelled(home: Path) -> list[Recorded]:
+    """Cancelled in the middle of a model turn of the second node."""
+    workflow = document({"quick": {}, "slow": {}}, [("quick", "slow")])
+    script = {"turns": {"quick": [{"data": {"done": 1}}], "slow": [{"text": "late", "delay_ms": 600_000}]}}
+    message = _scripted("golden-cancelled", workflow, script)
+    async with hosting(home) as client:
+        await say_start(client, message)
+        await until(client, message["run_id"], lambda event: (event.type, event.path) == (ev.ModelCall.type, "slow"))
+        await client.tell(message["run_id"], "cancel", Cancel(reason="enough", by="ada"))
+        return await until_end(client, message["run_id"])
+
+
+async def killed_worker(home: Path) -> list[Recorded]:
+    """Two tools in parallel, the worker killed between their results, and another that goes on: two epochs."""
+    run_id = "golden-killed-worker"
+    async with open_troupe(home) as troupe, troupe.house() as house:
+        victim = await troupe.hire("worker-a", kill=Kill("after", "append", DIES_AFTER, run_id))
+        await say_start(house.client, parking_lot.triage(run_id))
+        assert await victim.died() == KILLED
+        await troupe.hire("worker-b")
+        await until_end(house.client, run_id)
+        return await recorded_run(house, run_id)
+
+
+SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {
+    "incident-triage": incident_triage,
+    "bake": bake,
+    "failed": failed,
+    "cancelled": cancelled,
+    "killed-worker": killed_worker,
+}
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+@click.command(help=__doc__)
+@click.argument("scenario", type=click.Choice(list(SCENARIOS)), required=False)
+@click.option("--as", "name", help="Name of the log, if not the scenario's.")
+@click.option("--views", is_flag=True, help="Write the views of all logs again.")
+def main(scenario: str | None, name: str | None, views: bool) -> None:
+    if views == (scenario is not None):
+        raise click.UsageError("name a scenario, or give --views")
+    if scenario is None:
+        for each in golden_names():
+            events = [ev.decode_event(line) for line in golden_lines(each)]
+            (GOLDEN / f"{each}.views.json").write_bytes(views_of(events))
+        return
+    name = name or scenario
+    if name in golden_names():
+        raise click.ClickException(f"there is a log {name} already, and it stays; choose another name with --as")
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    with tempfile.TemporaryDirectory() as home:
+        keep(name, anyio.run(SCENARIOS[scenario], Path(home)))
+
+
+if __name__ == "__main__":
+    main()
