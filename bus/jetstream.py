@@ -103,6 +103,20 @@ class JetStreamLog:
         data = base64.b64decode(stored.get("data", ""))
         return Recorded(stored["seq"], ref, mark, data, decode_event(data))
 
+    async def next_sequence(self, filter: str, start: int) -> int | None:
+        """Return the sequence of the first message at or behind one that matches a filter, None if there is none.
+
+        :raises Unknown: if no answer came
+        """
+        answer = await self._api(
+            f"STREAM.MSG.GET.{self.stream}", {"next_by_subj": filter, "seq": start, "no_hdr": True}
+        )
+        if "error" not in answer:
+            return answer["message"]["seq"]
+        if answer["error"].get("err_code") == 10037:
+            return None
+        raise Unknown(str(answer["error"]))
+
     async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
         found: list[Recorded] = []
         subject = self.subjects.run(ref)

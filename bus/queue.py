@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 PULL_MESSAGES = 256
 PULL_EXPIRES_S = 30.0
 IDLE_HEARTBEAT_S = 5.0
+CONNECTION_LOOK_S = 1.0
+"""How often a waiting puller looks whether the connection is another one: pull requests do not outlive a server."""
+
 PULL_RETRY_S = 0.25
 """Pause after a pull that the server turned down."""
 
@@ -122,6 +125,19 @@ async def redeliver_now(requests: Requests, stream: str, durable: str) -> None:
         log.warning("consumer could not be reset", consumer=durable, error=answer["error"].get("description"))
 
 
+async def ack_floor(requests: Requests, stream: str, durable: str) -> int:
+    """Return a stream sequence up to which everything of a consumer has been acknowledged.
+
+    It may lag: messages that are not the consumer's do not move it.
+
+    :raises Unknown: if JetStream does not answer
+    """
+    answer = await api(requests, f"CONSUMER.INFO.{stream}.{durable}", {})
+    if "error" in answer:
+        raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
+    return answer["ack_floor"]["stream_seq"]
+
+
 class Puller:
     """Pulls one consumer and hands each delivery to a function that must not block."""
 
@@ -168,11 +184,14 @@ class Puller:
             log.warning("could not pull", consumer=self._durable, error=str(error))
             self._turned_down = True
             return
+        reconnects = self._nc.stats["reconnects"]
+        silent_s = 0.0
         while self._left > 0:
             self._news = anyio.Event()
-            with anyio.move_on_after(3 * IDLE_HEARTBEAT_S) as silence:
+            with anyio.move_on_after(CONNECTION_LOOK_S) as silence:
                 await self._news.wait()
-            if silence.cancelled_caught:
+            silent_s = silent_s + CONNECTION_LOOK_S if silence.cancelled_caught else 0.0
+            if silent_s >= 3 * IDLE_HEARTBEAT_S or self._nc.stats["reconnects"] != reconnects:
                 return
 
     async def _take(self, message: Msg) -> None:

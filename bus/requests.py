@@ -14,8 +14,8 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.log import Unknown
 
-REQUEST_TIMEOUT_S = 5.0
-"""How long one request to JetStream may take before its outcome counts as unknown."""
+REQUEST_TIMEOUT_S = 2.0
+"""How long one request to JetStream may take before its outcome counts as unknown. Whoever asks asks again."""
 
 NO_RESPONDERS = "503"
 

@@ -20,7 +20,7 @@ from callboard.bus.errors import RunLost
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Unknown
-from callboard.bus.queue import Delivery, Outbox
+from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.definitions import Definitions
@@ -36,8 +36,8 @@ REPLY_HEADER = "Callboard-Reply"
 """Names the subject that a verdict is to be sent to."""
 
 UNKNOWN_RUN_RETRY_S = 0.05
-UNKNOWN_RUN_TRIES = 20
-"""A tell to a run that is not there is looked at so often before it is refused."""
+UNKNOWN_RUN_RETRY_MAX_S = 1.0
+"""A tell to a run that is not there waits for the starts before it, and is looked at again ever less often."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,7 +81,7 @@ class Admission:
             delivery.nak(1.0)
             return
         if verdict is None:
-            delivery.nak(UNKNOWN_RUN_RETRY_S)
+            delivery.nak(min(UNKNOWN_RUN_RETRY_S * delivery.deliveries, UNKNOWN_RUN_RETRY_MAX_S))
             return
         if verdict.status == "rejected":
             await self._reject(tenant, verb, verdict, delivery)
@@ -151,8 +151,7 @@ class Admission:
             return Verdict("rejected", ref.run, problems=problems)
         last = await self._log.last(ref)
         if last is None:
-            # All starts before this message have been delivered, but some may still be on their way through admission.
-            if delivery.deliveries < UNKNOWN_RUN_TRIES:
+            if await self._start_may_be_before(ref.tenant, delivery.sequence):
                 return None
             problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
             return Verdict("rejected", ref.run, problems=[problem])
@@ -161,6 +160,12 @@ class Admission:
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
         await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
         return Verdict("accepted", ref.run)
+
+    async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
+        """Whether admission, at whatever worker, may still be busy with a start that came before a stream sequence."""
+        floor = await ack_floor(self._log.requests, self._log.stream, ADMISSION)
+        start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
+        return start is not None and start < sequence
 
     # -- both ---------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ lose them to it."""
 class Beat(msgspec.Struct, frozen=True):
     worker: str
     word: str
-    """``hello``, ``here`` or ``bye``."""
+    """``hello``, ``here``, ``leaving`` or ``bye``."""
 
 
 def owner(partition: int, workers: Iterable[str]) -> str:
@@ -43,10 +43,21 @@ class Membership:
         self._worker = worker
         self._changed = changed
         self._heard: dict[str, float] = {}
+        self._leaving: set[str] = set()
+        self._word = "here"
 
     def live(self) -> set[str]:
-        """The workers that live, this one included."""
-        return {self._worker, *self._heard}
+        """The workers that live and take partitions, this one included."""
+        return {self._worker, *self._heard} - self._leaving
+
+    def leaving(self) -> set[str]:
+        """The workers that take nothing more and still perform what they have."""
+        return self._leaving & self._heard.keys()
+
+    async def leave(self) -> None:
+        """Take no partitions any more; others forward to this worker what concerns the runs that it still performs."""
+        self._word = "leaving"
+        await self._say("leaving")
 
     async def run(self, hello_wait_s: float = HELLO_WAIT_S) -> None:
         """Beat and listen until cancelled; then say good-bye."""
@@ -57,7 +68,7 @@ class Membership:
             self._changed()
             while True:
                 await anyio.sleep(BEAT_S)
-                await self._say("here")
+                await self._say(self._word)
                 self._forget_the_lost()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
@@ -72,13 +83,17 @@ class Membership:
         if beat.worker == self._worker:
             return
         if beat.word == "bye":
+            self._leaving.discard(beat.worker)
             if self._heard.pop(beat.worker, None) is not None:
                 self._changed()
             return
         known = beat.worker in self._heard
+        if beat.word == "leaving" and beat.worker not in self._leaving:
+            self._leaving.add(beat.worker)
+            known = False
         self._heard[beat.worker] = anyio.current_time()
         if beat.word == "hello":
-            await self._say("here")
+            await self._say(self._word)
         if not known:
             self._changed()
 
@@ -87,5 +102,6 @@ class Membership:
         lost = [worker for worker, heard in self._heard.items() if now - heard > LOST_AFTER_S]
         for worker in lost:
             del self._heard[worker]
+            self._leaving.discard(worker)
         if lost:
             self._changed()

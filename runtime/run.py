@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 QUEUED_PROGRESS_MAX = 1_000
 """Progress of tools is dropped while more events than this wait for their append."""
 
-Ending = Literal["ended", "parked", "drained", "finished_before", "not_found"]
+Ending = Literal["ended", "parked", "drained", "finished_before", "claimed_before", "not_found"]
 
 
 def _nothing() -> None:
@@ -88,8 +88,11 @@ class Company(Protocol):
 class RunActor:
     """One activation of a run, from its claim until it parks, ends or is lost."""
 
-    def __init__(self, ref: RunRef, log: EventLog, company: Company, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, ref: RunRef, log: EventLog, company: Company, clock: Clock = utc_now, *, fresh: bool = False
+    ) -> None:
         self.ref = ref
+        self._fresh = fresh
         self.inbox: deque[Command] = deque()
         self._log = log
         self._company = company
@@ -142,6 +145,8 @@ class RunActor:
             return "not_found"
         if recorded[-1].event.type == ev.RunEnd.type:
             return "finished_before"
+        if self._fresh and any(item.event.type == ev.RunClaimed.type for item in recorded):
+            return "claimed_before"
         claim = await self._claim(recorded)
         error: CallboardError | None = None
         async with self._nodes:

@@ -4,7 +4,8 @@ Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
 Emits: command.refused
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -32,6 +33,12 @@ ADMISSIONS_AT_ONCE = 64
 CRASHED_RETRY_S = 30.0
 """A run that this worker could not perform is offered again, to any worker, after so long."""
 
+LEAVING_RETRY_S = 0.5
+"""How soon to look again whether a worker that leaves has given a run up."""
+
+URGENT = frozenset({"cancel", "kill", "pause"})
+"""Commands for which a run is activated even in a full house."""
+
 RESTARTS = Restart(most=2, within_s=60.0, pause_s=0.2)
 """How often a run actor that failed unexpectedly replays its run before the command is given back."""
 
@@ -42,6 +49,7 @@ class _Hosted:
 
     actor: RunActor
     held: list[Delivery] = field(default_factory=list[Delivery])
+    urgent: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Worker:
@@ -113,6 +121,7 @@ class Worker:
     async def drain(self, patience_s: float) -> None:
         """Take nothing more, let running effects finish for so long, and give the runs to other workers."""
         self._draining = True
+        await self._membership.leave()
         for scope in self._owned.values():
             scope.cancel()
         with anyio.move_on_after(patience_s):
@@ -128,7 +137,8 @@ class Worker:
     async def _ensure_consumers(self) -> None:
         subjects = self._log.subjects
         stream = self._log.stream
-        await ensure_consumer(self._log.requests, stream, ADMISSION, subjects.inbound(), self._ack_wait_s)
+        out = await ensure_consumer(self._log.requests, stream, ADMISSION, subjects.inbound(), self._ack_wait_s)
+        self._pending_acks[-1] = out
 
         async def one(partition: int) -> None:
             durable = f"partition-{partition}"
@@ -154,16 +164,30 @@ class Worker:
             self._reassign = anyio.Event()
             if self._draining:
                 return
-            before, alive = alive, self._membership.live()
+            # Who has just come asks whose it was among those who were there before.
+            alive_now = self._membership.live()
+            before, alive = alive or alive_now - {self._company.worker}, alive_now
+            there = alive | self._membership.leaving()
+            await self._readmit(before - there)
             for partition in range(self._log.partitions):
                 mine = owner(partition, alive) == self._company.worker
                 if mine and partition not in self._owned:
                     predecessor = owner(partition, before) if before else None
                     # What a worker that is gone has left unacknowledged must not wait until it counts as lost.
-                    await self._take_over(partition, predecessor is None or predecessor not in alive)
+                    await self._take_over(partition, predecessor is None or predecessor not in there)
                 elif not mine and partition in self._owned:
                     self._owned.pop(partition).cancel()
             self.ready.set()
+
+    async def _readmit(self, gone: set[str]) -> None:
+        """Have admitted again what a lost worker had taken in: repeating an admission is harmless, waiting is not."""
+        alone = self._membership.live() == {self._company.worker} and not self.ready.is_set()
+        one_of_us = owner(-1, self._membership.live() or {self._company.worker}) == self._company.worker
+        if one_of_us and (gone or (alone and self._pending_acks.pop(-1, 0))):
+            try:
+                await redeliver_now(self._log.requests, self._log.stream, ADMISSION)
+            except Unknown as error:
+                logger.warning("messages of a lost worker come back later", error=str(error))
 
     async def _take_over(self, partition: int, orphaned: bool) -> None:
         durable = f"partition-{partition}"
@@ -215,7 +239,8 @@ class Worker:
         elif self._draining:
             delivery.nak()
         elif subject.verb == "start" and delivery.deliveries == 1:
-            self._activate(subject.ref, delivery, subject.verb)
+            # Most starts come here first. After a reset of the consumer even this may be one of a run that is going on.
+            self._activate(subject.ref, delivery, subject.verb, fresh=True)
         else:
             self._tasks.start_soon(self._find_home, subject.ref, delivery, subject.verb)
 
@@ -225,6 +250,8 @@ class Worker:
                 # The command that keeps this run active, delivered again: hold on to the newer delivery.
                 hosted.held[i] = delivery
                 return
+        if verb in URGENT:
+            hosted.urgent.set()
         hosted.actor.tell(
             Command(delivery.sequence, verb, delivery.data, done=delivery.ack, again=lambda: self._take(delivery))
         )
@@ -245,9 +272,10 @@ class Worker:
         if not resting and claim is not None:
             payload = ev.payload_of(claim.event)
             assert isinstance(payload, ev.RunClaimed)
-            others = self._membership.live() - {self._company.worker}
+            leaving = self._membership.leaving()
+            others = (self._membership.live() | leaving) - {self._company.worker}
             if payload.worker in others:
-                self._forward(payload.worker, delivery, verb)
+                self._forward(payload.worker, delivery, verb, LEAVING_RETRY_S if payload.worker in leaving else None)
                 return
         hosted = self._hosted.get(ref)
         if hosted is not None:
@@ -255,10 +283,10 @@ class Worker:
         else:
             self._activate(ref, delivery, verb)
 
-    def _forward(self, worker: str, delivery: Delivery, verb: str) -> None:
+    def _forward(self, worker: str, delivery: Delivery, verb: str, retry_s: float | None) -> None:
         if verb in ("start", "alarm"):
             # Its worker holds a command of its own for this run; look again when that may have ended.
-            delivery.nak(self._ack_wait_s)
+            delivery.nak(retry_s or self._ack_wait_s)
             return
         headers = {
             "Cb-Subject": delivery.subject,
@@ -320,19 +348,21 @@ class Worker:
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
-    def _activate(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+    def _activate(self, ref: RunRef, delivery: Delivery, verb: str, *, fresh: bool = False) -> None:
         """Make a run active; its activating command stays unacknowledged until the run parks or ends."""
-        actor = RunActor(ref, self._log, self._company)
+        actor = RunActor(ref, self._log, self._company, fresh=fresh)
         if verb not in ("start", "alarm"):
             # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
             actor.tell(Command(delivery.sequence, verb, delivery.data))
         hosted = self._hosted[ref] = _Hosted(actor, [delivery])
+        if verb in URGENT:
+            hosted.urgent.set()
         self._runs.spawn(ref.run, lambda: self._host(ref, hosted))
 
     async def _host(self, ref: RunRef, hosted: _Hosted) -> None:
         ending: Ending | None = None
         try:
-            async with self._slots:
+            async with self._place(hosted):
                 with structlog.contextvars.bound_contextvars(run=ref.run):
                     ending = await self._perform(ref, hosted)
         finally:
@@ -341,6 +371,37 @@ class Worker:
                 self._vacant.set()
             if ending is not None:
                 self._let_go(ref, hosted, ending)
+
+    @asynccontextmanager
+    async def _place(self, hosted: _Hosted) -> AsyncGenerator[None]:
+        """A place among the active runs; who is told to stop need not wait for one."""
+        borrower = object()
+        try:
+            self._slots.acquire_on_behalf_of_nowait(borrower)
+            taken = True
+        except anyio.WouldBlock:
+            taken = await self._wait_for_place(hosted, borrower)
+        try:
+            yield
+        finally:
+            if taken:
+                self._slots.release_on_behalf_of(borrower)
+
+    async def _wait_for_place(self, hosted: _Hosted, borrower: object) -> bool:
+        """Wait for a place, or for something urgent; say whether there is a place."""
+        taken = False
+        async with anyio.create_task_group() as tasks:
+
+            async def take() -> None:
+                nonlocal taken
+                await self._slots.acquire_on_behalf_of(borrower)
+                taken = True
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(take)
+            await hosted.urgent.wait()
+            tasks.cancel_scope.cancel()
+        return taken
 
     async def _perform(self, ref: RunRef, hosted: _Hosted) -> Ending | None:
         """Run the actor, again after an unexpected failure; None if the command has been given back."""
@@ -351,7 +412,7 @@ class Worker:
                 logger.info("run is another worker's", why=str(error))
                 self._give_back(hosted, self._ack_wait_s)
                 return None
-            except LogUnavailable as error:
+            except (LogUnavailable, Unknown) as error:
                 logger.warning("run is waiting for the log", why=str(error))
                 self._give_back(hosted, 1.0)
                 return None
@@ -382,7 +443,10 @@ class Worker:
             self._give_back(hosted, 0.0)
             return
         for delivery in hosted.held:
-            delivery.ack()
+            if ending == "claimed_before":
+                self._tasks.start_soon(self._find_home, ref, delivery, "start")
+            else:
+                delivery.ack()
         # Commands that were not looked at are unacknowledged; take them as if they had come just now.
         for command in hosted.actor.inbox:
             command.again()

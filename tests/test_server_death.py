@@ -94,7 +94,6 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
             assert end_payload(recorded).output == ["Ada", 7, ["part.0", "part.1"]]
 
 
-@pytest.mark.xfail(strict=True, reason="pull requests die with the server, which nobody notices for 15 seconds")
 async def test_a_worker_listens_again_as_soon_as_the_server_is_back(tmp_path: Path) -> None:
     """A start has its verdict, and a cancel its effect, without waiting for anybody to notice a silence."""
     async with open_troupe(tmp_path, ack_wait_s=30.0) as troupe, troupe.house() as house:

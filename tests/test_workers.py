@@ -45,14 +45,6 @@ PARTITIONS = 8
 FIGHTS = 40
 
 
-STOLEN = pytest.mark.xfail(
-    strict=True, reason="a start that a reset consumer delivers for the first time takes its run from a living worker"
-)
-DEAF = pytest.mark.xfail(strict=True, reason="nobody reads a draining worker's partitions until it has gone")
-FULL = pytest.mark.xfail(strict=True, reason="a command that wakes a run waits for a place among the active ones")
-EARLY = pytest.mark.xfail(strict=True, reason="a tell counts as unknown after a number of tries, whatever is admitted")
-
-
 class Gate:
     """A file that effects wait for."""
 
@@ -89,7 +81,6 @@ async def finished(troupe: Troupe, client: Client, runs: Sequence[str]) -> dict[
     return found
 
 
-@STOLEN
 async def test_partitions_move_to_a_worker_that_joins_and_runs_stay_where_they_are(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     runs = one_in_each_partition("early")
@@ -105,7 +96,6 @@ async def test_partitions_move_to_a_worker_that_joins_and_runs_stay_where_they_a
             assert len(troupe.carried(run_id)) == 1
 
 
-@STOLEN
 async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path) -> None:
     """What the dead worker's partitions held of others' runs must not be taken from them."""
     gate = Gate(tmp_path)
@@ -161,7 +151,6 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 # -- drain -------------------------------------------------------------------------------------------------------------
 
 
-@STOLEN
 async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried_out_twice(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(20)]
     async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
@@ -180,7 +169,6 @@ async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried
             assert claimers(recorded)[-1] == "b"
 
 
-@DEAF
 async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> None:
     """While it waits for its effect, for as long as its patience lasts."""
     async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
@@ -226,7 +214,6 @@ async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["queued", "parked"])
-@FULL
 async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.house() as house:
@@ -310,7 +297,6 @@ async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
         assert claimers(recorded) == ["a"]
 
 
-@EARLY
 async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_worker(tmp_path: Path) -> None:
     async with open_troupe(tmp_path, ack_wait_s=3.0) as troupe, troupe.house() as house:
         client = house.client
@@ -391,7 +377,6 @@ async def test_a_worker_that_slept_through_its_own_death_does_no_harm(tmp_path: 
         assert a.status is None
 
 
-@STOLEN
 async def test_a_start_that_is_routed_anew_leaves_a_run_where_it_is(tmp_path: Path) -> None:
     """It reaches the owner of the run's partition, which is not the worker that performs the run."""
     gate = Gate(tmp_path)

@@ -3,7 +3,7 @@
 import datetime as dt
 import os
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import TYPES, Event, Payload, RunEnd, RunFailed, RunStart
+from callboard.bus.events import TYPES, Event, Payload, RunEnd, RunStart
 from callboard.bus.memory import MemoryLog
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import End, Ok, Unwound
 from callboard.languages.registry import language
 from callboard.projections.results import OpenEffect, RunResult
 from callboard.runtime.bootstrap import House
@@ -25,7 +24,8 @@ from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.views import compact, local, node_line, open_line, result_object, result_of
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
-from callboard.runtime.replay import Admitted, admitted, build_stage
+from callboard.runtime.ending import conclude, conclude_failed
+from callboard.runtime.replay import Admitted, admitted, build_stage, replay
 from callboard.runtime.runlog import RunLog
 from callboard.runtime.stage import Stage
 
@@ -128,7 +128,7 @@ def replay_events(
     stage, _ = build_stage(admission, ref, events, sink)
     ended = last.type == RunEnd.type
     if until >= started.n:
-        _run(stage, admission, [event for event in events if started.n <= event.n <= until])
+        _run(stage, admission, started, [event for event in events if event.n <= until])
     if until == last.n:
         _verify(stage, sink, ref, last, ended)
     effects = [effect.event for effect in stage.open.values()]
@@ -145,39 +145,17 @@ def replay_events(
     )
 
 
-def _run(stage: Stage, admission: Admitted, events: Sequence[Event]) -> None:
-    """Deliver events, the run's start first; when the interpreter has come to its end, state that as a run does."""
+def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
+    """Deliver events and, where the run is over behind them, state its end as a live run does."""
     try:
-        stage.begin(admission.language.interpret(admission.plan, stage), events[0])
-        for event in events[1:]:
-            stage.deliver(event)
-    except CallboardError:
+        replay(stage, admission, started, events)
+    except ReplayDiverged:
         raise
     except Exception as error:
         # A fault of the interpreter fails a run; recorded as such, it is no difference.
-        _force(stage, "failed", Failure(code="internal", message=f"{type(error).__name__}: {error}"))
-        return
-    if stage.killed is not None:
-        _force(stage, "cancelled", stage.killed)
-    elif stage.main is not None and stage.main.settled is not None:
-        match stage.main.settled:
-            case Ok(end):
-                _close(stage, end)
-            case Unwound(cause):
-                _close(stage, End("cancelled", error=cause))
-
-
-def _force(stage: Stage, status: Literal["failed", "cancelled"], failure: Failure) -> None:
-    stage.driver.drop()
-    stage.abandon_everything(failure, status)
-    _close(stage, End(status, error=failure))
-
-
-def _close(stage: Stage, end: End) -> None:
-    if end.status == "failed":
-        error = end.error or Failure(code="failed", message="the run failed")
-        stage.state(RunFailed(error=error), "", 0, 0)
-    stage.state(RunEnd(end.status, end.output, end.results, end.error, stage.usage), "", 0, 0)
+        conclude_failed(stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+    else:
+        conclude(stage)
 
 
 def _verify(stage: Stage, sink: _Sink, ref: RunRef, last: Event, ended: bool) -> None:
