@@ -63,7 +63,9 @@ class Mailbox(Generic[M]):
             try:
                 return self.put_nowait(message)
             except MailboxFull:
-                self._room = anyio.Event()
+                # One event for all who wait: a new one each would leave the others waiting for good.
+                if self._room.is_set():
+                    self._room = anyio.Event()
                 await self._room.wait()
 
     async def get(self) -> M:

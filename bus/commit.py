@@ -136,7 +136,6 @@ class Committer:
         return pending.sequence
 
     def _hand_over(self) -> None:
-        # Whoever was cancelled has left its message here; it was never published, and need not be.
         self._pending = [pending for pending in self._pending if not pending.gone]
         if self._pending:
             heir = self._pending[0]
@@ -146,7 +145,9 @@ class Committer:
             self._led = False
 
     async def _commit_pending(self) -> None:
-        batch, self._pending = self._pending[:BATCH_MESSAGES_MAX], self._pending[BATCH_MESSAGES_MAX:]
+        # Whoever was cancelled has left its message here; it was never published, and need not be.
+        waiting = [pending for pending in self._pending if not pending.gone]
+        batch, self._pending = waiting[:BATCH_MESSAGES_MAX], waiting[BATCH_MESSAGES_MAX:]
         # A leader that is cancelled must not leave the others of its batch without an answer.
         with anyio.CancelScope(shield=True):
             await self._commit(batch)

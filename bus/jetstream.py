@@ -135,16 +135,20 @@ class JetStreamLog:
         """One batched direct get (ADR-31): the messages, and how many more there are."""
         messages: list[Msg] = []
         pending = 0
+        refusal = ""
         finished = anyio.Event()
 
         async def take(message: Msg) -> None:
-            nonlocal pending
+            nonlocal pending, refusal
             status = (message.headers or {}).get("Status")
             if status is None:
                 messages.append(message)
                 return
             if status == "204":
                 pending = int((message.headers or {}).get("Nats-Num-Pending", "0"))
+            elif status != "404":
+                # 503: no leader, or not up yet. Nothing found is not the same as nobody there to look.
+                refusal = status
             finished.set()
 
         inbox = self.nc.new_inbox()
@@ -158,6 +162,8 @@ class JetStreamLog:
             raise Unknown(str(error)) from error
         finally:
             await subscription.unsubscribe()
+        if refusal:
+            raise Unknown(f"direct get: status {refusal}")
         return messages, pending
 
     @asynccontextmanager
@@ -191,16 +197,17 @@ class JetStreamLog:
                 await publish(self.requests, Message(f"{subject}.{i}", chunks[i], {"Cb-Chunks": str(len(chunks))}))
 
         # The last chunk goes last: where it is, all are.
-        async with anyio.create_task_group() as tasks:
-            for i in range(len(chunks) - 1):
-                tasks.start_soon(put, i)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for i in range(len(chunks) - 1):
+                    tasks.start_soon(put, i)
+        except* Unknown as errors:
+            raise Unknown(str(errors.exceptions[0])) from errors
         await put(len(chunks) - 1)
 
     async def _has_blob(self, subject: str) -> bool:
-        first = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": f"{subject}.0", "no_hdr": True})
-        if "error" in first:
-            return False
-        messages, _ = await self._direct({"last_by_subj": f"{subject}.0"})
+        # The batched form: a plain direct get answers with the message alone, and no end of batch.
+        messages, _ = await self._direct({"multi_last": [f"{subject}.0"], "batch": 1})
         if not messages:
             return False
         count = int((messages[0].headers or {}).get("Cb-Chunks", "1"))
@@ -210,6 +217,7 @@ class JetStreamLog:
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         subject = self.subjects.blob(ref, digest)
         chunks: dict[int, bytes] = {}
+        count = 1
         after = 0
         while True:
             request = {"next_by_subj": f"{subject}.*", "seq": after + 1, "batch": READ_BATCH, "max_bytes": 64 << 20}
@@ -217,12 +225,14 @@ class JetStreamLog:
             for message in messages:
                 headers = message.headers or {}
                 chunks[int(headers["Nats-Subject"].rpartition(".")[2])] = message.data
+                count = int(headers.get("Cb-Chunks", "1"))
                 after = int(headers["Nats-Sequence"])
             if not messages or not pending:
                 break
-        if not chunks:
+        if len(chunks) < count:
+            # Nothing, or what a writer left that died half way.
             raise KeyError(digest)
-        return b"".join(chunks[i] for i in range(len(chunks)))
+        return b"".join(chunks[i] for i in range(count))
 
     # -- registered definitions ---------------------------------------------------------------------------------------
 

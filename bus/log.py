@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
+import msgspec
 
+from callboard.bus import payloads
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
@@ -126,8 +128,7 @@ async def append(
     :raises RunLost: if another writer has appended to the run
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
     """
-    pause = RETRY_PAUSE_S
-    deadline = anyio.current_time() + patience_s
+    patience = Patience(ref, entry.n, patience_s)
     while True:
         try:
             return await log.put(ref, entry, after, alarm)
@@ -144,7 +145,53 @@ async def append(
                 # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
         except Unknown:
             pass
-        if anyio.current_time() + pause > deadline:
-            raise LogUnavailable(ref, entry.n, patience_s)
-        await anyio.sleep(pause)
-        pause = min(2 * pause, RETRY_PAUSE_MAX_S)
+        await patience.pause()
+
+
+async def store_blob(
+    log: EventLog, ref: RunRef, n: int, digest: str, data: bytes, *, patience_s: float = APPEND_PATIENCE_S
+) -> None:
+    """Store a large value of event ``n``, as patiently as the event will be appended.
+
+    :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
+    """
+    patience = Patience(ref, n, patience_s)
+    while True:
+        try:
+            return await log.put_blob(ref, digest, data)
+        except Unknown:
+            await patience.pause()
+
+
+class Patience:
+    """Pauses between tries, longer and longer, until there have been enough."""
+
+    def __init__(self, ref: RunRef, n: int, patience_s: float) -> None:
+        self._ref = ref
+        self._n = n
+        self._patience_s = patience_s
+        self._deadline = anyio.current_time() + patience_s
+        self._pause = RETRY_PAUSE_S
+
+    async def pause(self) -> None:
+        """Wait a little.
+
+        :raises LogUnavailable: if the patience is used up
+        """
+        if anyio.current_time() + self._pause > self._deadline:
+            raise LogUnavailable(self._ref, self._n, self._patience_s)
+        await anyio.sleep(self._pause)
+        self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
+
+
+async def whole(log: EventLog, recorded: Recorded) -> Event:
+    """Return a recorded event with its large values put back in.
+
+    :raises KeyError: if a value is missing
+    :raises Unknown: if no answer came
+    """
+    event = recorded.event
+    if not event.blobs:
+        return event
+    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
+    return msgspec.structs.replace(event, payload=msgspec.Raw(payloads.join(bytes(event.payload), blobs)))

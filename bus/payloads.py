@@ -52,15 +52,12 @@ def split(payload: bytes, inline_max: int = INLINE_BYTES_MAX) -> tuple[bytes, di
 
 
 def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
-    """Put the parts back that `split` took out.
-
-    :raises KeyError: if a part's digest is not among the blobs
-    """
+    """Put the parts back that `split` took out; a marker whose digest is not among the blobs is left as it is."""
 
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
             digest = value.get("$blob")
-            if digest is not None and len(value) == 2 and digest in blobs:
+            if isinstance(digest, str) and len(value) == 2 and digest in blobs:
                 return restore(_decode(blobs[digest]))
             return {name: restore(member) for name, member in value.items()}
         if isinstance(value, list):

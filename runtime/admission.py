@@ -121,7 +121,7 @@ class Admission:
             if error.found is not None and error.found.n > 1:
                 return Verdict("accepted", run, duplicate)
         await self._route(ref, "start", b"{}", f"start-{delivery.sequence}")
-        return Verdict("accepted", run, duplicate, warnings=[*plan.definition.warnings, *plan.warnings])
+        return Verdict("accepted", run, duplicate, warnings=list(plan.warnings))
 
     async def _plan(self, tenant: str, start: StartRun) -> Plan[Any] | list[Problem]:
         source = await self._source(tenant, start.definition)

@@ -69,6 +69,7 @@ class Task(Generic[T]):
         "parent",
         "result",
         "settled",
+        "sheltered",
         "shields",
         "wait",
     )
@@ -84,6 +85,8 @@ class Task(Generic[T]):
         self.interruption: Cancelled | None = None
         self.interrupted = False
         self.shields = 0
+        # Spawned inside a shield: an interruption of the parent does not reach it before the shield is left.
+        self.sheltered = parent is not None and parent.shields > 0
         self._on_settled: list[Callable[[], None]] = []
 
     def on_settled(self, callback: Callable[[], None]) -> None:
@@ -103,7 +106,8 @@ class Shield:
     A class, as all context managers that interpreters use: an async generator would tie itself to the event loop.
     """
 
-    def __init__(self, task: Task[Any]) -> None:
+    def __init__(self, driver: "Driver", task: Task[Any]) -> None:
+        self._driver = driver
         self._task = task
 
     async def __aenter__(self) -> None:
@@ -111,6 +115,7 @@ class Shield:
 
     async def __aexit__(self, *_: object) -> None:
         self._task.shields -= 1
+        self._driver.unshielded(self._task)
 
 
 class Driver:
@@ -149,8 +154,7 @@ class Driver:
         if task.settled is not None or task.interruption is not None:
             return
         task.interruption = Cancelled(cause, owner)
-        for child in list(task.children):
-            self.cancel(child, cause, owner)
+        self._pass_on(task, task.interruption)
         self._interrupt(task)
 
     def drop(self) -> None:
@@ -190,14 +194,15 @@ class Driver:
             raise RuntimeError("the stage may only be used from the interpreter's own coroutines")
         return self._current
 
-    def checkpoint(self) -> None:
+    async def checkpoint(self) -> None:
         """Raise the interruption that waits for the current task, before it begins something new.
 
-        :raises Cancelled: if the task has been cancelled and may be interrupted now
+        :raises Cancelled: if the task has been cancelled, once everything it spawned has settled
         """
         task = self.current
-        if self._may_interrupt(task):
-            assert task.interruption is not None
+        if task.interruption is not None and self.is_pending(task):
+            if task.children:
+                await Wait(self)
             task.interrupted = True
             raise task.interruption
 
@@ -206,7 +211,7 @@ class Driver:
         parent = self.current
         task = Task(coro, parent)
         parent.children[task] = None
-        if parent.interruption is not None and not parent.interrupted:
+        if parent.interruption is not None and self.is_pending(parent):
             task.interruption = Cancelled(parent.interruption.cause, parent.interruption.owner)
         self._ready.append((task, None, None))
         return task
@@ -216,11 +221,12 @@ class Driver:
         pending = sum(task.settled is None for task in tasks)
         if pending:
             wait = Wait(self)
+            waiting = self.current
 
             def one_settled() -> None:
                 nonlocal pending
                 pending -= 1
-                if not pending:
+                if not pending and not self.is_pending(waiting):
                     wait.wake()
 
             for task in tasks:
@@ -235,14 +241,20 @@ class Driver:
             raise ValueError("first() needs at least one task")
         if all(task.settled is None for task in tasks):
             wait = Wait(self)
+            waiting = self.current
+
+            def one_settled() -> None:
+                if not self.is_pending(waiting):
+                    wait.wake()
+
             for task in tasks:
-                task.on_settled(wait.wake)
+                task.on_settled(one_settled)
             await wait
         return min((task for task in tasks if task.settled is not None), key=lambda task: task.order)
 
     def shield(self) -> "Shield":
         """A block that no interruption enters."""
-        return Shield(self.current)
+        return Shield(self, self.current)
 
     # -- the machinery ------------------------------------------------------------------------------------------------
 
@@ -283,8 +295,25 @@ class Driver:
         if parent is not None:
             self._settle_if_done(parent)
 
+    def is_pending(self, task: Task[Any]) -> bool:
+        """Whether a task is about to be interrupted: it waits for nothing but what it spawned."""
+        return task.interruption is not None and not task.interrupted and not task.shields
+
+    def unshielded(self, task: Task[Any]) -> None:
+        """A shield was left: an interruption that came meanwhile reaches what was spawned in it."""
+        if not task.shields:
+            for child in task.children:
+                child.sheltered = False
+            if task.interruption is not None and self.is_pending(task):
+                self._pass_on(task, task.interruption)
+
+    def _pass_on(self, task: Task[Any], interruption: Cancelled) -> None:
+        for child in list(task.children):
+            if not child.sheltered:
+                self.cancel(child, interruption.cause, interruption.owner)
+
     def _may_interrupt(self, task: Task[Any]) -> bool:
-        return task.interruption is not None and not task.interrupted and not task.shields and not task.children
+        return self.is_pending(task) and not task.children
 
     def _interrupt(self, task: Task[Any]) -> None:
         """Deliver a pending interruption if the task stands at a wait; a running or woken one gets it at its next."""

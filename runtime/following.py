@@ -11,14 +11,12 @@ from typing import Any
 import anyio
 import msgspec
 import structlog
-from msgspec import Raw
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus import payloads
-from callboard.bus.events import Event, decode_event
+from callboard.bus.events import decode_event
 from callboard.bus.jetstream import MARK, JetStreamLog, api
-from callboard.bus.log import EventLog, Recorded, Unknown
+from callboard.bus.log import Recorded, Unknown
 from callboard.bus.queue import redeliver_now
 
 logger = structlog.get_logger(__name__)
@@ -191,16 +189,3 @@ async def until_caught_up(log: JetStreamLog, durable: str) -> None:
         if not found.get("num_pending") and not found.get("num_ack_pending"):
             return
         await anyio.sleep(CAUGHT_UP_POLL_S)
-
-
-async def whole(log: EventLog, recorded: Recorded) -> Event:
-    """Return an event with its large values put back in.
-
-    :raises KeyError: if a large value is not there any more
-    :raises Unknown: if the log does not answer
-    """
-    event = recorded.event
-    if not event.blobs:
-        return event
-    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
-    return msgspec.structs.replace(event, payload=Raw(payloads.join(bytes(event.payload), blobs)))

@@ -6,6 +6,7 @@ Matching is by address and not by position (rule R4): a crash may have cut a tur
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NoReturn
 
 from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import TYPES, Event
@@ -37,6 +38,7 @@ class Journal:
         self._facts: dict[FactAddress, deque[Event]] = {}
         self._intents: dict[str, Event] = {}
         self._outcomes: dict[str, Event] = {}
+        self._diverged: ReplayDiverged | None = None
         for event in events:
             self._index(event)
 
@@ -83,18 +85,24 @@ class Journal:
         :raises ReplayDiverged: if type or payload differ; shows both
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
-            raise ReplayDiverged(
-                self._ref,
-                recorded.n,
-                _show(recorded.type, bytes(recorded.payload)),
-                _show(event_type, payload),
-            )
+            self.diverged(recorded, _show(event_type, payload))
+
+    def diverged(self, recorded: Event, asked: str) -> NoReturn:
+        """Raise a divergence, and keep it: an interpreter that catches exceptions cannot hide it.
+
+        :raises ReplayDiverged: always
+        """
+        error = ReplayDiverged(self._ref, recorded.n, _show(recorded.type, bytes(recorded.payload)), asked)
+        self._diverged = self._diverged or error
+        raise error
 
     def verify_spent(self) -> None:
         """Check, at the end of a replay, that everything recorded has been asked for again.
 
         :raises ReplayDiverged: if the log holds a fact or intent that this replay did not come to
         """
+        if self._diverged is not None:
+            raise self._diverged
         left = [*self._intents.values(), *(event for facts in self._facts.values() for event in facts)]
         if left:
             first = min(left, key=lambda event: event.n)

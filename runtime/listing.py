@@ -13,9 +13,8 @@ import msgspec
 import structlog
 
 from callboard.bus.jetstream import JetStreamLog, api
-from callboard.bus.log import Recorded, Unknown
+from callboard.bus.log import Recorded, Unknown, whole
 from callboard.projections.runs import RunRow, Runs
-from callboard.runtime.following import whole
 
 logger = structlog.get_logger(__name__)
 

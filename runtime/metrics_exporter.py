@@ -9,10 +9,9 @@ import anyio.to_thread
 import structlog
 
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded
+from callboard.bus.log import Recorded, whole
 from callboard.projections import semconv
 from callboard.projections.metrics import Metrics
-from callboard.runtime.following import whole
 from callboard.runtime.office import GRACE_S
 
 if TYPE_CHECKING:

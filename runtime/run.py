@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from callboard.actors.actor import Supervisor
@@ -243,6 +244,9 @@ class RunActor:
                 self._carrying = True
                 for key in list(self._stage.open):
                     self._carry(key)
+                    # Mailboxes are bounded: let their actors read.
+                    await anyio.lowlevel.checkpoint()
+                continue
             self._wake = anyio.Event()
             if not self._everything_far_away():
                 await self._rest(None)

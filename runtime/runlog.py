@@ -5,16 +5,18 @@ Events are numbered as the interpreter states facts and as outcomes come in, so 
 """
 
 import datetime as dt
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from callboard.bus import payloads
-from callboard.bus.events import SCHEMA_VERSION, Event, Payload, encode_event, encode_payload
-from callboard.bus.log import Alarm, Entry, EventLog, Recorded, append
+from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
+from callboard.bus.log import Alarm, Entry, EventLog, Recorded, append, store_blob, whole
 from callboard.bus.subjects import RunRef
 
 Clock = Callable[[], dt.datetime]
@@ -57,13 +59,15 @@ class RunLog:
         self.n = 0
         self.queue: deque[Queued] = deque()
         self._log = log
-        self._writer = writer
+        # Unlike that of any other activation, be it in a process of the same name.
+        self._writer = f"{writer}.{secrets.token_hex(4)}"
         self._clock = clock
         self._inline_bytes_max = inline_bytes_max
         self._sequence = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._known_blobs: set[str] = set()
-        self._secrets: list[tuple[bytes, bytes]] = []
+        self._secrets: list[tuple[str, str]] = []
+        self._secrets_in_json: list[bytes] = []
 
     def continue_from(self, last: Recorded) -> None:
         """Take the run's last event as the one to follow."""
@@ -83,10 +87,10 @@ class RunLog:
         """Replace these values (by name) wherever they would be recorded."""
         for name, value in values.items():
             if len(value.encode()) >= SECRET_BYTES_MIN:
-                in_json = msgspec.json.encode(value)[1:-1]
-                self._secrets.append((in_json, f"[secret:{name}]".encode()))
+                self._secrets.append((value, f"[secret:{name}]"))
         # The longest first, so that a secret inside another does not leave the rest of it standing.
         self._secrets.sort(key=lambda pair: -len(pair[0]))
+        self._secrets_in_json = [msgspec.json.encode(secret)[1:-1] for secret, _ in self._secrets]
 
     # -- numbering ----------------------------------------------------------------------------------------------------
 
@@ -98,10 +102,30 @@ class RunLog:
     def seal(self, payload: Payload) -> bytes:
         """Encode a payload in its recorded form: secrets replaced."""
         data = encode_payload(payload)
-        for secret, replacement in self._secrets:
-            if secret in data:
-                data = data.replace(secret, replacement)
-        return data
+        if not any(secret in data for secret in self._secrets_in_json):
+            return data
+        members = msgspec.json.decode(data)
+        sealed = msgspec.json.encode({name: self._sealed(value) for name, value in members.items()})
+        try:
+            decode_payload(payload.type, sealed)
+        except msgspec.ValidationError:
+            # The secret is a word of the vocabulary, such as an outcome: no secret at all.
+            return data
+        return sealed
+
+    def _sealed(self, value: Any) -> Any:
+        match value:
+            case str():
+                for secret, replacement in self._secrets:
+                    value = value.replace(secret, replacement)
+                return value
+            case dict():
+                return {self._sealed(name): self._sealed(member) for name, member in value.items()}
+            case list():
+                return [self._sealed(member) for member in value]
+            case _:
+                text = str(value)
+                return next((replacement for secret, replacement in self._secrets if secret == text), value)
 
     def write(
         self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, cause: int = 0
@@ -146,7 +170,7 @@ class RunLog:
         event = queued.event
         for digest in queued.blobs:
             if digest not in self._known_blobs:
-                await self._log.put_blob(self.ref, digest, queued.blobs[digest])
+                await store_blob(self._log, self.ref, event.n, digest, queued.blobs[digest])
                 self._known_blobs.add(digest)
         mark = f"{self._writer}.{event.epoch}.{event.n}"
         entry = Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(queued.stored))
@@ -163,17 +187,7 @@ _RUN: Address = ("", 0, 0)
 
 async def read_run(log: EventLog, ref: RunRef, after: int = 0) -> list[Recorded]:
     """Read a run's events with their large values put back in."""
-    return [await _whole(log, recorded) for recorded in await log.read(ref, after)]
-
-
-async def _whole(log: EventLog, recorded: Recorded) -> Recorded:
-    event = recorded.event
-    if not event.blobs:
-        return recorded
-    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
-    payload = Raw(payloads.join(bytes(event.payload), blobs))
-    whole = msgspec.structs.replace(event, payload=payload)
-    return Recorded(recorded.sequence, recorded.ref, recorded.id, recorded.data, whole)
+    return [replace(recorded, event=await whole(log, recorded)) for recorded in await log.read(ref, after)]
 
 
 def events_of(recorded: Sequence[Recorded]) -> list[Event]:

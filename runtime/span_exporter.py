@@ -22,11 +22,11 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import EventLog, Recorded, Unknown
+from callboard.bus.log import EventLog, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
-from callboard.runtime.following import Taken, consumption, whole
+from callboard.runtime.following import Taken, consumption
 from callboard.runtime.office import GRACE_S, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from callboard.runtime.runlog import read_run
 

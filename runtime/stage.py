@@ -90,6 +90,8 @@ class Stage:
         self.killed: Failure | None = None
         self._run = run
         self._journal = journal
+        self._used: set[str] = set()
+        self._counted: set[str] = set()
         self._breakpoints = frozenset(breakpoints)
         self._iterations: dict[str, int] = {}
         self._ordinals: dict[str, int] = {}
@@ -111,6 +113,7 @@ class Stage:
     def deliver(self, event: Event, payload: Payload | None = None) -> None:
         """Deliver one event of the log and run to quiescence. Facts of the run itself change nothing here."""
         kind = ev.TYPES.get(event.type)
+        self._count(event)
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
             return
         self._now = event.time
@@ -141,10 +144,11 @@ class Stage:
             self.driver.run()
 
     def _deliver_outcome(self, key: str, payload: Payload) -> None:
-        if isinstance(payload, ev.ModelResult):
-            self.usage += payload.usage
+        recorded = self._journal.outcome(key)
         self._journal.forget(key)
         if isinstance(payload, ev.EffectCancelled):
+            if recorded is not None and (key in self.open or key in self.questions):
+                self._journal.diverged(recorded, "no cancellation of it")
             return
         effect = self.open.pop(key, None)
         if effect is not None:
@@ -152,6 +156,8 @@ class Stage:
             return
         bound = self.bounds.pop(key, None)
         if bound is not None:
+            if recorded is not None and isinstance(payload, ev.TimerFired) and payload.due != bound.due:
+                self._journal.diverged(recorded, f"a bound due {bound.due.isoformat()}")
             bound.wake("expired")
 
     def _deliver_answer(self, payload: ev.HumanAnswered) -> None:
@@ -210,6 +216,7 @@ class Stage:
     def announce(self, node: StageNode, key: str, payload: Payload) -> Event:
         """Announce an effect: the recorded intent, verified, or a new one."""
         self.driver.check_alive()
+        self._use(key)
         sealed = self.sink.seal(payload)
         recorded = self._journal.take_intent(key)
         if recorded is None:
@@ -217,11 +224,14 @@ class Stage:
         self._journal.verify(recorded, payload.type, sealed)
         return recorded
 
+    def _use(self, key: str) -> None:
+        if key in self._used:
+            raise ValueError(f"effect key used twice: {key}")
+        self._used.add(key)
+
     async def effect(self, node: StageNode, key: str, intent: Payload, ordinal: int = 0) -> Any:
         """Announce an effect and wait for its outcome's payload."""
-        self.driver.checkpoint()
-        if key in self.open or key in self.bounds or key in self.questions:
-            raise ValueError(f"effect key used twice at once: {key}")
+        await self.driver.checkpoint()
         event = self.announce(node, key, intent)
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
         self.open[key] = OpenEffect(event, intent, node, wait.wake, ordinal)
@@ -234,6 +244,15 @@ class Stage:
     def close_by_runtime(self, key: str, outcome: Event) -> None:
         """Note that the run has numbered an outcome of this key."""
         self._journal.close(key, outcome)
+        self._count(outcome)
+
+    def _count(self, event: Event) -> None:
+        """Add what a turn cost, once: when its result is numbered, whether or not it is ever delivered."""
+        if event.type == ev.ModelResult.type and event.key not in self._counted:
+            self._counted.add(event.key)
+            result = ev.payload_of(event)
+            assert isinstance(result, ev.ModelResult)
+            self.usage += result.usage
 
     def is_open(self, key: str) -> bool:
         """Whether an outcome of this key would still be the first."""
@@ -294,7 +313,6 @@ class Stage:
     # -- questions and signals -----------------------------------------------------------------------------------------
 
     def ask(self, node: StageNode, key: str, ask: Ask) -> StageQuestion:
-        self.driver.checkpoint()
         intent = ev.HumanAsked(
             question=ask.question,
             interaction_type=ask.type,
@@ -328,7 +346,7 @@ class Stage:
         if not kept:
             received: ev.SignalReceived = await self.effect(node, key, intent)
             return received
-        self.driver.checkpoint()
+        await self.driver.checkpoint()
         self.announce(node, key, intent)
         received = kept.popleft()
         self._close_here(node, key, received)
@@ -367,7 +385,7 @@ class Stage:
         self.state(ev.SourcesResolved(sources=sources), "", 1, 1)
 
     async def gate(self, node: Node | None, step: str, when: Literal["before", "after"] = "before") -> Resumed | None:
-        self.driver.checkpoint()
+        await self.driver.checkpoint()
         resumed: Resumed | None = None
         if step in self._breakpoints:
             holder = (
@@ -406,11 +424,17 @@ class Stage:
 
     async def within(self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str) -> Ok[T] | Expired[T]:
         assert isinstance(node, StageNode)
-        self.driver.checkpoint()
         key = node.key(slot)
+        try:
+            await self.driver.checkpoint()
+            self._use(key)
+        except BaseException:
+            coro.close()
+            raise
         task = self.driver.spawn(coro)
+        waiting = self.driver.current
         wait = Wait(self.driver, lambda _cause: self._drop_bound(key))
-        task.on_settled(lambda: wait.wake("settled"))
+        task.on_settled(lambda: None if self.driver.is_pending(waiting) else wait.wake("settled"))
         self.bounds[key] = Bound(due, wait.wake, node)
         came = await wait
         self._drop_bound(key)

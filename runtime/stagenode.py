@@ -229,7 +229,11 @@ class ToolboxBlock:
 
     async def __aenter__(self) -> Ok[list[ToolSpec]] | Failed:
         self._node.toolboxes[self._key] = self._sources
-        listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(self._sources))
+        try:
+            listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(self._sources))
+        except BaseException:
+            await self.__aexit__()
+            raise
         return Ok(msgspec.convert(listed.value, list[ToolSpec])) if isinstance(listed, Ok) else listed
 
     async def __aexit__(self, *_: object) -> None:
@@ -249,6 +253,7 @@ class QuestionBlock:
         self._question: StageQuestion | None = None
 
     async def __aenter__(self) -> Question:
+        await self._stage.driver.checkpoint()
         self._question = self._stage.ask(self._node, self._key, self._ask)
         return self._question
 
@@ -272,7 +277,7 @@ class StageQuestion:
     wait: Wait | None = None
 
     async def answer(self) -> Answered:
-        self.stage.driver.checkpoint()
+        await self.stage.driver.checkpoint()
         while not self.answers:
             self.wait = Wait(self.stage.driver)
             await self.wait

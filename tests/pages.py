@@ -2,8 +2,9 @@
 
 A ``console`` block holds commands (lines that begin with ``$``) and, below each, lines that its output must have, in
 that order; ``…`` stands for anything, and other lines may come between. A command may end in ``# exit 1``, the code
-that it must end with, or in ``&``: it then stands until the page is over. A ``yaml``, ``python`` or ``toml`` block
-begins with ``# file: NAME`` and is written to disk. A ``sh`` block is not performed; a ``text`` block is only shown.
+that it must end with, or in ``&``: it then stands until the page is over, or until ``wait`` has it end by itself. A
+``yaml``, ``python`` or ``toml`` block begins with ``# file: NAME`` and is written to disk. A ``sh`` block is not
+performed; a ``text`` block is only shown.
 """
 
 import os
@@ -128,10 +129,20 @@ class Shell:
         if step.stands:
             self._stand(step, command.removesuffix(" &"))
             return
+        if command == "wait":
+            self._wait(step)
+            return
         code, output = self._performed(_EXIT.sub("", command).strip())
         assert code == step.exit_code, f"$ {command}\nended with {code}:\n{output}"
         line = missing(step.expected, output)
         assert line is None, f"$ {command}\ndoes not say {line!r}, but:\n{output}"
+
+    def _wait(self, step: Step) -> None:
+        """Wait for what was started last, and check what it says from now on."""
+        started, process = self._standing.pop()
+        output, _ = process.communicate(timeout=PERFORMED_S)
+        assert process.returncode == 0, started.command
+        assert missing(step.expected, output) is None, f"$ {started.command}\nsays in the end:\n{output}"
 
     def _performed(self, command: str) -> tuple[int, str]:
         if command.startswith("callboard ") and not _SHELL.search(re.sub(r"'[^']*'", "", command)):

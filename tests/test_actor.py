@@ -27,7 +27,6 @@ async def test_messages_are_read_in_order() -> None:
     assert [await mailbox.get() for _ in range(3)] == [0, 1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="kernel fault: Mailbox.put replaces the event that other senders wait for")
 async def test_a_full_mailbox_refuses_or_makes_wait() -> None:
     mailbox: Mailbox[int] = Mailbox(messages_max=1)
     mailbox.put_nowait(1)

@@ -105,6 +105,7 @@ async def test_killed_and_cancelled_runs_replay(verb: str) -> None:
     theatre, events = await performed(waiting, verb)
     told = replayed(theatre, events)
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
+    assert (told.open, told.questions, told.deadlines) == ([], [], [])
 
 
 async def test_what_has_not_begun_cannot_be_replayed() -> None:

@@ -223,10 +223,6 @@ def test_a_shielded_block_is_finished_before_the_interruption() -> None:
     assert task.settled == Unwound(STOP, None)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: Driver.cancel and spawn ignore a parent's shields",
-)
 def test_what_a_shielded_block_spawns_is_shielded_too() -> None:
     stand = Stand()
 
@@ -246,10 +242,6 @@ def test_what_a_shielded_block_spawns_is_shielded_too() -> None:
     assert task.settled == Unwound(STOP, None)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: Driver.cancel and spawn ignore a parent's shields",
-)
 def test_what_outlives_its_shielded_block_is_cancelled_then() -> None:
     stand = Stand()
 
@@ -349,10 +341,6 @@ def test_a_value_that_comes_after_the_interruption_is_dropped() -> None:
     assert stand.notes == ["-value"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: a cancelled task starts new effects while its children clean up",
-)
 def test_nobody_goes_on_who_is_about_to_be_interrupted() -> None:
     """A cancelled task that waits for several is not woken by the first, while another still cleans up."""
     stand = Stand()

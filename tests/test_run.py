@@ -1,5 +1,7 @@
 """The run actor on an in-memory log: the life of a run from its start to its end."""
 
+from itertools import pairwise
+
 from callboard.bus.effects import ModelRequest, user
 from callboard.languages.language import End, Ok, Stage
 from tests.theatre import Theatre, end_of, types
@@ -29,4 +31,4 @@ async def test_a_run_from_start_to_end() -> None:
     assert [event.n for event in events] == list(range(1, 9))
     assert end_of(events).status == "completed"
     assert end_of(events).output == {"found": 3}
-    assert all(a.time <= b.time for a, b in zip(events, events[1:], strict=False))
+    assert all(a.time <= b.time for a, b in pairwise(events))

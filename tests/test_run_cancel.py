@@ -134,10 +134,6 @@ async def test_a_kill_ends_a_run_whose_clean_up_hangs() -> None:
     assert end_of(events).status == "cancelled"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: Driver.cancel and spawn ignore a parent's shields",
-)
 async def test_work_with_a_bound_inside_a_shield_is_not_cancelled() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
@@ -169,10 +165,6 @@ async def test_work_with_a_bound_inside_a_shield_is_not_cancelled() -> None:
     check_replay(theatre, ref, events)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: a cancelled task starts new effects while its children clean up",
-)
 async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
@@ -218,9 +210,6 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
     check_replay(theatre, ref, events)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kernel fault: Stage.within leaves its coroutine unawaited when its checkpoint raises"
-)
 async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
     begun: list[int] = []
 

@@ -259,10 +259,6 @@ async def test_a_conversation_is_recorded_once_and_resolved_in_full() -> None:
     assert len({call.digest for call in calls.values() if isinstance(call, ev.ModelCall)}) == len(calls)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: Stage.usage counts a model's result when it is delivered, not when it is numbered",
-)
 async def test_usage_counts_every_recorded_turn_whether_it_was_waited_for_or_not() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")

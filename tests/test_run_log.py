@@ -101,10 +101,6 @@ async def test_a_secret_inside_another_leaves_nothing_of_either() -> None:
     assert end_of(await theatre.events(ref)).output == "[secret:outer] and [secret:inner]"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: RunLog.seal replaces secrets in encoded bytes, which breaks the event",
-)
 @pytest.mark.parametrize("value", [1234567, [1234567], {"n": 1234567, "text": "1234567"}, 12345678, 91234567.5])
 async def test_a_secret_that_is_a_number_does_not_break_the_event(value: Any) -> None:
     async def play(stage: Stage) -> End:
@@ -124,10 +120,6 @@ async def test_a_secret_that_is_a_number_does_not_break_the_event(value: Any) ->
     assert end_of(events).status == "completed"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: RunLog.seal replaces secrets in encoded bytes, which breaks the event",
-)
 async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log() -> None:
     theatre = theatre_for(one_effect, secret={"word": "completed"})
     events = await theatre.play("p")
@@ -142,13 +134,7 @@ async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log(
     "names",
     [
         ("w1", "w2"),
-        pytest.param(
-            ("w1", "w1"),
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="kernel fault: two activations under one worker name have the same marks",
-            ),
-        ),
+        pytest.param(("w1", "w1")),
     ],
 )
 async def test_of_two_actors_one_has_the_run_and_the_other_stops(names: tuple[str, str]) -> None:
@@ -249,7 +235,6 @@ async def test_another_fact_and_another_address_are_divergences() -> None:
     assert "effect.call" in error.recorded
 
 
-@pytest.mark.xfail(strict=True, reason="kernel fault: a ReplayDiverged that the interpreter catches is lost")
 async def test_a_divergence_cannot_be_caught_by_an_interpreter() -> None:
     error = await diverge(version({"n": 1}), version({"n": 2}, careless=True))
     assert error.n == 5
@@ -269,10 +254,6 @@ def racing(cancels: bool) -> Version:
     return play
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kernel fault: a replay ignores a recorded effect.cancelled",
-)
 async def test_a_recorded_cancellation_that_is_not_repeated_is_a_divergence() -> None:
     error = await diverge(racing(True), racing(False), upto="timer.set")
     assert "effect.cancelled" in error.recorded
@@ -290,13 +271,11 @@ def bounded(seconds: float) -> Version:
     return play
 
 
-@pytest.mark.xfail(strict=True, reason="kernel fault: the deadline of a bound is not verified against its timer.fired")
 async def test_another_bound_is_a_divergence() -> None:
     error = await diverge(bounded(10), bounded(20))
     assert "timer.fired" in error.recorded
 
 
-@pytest.mark.xfail(strict=True, reason="kernel fault: a slot that is used again after its outcome is not refused")
 async def test_a_slot_that_is_used_twice_is_refused() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
@@ -314,9 +293,6 @@ async def test_a_slot_that_is_used_twice_is_refused() -> None:
 # -- wide fans ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kernel fault: RunActor._live fills a bounded mailbox without letting its actor read"
-)
 async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:
     wide = 1100
 

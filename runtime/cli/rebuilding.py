@@ -12,6 +12,7 @@ from msgspec import Struct
 from callboard.bus.effects import canonical
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
+from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
@@ -31,7 +32,6 @@ from callboard.runtime.cli.views import compact
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import export_run
-from callboard.runtime.following import whole
 
 DIGEST_CHARS = 16
 

@@ -131,15 +131,16 @@ def replay_events(
         _run(stage, admission, started, [event for event in events if event.n <= until])
     if until == last.n:
         _verify(stage, sink, ref, last, ended)
-    effects = [effect.event for effect in stage.open.values()]
+    over = ended and until == last.n
+    effects = [] if over else [effect.event for effect in stage.open.values()]
     return Replayed(
         run=ref.run,
         at=until,
         events=last.n,
         ended=ended,
         open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
-        questions=list(stage.questions),
-        deadlines=[Deadline(due, key) for due, key in stage.deadlines()],
+        questions=[] if over else list(stage.questions),
+        deadlines=[] if over else [Deadline(due, key) for due, key in stage.deadlines()],
         unwritten=[_unwritten(event) for event in sink.written],
         standing=result_of([event for event in events if event.n <= until]),
     )
@@ -182,7 +183,7 @@ def _told(replayed: Replayed, settings: Settings) -> str:
     ]
     if standing.nodes:
         lines += ["", "Nodes:", *(node_line(node) for node in standing.nodes.values())]
-    if replayed.open and not (whole and replayed.ended):
+    if replayed.open:
         lines += ["", "Open effects:", *(open_line(effect, replayed.run, settings) for effect in replayed.open)]
     if replayed.deadlines:
         lines += ["", "Deadlines:", *(f"  {local(one.due)}  {one.key}" for one in replayed.deadlines)]

@@ -9,11 +9,10 @@ import msgspec
 
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded
+from callboard.bus.log import Recorded, whole
 from callboard.projections.projection import known
 from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.views import compact
-from callboard.runtime.following import whole
 
 
 class Shower(Protocol):

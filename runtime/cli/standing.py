@@ -17,6 +17,7 @@ from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import compact, program, where_options
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
+from callboard.runtime.service import open_service
 from callboard.runtime.worker import Worker
 
 
@@ -46,6 +47,7 @@ async def stand(standing: Standing) -> int:
         house = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(house))
         worker = await stack.enter_async_context(open_worker(house, env))
+        await stack.enter_async_context(open_service(house))
         _say_where(house, standing.settings)
         async for _first in signals:
             break

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, RunEnd, payload_of
+from callboard.bus.log import whole
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.showing import Lines, Streaming, follow
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
-from callboard.runtime.following import whole
 
 
 @dataclass(frozen=True, slots=True)
