@@ -22,8 +22,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/python -m examples.demo
 
+# Most tests wait for servers and processes: more of them than cores.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 lint: setup .links
 	$(BIN)/ruff check .

@@ -173,7 +173,7 @@ class Shell:
     def _stand(self, step: Step, command: str) -> None:
         """Start a program and read what it says until it has said what is expected."""
         process = subprocess.Popen(
-            shlex.split(command),
+            ["bash", "-c", f"exec env {command}"],
             cwd=self.folder,
             env=self.env,
             stdout=subprocess.PIPE,

@@ -1,9 +1,9 @@
 """Records golden logs: ``python -m tests.record_golden NAME [--as OTHER]`` performs a run and keeps its log for ever.
 
-``golden/NAME.jsonl`` has the events as the log stored them, a line each; ``golden/NAME.views.json`` what projections make
-of them. `tests.test_golden` folds and replays every log there is. A log is never written again: people have logs like
-it, so a change under which one of them replays differently is a breaking change. When the vocabulary or a language has
-grown, record the scenario once more beside the old log, under another name (``--as incident-triage-2``).
+``golden/NAME.jsonl`` has the events as the log stored them, one per line; ``golden/NAME.views.json`` what the
+projections make of them. `tests.test_golden` folds and replays every log there is. A log is never written again: people
+have logs like it, so a change under which one of them replays differently is a breaking change. When the vocabulary or
+a language has grown, record the scenario once more beside the old log, under another name (``--as bake-2``).
 
 ``python -m tests.record_golden --views`` writes the views of all logs again, for a projection that was changed on
 purpose; the difference is what the change log has to tell.
