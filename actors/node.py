@@ -69,15 +69,25 @@ class NodeActor:
     async def _carry(self, job: Job, scope: anyio.CancelScope) -> None:
         with scope:
             try:
-                async with self._limiter:
-                    reporter = Reporter(lambda payload: self._publisher.aside(job.key, payload))
-                    outcome = await self._carrier.carry(job, self._toolboxes, reporter)
+                outcome = await self._carried(job)
             except Exception as error:
                 # The traceback belongs to the operator's log; a run's log holds what its author can act on.
                 log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
                 outcome = failed(job.intent, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
             self._publisher.outcome(job.key, outcome)
         self._scopes.pop(job.key, None)
+
+    async def _carried(self, job: Job) -> Payload:
+        borrower = object()
+        try:
+            self._limiter.acquire_on_behalf_of_nowait(borrower)
+        except anyio.WouldBlock:
+            await self._limiter.acquire_on_behalf_of(borrower)
+        try:
+            reporter = Reporter(lambda payload: self._publisher.aside(job.key, payload))
+            return await self._carrier.carry(job, self._toolboxes, reporter)
+        finally:
+            self._limiter.release_on_behalf_of(borrower)
 
 
 def failed(intent: Payload, failure: Failure) -> Payload:

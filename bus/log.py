@@ -170,7 +170,7 @@ class Patience:
         self._ref = ref
         self._n = n
         self._patience_s = patience_s
-        self._deadline = anyio.current_time() + patience_s
+        self._deadline: float | None = None
         self._pause = RETRY_PAUSE_S
 
     async def pause(self) -> None:
@@ -178,7 +178,11 @@ class Patience:
 
         :raises LogUnavailable: if the patience is used up
         """
-        if anyio.current_time() + self._pause > self._deadline:
+        now = anyio.current_time()
+        if self._deadline is None:
+            # The clock is looked at when something has gone wrong: nearly every append succeeds at once.
+            self._deadline = now + self._patience_s
+        if now + self._pause > self._deadline:
             raise LogUnavailable(self._ref, self._n, self._patience_s)
         await anyio.sleep(self._pause)
         self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)

@@ -6,6 +6,7 @@ subscription, a token per request) without its per-request checks and timeouts' 
 
 import asyncio
 from itertools import count
+from typing import NamedTuple
 
 import anyio
 from nats.aio.client import Client
@@ -17,7 +18,15 @@ from callboard.bus.log import Unknown
 REQUEST_TIMEOUT_S = 2.0
 """How long one request to JetStream may take before its outcome counts as unknown. Whoever asks asks again."""
 
+SWEEP_S = 0.25
+"""How often requests that are over are looked for."""
+
 NO_RESPONDERS = "503"
+
+
+class _Waiting(NamedTuple):
+    answer: asyncio.Future[Msg | None]
+    until: float
 
 
 class Requests:
@@ -27,14 +36,13 @@ class Requests:
         self.nc = nc
         self._inbox = nc.new_inbox()
         self._tokens = count()
-        self._waiting: dict[str, asyncio.Future[Msg | None]] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._sweeping = False
         self._loop = asyncio.get_running_loop()
         self._subscribing = anyio.Lock()
         self._subscribed = False
 
-    async def request(
-        self, subject: str, data: bytes, headers: dict[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> bytes:
+    async def request(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
         """Publish a request and return the body of its answer.
 
         :raises Unknown: if there was none in time, nobody was there to answer, or the connection is down
@@ -42,18 +50,19 @@ class Requests:
         if not self._subscribed:
             await self._subscribe()
         token = str(next(self._tokens))
-        answer = self._waiting[token] = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._settle, token, None)
+        answer: asyncio.Future[Msg | None] = self._loop.create_future()
+        self._waiting[token] = _Waiting(answer, self._loop.time() + REQUEST_TIMEOUT_S)
+        if not self._sweeping:
+            self._sweep()
         try:
             await self.nc.publish(subject, data, f"{self._inbox}.{token}", headers)
             message = await answer
         except NatsError as error:
             raise Unknown(f"{subject}: {error}") from error
         finally:
-            timer.cancel()
             self._waiting.pop(token, None)
         if message is None:
-            raise Unknown(f"{subject}: no answer within {timeout_s:g} s")
+            raise Unknown(f"{subject}: no answer within {REQUEST_TIMEOUT_S:g} s")
         if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
             raise Unknown(f"{subject}: nobody answers")
         return message.data
@@ -78,6 +87,18 @@ class Requests:
         self._settle(message.subject.rpartition(".")[2], message)
 
     def _settle(self, token: str, message: Msg | None) -> None:
-        answer = self._waiting.get(token)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        waiting = self._waiting.get(token)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(message)
+
+    def _sweep(self) -> None:
+        """Give up on requests whose time is over; one timer for all of them, while there are any."""
+        now = self._loop.time()
+        for token, waiting in self._waiting.items():
+            if waiting.until > now:
+                # Asked in this order, they are over in this order.
+                break
+            self._settle(token, None)
+        self._sweeping = bool(self._waiting)
+        if self._sweeping:
+            self._loop.call_later(SWEEP_S, self._sweep)

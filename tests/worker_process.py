@@ -26,7 +26,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import JSON
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Alarm, Entry
-from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
+from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef
 from callboard.languages import registry
 from callboard.runtime import bootstrap
@@ -129,20 +129,14 @@ def _watch_requests(executioner: _Executioner) -> None:
     """Routed commands, and the commits of batches, are requests to the server."""
     request = Requests.request
 
-    async def watched(
-        self: Requests,
-        subject: str,
-        data: bytes,
-        headers: dict[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> bytes:
+    async def watched(self: Requests, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
         parts = subject.split(".")
         due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", parts[3])
         due = due or (parts[1] == "cmd" and executioner.counts("route", parts[4]))
         if due:
             await self.nc.flush()
             executioner.strike("before")
-        answer = await request(self, subject, data, headers, timeout_s)
+        answer = await request(self, subject, data, headers)
         if due:
             executioner.strike("after")
         return answer
