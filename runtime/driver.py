@@ -114,6 +114,7 @@ class Shield:
         self._task.shields += 1
 
     async def __aexit__(self, *_: object) -> None:
+        self._driver.check_alive()
         self._task.shields -= 1
         self._driver.unshielded(self._task)
 

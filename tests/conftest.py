@@ -1,9 +1,12 @@
 """Fixtures that all tests share."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import structlog
+
+from callboard.runtime.company import Company
 
 
 @pytest.fixture
@@ -17,3 +20,12 @@ def quiet_log() -> Iterator[None]:
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``CALLBOARD_ALWAYS_REPLAY=true make test``: every run of every test is replayed after each of its outcomes."""
+    if os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true":
+        monkeypatch.setattr(
+            Company, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
+        )

@@ -336,7 +336,8 @@ async def test_an_input_is_refused_if_no_run_could_have_it(hall: Hall) -> None:
         if verdict.status == "accepted":
             assert (await hall.end(f"deep-{depth}")).status == "completed"
         else:
-            assert [problem.where for problem in verdict.problems] == ["input"]
+            assert verdict.problems
+            assert helpless(verdict.problems) == []
 
 
 @pytest.mark.xfail(strict=True, reason="fields of the message are checked before all else, and the run id too")

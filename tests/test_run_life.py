@@ -97,23 +97,22 @@ async def test_a_sleep_into_the_past_is_met_at_once() -> None:
 
 
 async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
-    order: list[int] = []
-
     async def play(stage: Stage) -> End:
+        order: list[int] = []
+
         async def nap(seconds: int) -> None:
             await stage.root.sleep(f"nap.{seconds}", after(stage.now(), seconds))
             order.append(seconds)
 
         await stage.join(*[stage.spawn(nap(seconds)) for seconds in (30, 10, 20)])
-        return End("completed")
+        return End("completed", order)
 
     theatre = theatre_for(play)
     ref = await theatre.accept("p")
     await theatre.perform(ref)
-    order.clear()
     clock_of(theatre).set(after(BEGINNING, 3600))
     assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
-    assert order == [10, 20, 30]
+    assert end_of(await theatre.events(ref)).output == [10, 20, 30]
 
 
 @pytest.mark.parametrize(("wait_s", "expected"), [(5, "x"), (50, "expired")])
