@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.bus.effects import Message, Text, ToolOutput, ToolUse
+from callboard.bus.effects import Former, Message, Text, ToolOutput, ToolUse
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -139,6 +139,8 @@ def _part(part: Any) -> dict[str, Any]:
         case ToolOutput():
             response = part.output if part.error is None else {"error": part.error.message or part.error.code}
             return {"type": "tool_call_response", "id": part.id, "response": response, "callboard.recorded_at": part.of}
+        case Former():
+            return {"type": "callboard.former", "of": part.of}
         case _:
             return {"type": "callboard.recall", "of": part.of, "at": part.at}
 

@@ -25,7 +25,7 @@ from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.runlog import RunLog
-from callboard.runtime.startmessage import read_start
+from callboard.runtime.startmessage import examine
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +34,11 @@ ADMISSION = "admission"
 
 REPLY_HEADER = "Callboard-Reply"
 """Names the subject that a verdict is to be sent to."""
+
+PROBLEMS_MAX = 200
+"""Problems that one refusal names; with texts of usual length they stay below the server's 1 MiB."""
+
+USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
 UNKNOWN_RUN_RETRY_S = 0.05
 UNKNOWN_RUN_RETRY_MAX_S = 1.0
@@ -70,7 +75,14 @@ class Admission:
 
     async def admit(self, delivery: Delivery) -> None:
         """Admit or refuse one message, answer, and acknowledge it."""
-        tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
+        try:
+            tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
+            token(tenant), token(run or "")
+        except ValueError as error:
+            # No name that a run, or even a refusal, could have: only the sender can be told.
+            problem = Problem(code="subject.unusable", message=str(error), where="subject", expected=USABLE)
+            self._answer(Verdict("rejected", problems=[problem]), delivery)
+            return
         try:
             if run is None:
                 verdict = await self._start(tenant, delivery)
@@ -84,29 +96,33 @@ class Admission:
             delivery.nak(min(UNKNOWN_RUN_RETRY_S * delivery.deliveries, UNKNOWN_RUN_RETRY_MAX_S))
             return
         if verdict.status == "rejected":
+            if len(verdict.problems) > PROBLEMS_MAX:
+                more = len(verdict.problems) - PROBLEMS_MAX
+                rest = Problem(code="problems.more", message=f"and {more} more problems")
+                verdict = msgspec.structs.replace(verdict, problems=[*verdict.problems[:PROBLEMS_MAX], rest])
             await self._reject(tenant, verb, verdict, delivery)
-        reply = delivery.headers.get(REPLY_HEADER)
-        if reply:
+        self._answer(verdict, delivery)
+
+    def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
+        reply = delivery.headers.get(REPLY_HEADER, "")
+        # Below our own prefix only the log's guarded writers write.
+        if reply and not f"{reply}.".startswith((f"{self._log.subjects.prefix}.", "$")):
             self._outbox.send(reply, msgspec.json.encode(verdict))
         delivery.ack()
 
     # -- starts -------------------------------------------------------------------------------------------------------
 
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
-        start = read_start(delivery.data)
-        if isinstance(start, list):
-            return Verdict("rejected", problems=start)
+        examined = examine(delivery.data)
+        start = examined.start
+        if start is None:
+            return Verdict("rejected", examined.run_id, problems=examined.problems)
         run = start.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
-        try:
-            token(run)
-        except ValueError:
-            expected = f"at most {TOKEN_BYTES_MAX} bytes"
-            problem = Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)
-            return Verdict("rejected", run, problems=[problem])
         plan = await self._plan(tenant, start)
-        problems = [*self._check(start), *(plan if isinstance(plan, list) else [])]
+        refused = plan if isinstance(plan, list) else []
+        problems = [*examined.problems, *_check_id(run), *self._check(start), *refused]
         if problems or isinstance(plan, list):
-            return Verdict("rejected", run, problems=problems)
+            return Verdict("rejected", examined.run_id, problems=problems)
         ref = RunRef(tenant, run)
         accepted = accepted_event(start, plan, ref)
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission")
@@ -135,11 +151,15 @@ class Admission:
             return wanted
         name = wanted.name or wanted.hash
         assert name is not None
-        found = await self._log.definition(tenant, name)
+        try:
+            found = await self._log.definition(tenant, name)
+        except ValueError:
+            found = None  # a name that no subject takes was never registered
         if found is None:
             where = "definition.name" if wanted.name else "definition.hash"
             message = f"no definition {name!r} is registered"
-            return [Problem(code="definition.unknown", message=message, where=where)]
+            expected = "the name or hash of a registered definition (cb.api.<tenant>.definition registers one)"
+            return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return DefinitionSource(language=wanted.language or found.language, source=found.source, name=wanted.name)
 
     # -- tells --------------------------------------------------------------------------------------------------------
@@ -183,6 +203,15 @@ class Admission:
         await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
 
 
+def _check_id(run: str) -> list[Problem]:
+    try:
+        token(run)
+    except ValueError:
+        expected = f"at most {TOKEN_BYTES_MAX} bytes"
+        return [Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)]
+    return []
+
+
 def check_tell(verb: str, body: bytes) -> list[Problem]:
     """Check verb and body of a tell."""
     if verb not in TELLS:
@@ -190,7 +219,7 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
         return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
     try:
         msgspec.json.decode(body or b"{}", type=TELLS[verb])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return [Problem(code="tell.malformed", message=str(error), where="message")]
     return []
 

@@ -1,6 +1,8 @@
 """Start messages: reading what a user published into a `StartRun`, or into the list of everything that is wrong."""
 
 import json
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,6 +12,9 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 
 MODEL_SCRIPTED = "scripted"
+
+NESTING_MAX = 100
+"""How deep a start message may nest; msgspec and Python stop near 1000, the more so the deeper their own stack is."""
 
 
 class _Definition(BaseModel):
@@ -37,24 +42,68 @@ class _Start(BaseModel):
     state: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A start message looked at: what is wrong with it, and what could be made of the rest.
+
+    ``start`` lacks the fields that are wrong, so that the others can still be checked; None where that is no use.
+    ``run_id`` is the one that the message names.
+    """
+
+    problems: list[Problem]
+    start: StartRun | None = None
+    run_id: str | None = None
+
+
 def read_start(body: bytes) -> StartRun | list[Problem]:
-    """Read a start message."""
+    """Read a start message; every problem of its shape if there are any."""
+    examined = examine(body)
+    return examined.problems if examined.problems or examined.start is None else examined.start
+
+
+def examine(body: bytes) -> Examined:
+    """Look at a start message."""
     try:
         document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return [_malformed(body)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Examined([_malformed(body, str(error))])
     if not isinstance(document, dict):
         kind = type(document).__name__
-        return [Problem(code="start.malformed", message=f"the message is a {kind}", expected="a JSON object")]
-    problems: list[Problem] = []
+        return Examined([Problem(code="start.malformed", message=f"the message is a {kind}", expected="a JSON object")])
+    named = document.get("run_id")
+    run_id = named if isinstance(named, str) and named else None
+    problems = _too_deep(document)
+    if problems:
+        return Examined(problems, run_id=run_id)
     try:
         _Start.model_validate(document)
     except ValidationError as error:
         problems = [_problem(entry["loc"], entry["type"], entry["msg"]) for entry in error.errors(include_url=False)]
-    problems += _check_definition(document.get("definition"))
-    if problems:
-        return problems
-    return msgspec.convert(document, StartRun)
+    problems += _check_definition(document.get("definition")) + _check_limits(document.get("limits"))
+    wrong = {re.split(r"[.\[]", problem.where, maxsplit=1)[0] for problem in problems}
+    if "definition" in wrong or "definition" not in document:
+        return Examined(problems, run_id=run_id)
+    sound = {name: value for name, value in document.items() if name not in wrong}
+    return Examined(problems, msgspec.convert(sound, StartRun), run_id)
+
+
+def _too_deep(document: dict[str, Any]) -> list[Problem]:
+    """Name the fields that are nested deeper than every reader of the run's events can follow."""
+    deep: list[Problem] = []
+    for name, value in document.items():
+        level = [value]
+        for _ in range(NESTING_MAX):
+            level = [inner for one in level for inner in _members(one)]
+        if level:
+            expected = f"at most {NESTING_MAX} levels"
+            deep.append(Problem(code="start.nesting", message="nested too deep", where=name, expected=expected))
+    return deep
+
+
+def _members(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _check_definition(definition: Any) -> list[Problem]:
@@ -68,6 +117,17 @@ def _check_definition(definition: Any) -> list[Problem]:
     return [Problem(code="start.definition", message=message, where="definition", expected=expected)]
 
 
+def _check_limits(limits: Any) -> list[Problem]:
+    """Refuse limits that nobody would keep: no language knows any yet."""
+    if not isinstance(limits, dict):
+        return []
+    expected = "no limits; what a language bounds is in its options"
+    return [
+        Problem(code="start.limit", message="there is no such limit", where=f"limits.{name}", expected=expected)
+        for name in limits
+    ]
+
+
 def _problem(location: tuple[int | str, ...], kind: str, message: str) -> Problem:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     if kind == "extra_forbidden":
@@ -78,17 +138,26 @@ def _problem(location: tuple[int | str, ...], kind: str, message: str) -> Proble
     return Problem(code=code, message=message, where=where)
 
 
-def _malformed(body: bytes) -> Problem:
+def _malformed(body: bytes, complaint: str) -> Problem:
+    """Say where a text that is no JSON goes wrong: as Python's parser has it, or else by the byte that ours names."""
     try:
         json.loads(body)
     except json.JSONDecodeError as error:
-        return Problem(
-            code="start.malformed",
-            message=f"not JSON: {error.msg}",
-            line=error.lineno,
-            column=error.colno,
-            expected="a JSON object",
-        )
+        return _at(f"not JSON: {error.msg}", error.lineno, error.colno)
     except UnicodeDecodeError as error:
-        return Problem(code="start.malformed", message=f"not UTF-8: {error.reason}", expected="a JSON object")
-    return Problem(code="start.malformed", message="not JSON", expected="a JSON object")
+        return _at(f"not UTF-8: {error.reason}", *_place(body, error.start))
+    except RecursionError:
+        return Problem(code="start.nesting", message="nested too deep", expected=f"at most {NESTING_MAX} levels")
+    except ValueError as error:
+        return Problem(code="start.malformed", message=str(error), expected="a JSON object")
+    byte = re.search(r"\(byte (\d+)\)", complaint)
+    return _at(f"not JSON: {complaint}", *_place(body, int(byte[1]) if byte else 0))
+
+
+def _at(message: str, line: int, column: int) -> Problem:
+    return Problem(code="start.malformed", message=message, line=line, column=column, expected="a JSON object")
+
+
+def _place(body: bytes, offset: int) -> tuple[int, int]:
+    before = body[:offset]
+    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1

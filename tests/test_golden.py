@@ -126,7 +126,6 @@ def test_the_results_projection_has_what_the_end_says(name: str) -> None:
     assert (view.status, view.output, view.results, view.usage) == (end.status, end.output, end.results, end.usage)
 
 
-@pytest.mark.xfail(strict=True, reason="a message that shows what former nodes left has no shape among the spans")
 def test_spans_with_content_are_made_of_every_log() -> None:
     for name in NAMES:
         fold(Spans(content=True), events_of(name))
