@@ -35,8 +35,9 @@ class Mailbox(Generic[M]):
         self._messages: deque[M] = deque()
         self._messages_max = messages_max
         self._closed = False
-        self._arrived = anyio.Event()
-        self._room = anyio.Event()
+        # Events are made when somebody waits: most mailboxes of short-lived actors never need one.
+        self._arrived: anyio.Event | None = None
+        self._room: anyio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -52,7 +53,7 @@ class Mailbox(Generic[M]):
         if len(self._messages) >= self._messages_max:
             raise MailboxFull
         self._messages.append(message)
-        self._arrived.set()
+        _set(self._arrived)
 
     async def put(self, message: M) -> None:
         """Leave a message, waiting for room.
@@ -64,7 +65,7 @@ class Mailbox(Generic[M]):
                 return self.put_nowait(message)
             except MailboxFull:
                 # One event for all who wait: a new one each would leave the others waiting for good.
-                if self._room.is_set():
+                if self._room is None or self._room.is_set():
                     self._room = anyio.Event()
                 await self._room.wait()
 
@@ -79,14 +80,19 @@ class Mailbox(Generic[M]):
             self._arrived = anyio.Event()
             await self._arrived.wait()
         message = self._messages.popleft()
-        self._room.set()
+        _set(self._room)
         return message
 
     def close(self) -> None:
         """Take no more messages; those left can still be read."""
         self._closed = True
-        self._arrived.set()
-        self._room.set()
+        _set(self._arrived)
+        _set(self._room)
+
+
+def _set(event: anyio.Event | None) -> None:
+    if event is not None:
+        event.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +113,21 @@ class Child:
     def __init__(self, name: str) -> None:
         self.name = name
         self.scope = anyio.CancelScope()
-        self.ended = anyio.Event()
+        self.has_ended = False
+        self._ended: anyio.Event | None = None
+
+    async def ended(self) -> None:
+        """Wait until the actor is gone."""
+        if not self.has_ended:
+            self._ended = self._ended or anyio.Event()
+            await self._ended.wait()
+
+    def end(self) -> None:
+        self.has_ended = True
+        _set(self._ended)
 
     def stop(self) -> None:
-        """Cancel the actor; `ended` is set when it is gone."""
+        """Cancel the actor; `ended` returns when it is gone."""
         self.scope.cancel()
 
 
@@ -166,4 +183,4 @@ class Supervisor:
                         restarts.append(now)
                         await anyio.sleep(restart.pause_s)
         finally:
-            child.ended.set()
+            child.end()

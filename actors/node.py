@@ -8,6 +8,7 @@ Emits: model.result, tool.result, effect.result, child.end
 from typing import Protocol
 
 import anyio
+import anyio.abc
 import structlog
 
 from callboard.actors.actor import Mailbox, MailboxClosed
@@ -37,12 +38,26 @@ class NodeActor:
 
     def __init__(self, name: str, carrier: Carrier, publisher: Publisher, limiter: anyio.CapacityLimiter) -> None:
         self.name = name
-        self.mailbox: Mailbox[Job] = Mailbox()
+        self._mailbox: Mailbox[Job] = Mailbox()
         self._carrier = carrier
         self._publisher = publisher
         self._limiter = limiter
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._toolboxes = Toolboxes(carrier)
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._busy = False
+
+    def take(self, job: Job) -> None:
+        """Take an effect to be carried out.
+
+        :raises MailboxFull: if too many wait for this actor to begin
+        """
+        # The scope exists before anything runs, so that an effect can be abandoned at any time.
+        self._scopes[job.key] = anyio.CancelScope()
+        if self._busy and self._tasks is not None:
+            self._tasks.start_soon(self._carry, job, name=job.key)
+        else:
+            self._mailbox.put_nowait(job)
 
     def abandon(self, key: str) -> None:
         """Stop an effect: its scope was cancelled."""
@@ -53,21 +68,31 @@ class NodeActor:
     def close_toolbox(self, key: str) -> None:
         self._toolboxes.close(key)
 
+    def leave(self) -> None:
+        """The node was left: end when what is running has come to its outcome."""
+        self._mailbox.close()
+
     async def run(self) -> None:
-        """Carry out what comes in until the mailbox is closed; then let go of the sessions."""
-        async with anyio.create_task_group() as tasks:
-            self._toolboxes.open_in(tasks)
+        """Carry out what comes in until the node is left; then let go of the sessions.
+
+        A node's only effect, which is the rule, is carried out by the actor itself; others get tasks beside it.
+        """
+        async with anyio.create_task_group() as self._tasks:
+            self._toolboxes.open_in(self._tasks)
             try:
                 while True:
-                    job = await self.mailbox.get()
-                    # The scope exists before the task runs, so that an effect can be abandoned at any time.
-                    scope = self._scopes[job.key] = anyio.CancelScope()
-                    tasks.start_soon(self._carry, job, scope, name=job.key)
+                    job = await self._mailbox.get()
+                    self._busy = True
+                    while len(self._mailbox):
+                        self._tasks.start_soon(self._carry, job, name=job.key)
+                        job = await self._mailbox.get()
+                    await self._carry(job)
+                    self._busy = False
             except MailboxClosed:
                 self._toolboxes.close_all()
 
-    async def _carry(self, job: Job, scope: anyio.CancelScope) -> None:
-        with scope:
+    async def _carry(self, job: Job) -> None:
+        with self._scopes[job.key]:
             try:
                 outcome = await self._carried(job)
             except Exception as error:

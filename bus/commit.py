@@ -5,6 +5,7 @@ merges the pending appends of many runs; each message keeps its own run's guard.
 guard refused it: its messages are then published one by one.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
@@ -92,7 +93,7 @@ class _Pending:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.woken = anyio.Event()
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leads = False
         self.done = False
         self.gone = False
@@ -101,7 +102,11 @@ class _Pending:
 
     def settle(self, sequence: int = 0, error: Refused | Unknown | None = None) -> None:
         self.sequence, self.error, self.done = sequence, error, True
-        self.woken.set()
+        self.wake()
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
 
 
 class Committer:
@@ -122,7 +127,7 @@ class Committer:
         self._pending.append(pending)
         try:
             if self._led:
-                await pending.woken.wait()
+                await pending.woken
             else:
                 self._led = pending.leads = True
             while pending.leads and not pending.done:
@@ -140,7 +145,7 @@ class Committer:
         if self._pending:
             heir = self._pending[0]
             heir.leads = True
-            heir.woken.set()
+            heir.wake()
         else:
             self._led = False
 

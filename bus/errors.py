@@ -240,7 +240,7 @@ class ReplayDiverged(CallboardError):
             "replay.diverged",
             f"event {n} records {recorded}, and this replay asks for {asked}",
             ref.run,
-            "Replay with the version that recorded the run, or fork it from before this event.",
+            "Replay with the version that recorded the run.",
         )
         self.ref = ref
         self.n = n

@@ -152,6 +152,7 @@ class RunPaused(Intent, frozen=True):
     reason: Literal["breakpoint", "command", "budget"]
     step: str | None = None
     by: str | None = None
+    message: str = ""
 
 
 class RunResumed(Outcome, frozen=True):

@@ -13,6 +13,9 @@ from zlib import crc32
 TOKEN_BYTES_MAX = 160
 """Longest token, in bytes; nats-server slows down on very long subjects."""
 
+REMEMBERED_MAX = 8192
+"""Subjects of runs that are kept made."""
+
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
@@ -79,6 +82,9 @@ class Subjects:
             raise ValueError(f"not a usable subject prefix: {prefix!r} (expected letters, digits, - and _, with dots)")
         self.prefix = prefix
         self._depth = prefix.count(".") + 1
+        # Every append of a run asks for both.
+        self.run = lru_cache(maxsize=REMEMBERED_MAX)(self._run)
+        self.event = lru_cache(maxsize=REMEMBERED_MAX)(self._event)
 
     def stored(self) -> list[str]:
         """Every subject the stream keeps."""
@@ -87,10 +93,11 @@ class Subjects:
 
     # the log
 
-    def event(self, ref: RunRef, definition: str, event_type: str) -> str:
+    def _event(self, ref: RunRef, definition: str, event_type: str) -> str:
+        """The subject of one event."""
         return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}.{event_type}"
 
-    def run(self, ref: RunRef) -> str:
+    def _run(self, ref: RunRef) -> str:
         """All events of one run: the string every guard of that run carries."""
         return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.>"
 

@@ -59,7 +59,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     definition: str = ""
     definition_hash: str = ""
     language: str = ""
-    status: RunStatus = "accepted"
+    status: RunStatus
     output: JSON = None
     results: JSON = None
     error: Failure | None = None
@@ -79,7 +79,7 @@ class Results:
 
     def __init__(self) -> None:
         self._run, self._last_n = "", 0
-        self._head = RunResult()
+        self._head = RunResult(status="accepted")
         self._status = StatusFold()
         self._nodes: dict[str, NodeState] = {}
         self._usage = Usage()

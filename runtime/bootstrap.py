@@ -78,9 +78,7 @@ async def open_worker(house: House, env: Mapping[str, str] | None = None) -> Asy
     config = house.config
     name = worker_name()
     outbox = Outbox(house.nc)
-    company = Company(
-        config, house.nc, outbox, worker=name, env=os.environ if env is None else env, subjects=house.log.subjects
-    )
+    company = Company(config, house.nc, outbox, worker=name, env=os.environ if env is None else env, log=house.log)
     admission = Admission(house.log, outbox, worker=name, definitions=company.definitions, check=company.check)
     worker = Worker(
         house.nc,

@@ -7,32 +7,29 @@ from typing import Any
 
 import anyio
 import msgspec
-import structlog
 from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
-from callboard.actors.models.catalog import PROVIDERS, open_model, resolve
-from callboard.actors.models.model import Model, ModelFailed
+from callboard.actors.models.catalog import resolve
+from callboard.actors.models.model import ModelFailed
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.queue import Outbox
-from callboard.bus.subjects import RunRef, Subjects
+from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language
 from callboard.runtime.admission import definition_token
+from callboard.runtime.casting import RECORDED, STAND_INS, Cast, Models, recorded_run
 from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.replay import Admitted
 
-log = structlog.get_logger(__name__)
-
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
-
-STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.stands_in)
 
 
 class Company:
@@ -46,10 +43,11 @@ class Company:
         *,
         worker: str,
         env: Mapping[str, str],
-        subjects: Subjects,
+        log: JetStreamLog,
     ) -> None:
         self.worker = worker
         self.definitions = Definitions()
+        self.inline_bytes_max = config.inline_bytes_max
         self.always_replay = config.always_replay
         self.partitions = config.partitions
         self.park_linger_s = config.park_linger_s
@@ -58,8 +56,9 @@ class Company:
         self._nc = nc
         self._outbox = outbox
         self._env = env
-        self._subjects = subjects
-        self._models: dict[str, Model] = {}
+        self._log = log
+        self._models = Models(env, allow_scripts=config.allow_scripts)
+        self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
     def language(self, name: str) -> Language[Any]:
         return self.definitions.language(name)
@@ -85,7 +84,10 @@ class Company:
             provider, _ = resolve(spec)
         except ModelFailed as error:
             return [*problems, Problem(code=error.failure.code, message=error.failure.message, where="model")]
-        if PROVIDERS[provider].stands_in and not self._config.allow_scripts:
+        if provider == RECORDED and recorded_run(spec) is None:
+            expected = "recorded:<run id>"
+            problems.append(Problem(code="model.recorded", message="no run is named", where="model", expected=expected))
+        if provider in STAND_INS and not self._config.allow_scripts:
             message = f"this worker does not run {provider} models"
             problems.append(Problem(code="model.scripts_refused", message=message, where="model"))
         return problems
@@ -95,7 +97,7 @@ class Company:
         lent = self._lent(admission)
         skills = {skill: all(lent.get(name) for name in names) for skill, names in needs.items()}
         return {
-            "runtime": {"callboard": version("callboard"), "python": platform.python_version()},
+            "runtime": self._runtime,
             "default_model": admission.start.model or self._config.model or "",
             "skills": skills,
             "offline": bool(admission.plan.options.get("offline", False)),
@@ -110,7 +112,7 @@ class Company:
     def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
         script = admission.start.script or {}
         token = definition_token(admission.plan.definition)
-        live = self._subjects.live(ref, token, "model.delta")
+        live = self._log.subjects.live(ref, token, "model.delta")
 
         def on_delta(job: Job, k: int, text: str) -> None:
             delta = {"n": job.event.n, "epoch": job.event.epoch, "k": k, "path": job.event.path, "text": text}
@@ -123,12 +125,9 @@ class Company:
             except SourceFailed as error:
                 raise EffectFailed(error.failure) from error
 
-        # A stand-in answers for every model that the definition names: a rehearsal needs no key.
         default = admission.start.model or self._config.model or ""
-        stands_in = default.partition(":")[0] in STAND_INS
-
         return Carrier(
-            models=lambda spec: self._model(default if stands_in else spec, script),
+            models=Cast(self._models, default, script, ref, self._log),
             tools=ToolEnvironment(env=self._lent(admission), request=self._request, script=script),
             kinds={"source": source},
             on_delta=on_delta,
@@ -140,21 +139,9 @@ class Company:
         config: Mapping[str, str] = admission.start.options.get("config", {})
         return {**self._env, **config}
 
-    def _model(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
-        provider, name = resolve(spec)
-        model = self._models.get(provider)
-        if model is None:
-            model, name = open_model(spec, script=script, env=self._env, allow_scripts=self._config.allow_scripts)
-            if not PROVIDERS[provider].stands_in:
-                self._models[provider] = model
-        return model, name
-
     async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
         return (await self._nc.request(subject, payload, timeout=timeout)).data
 
     async def aclose(self) -> None:
         """Close what models hold open."""
-        for model in self._models.values():
-            close = getattr(model, "aclose", None)
-            if close is not None:
-                await close()
+        await self._models.aclose()

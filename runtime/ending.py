@@ -20,7 +20,7 @@ def conclude(stage: Stage) -> bool:
         return True
     settled = stage.main.settled if stage.main is not None else None
     match settled:
-        case None if stage.awaits():
+        case None if stage.waits():
             return False
         case None:
             # At rest, with nothing that could ever wake it.

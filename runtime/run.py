@@ -66,6 +66,7 @@ class Company(Protocol):
     partitions: int
     effects: anyio.CapacityLimiter
     park_linger_s: float
+    inline_bytes_max: int
     always_replay: bool
     """Whether runs are replayed after every outcome, as a test of replay itself."""
 
@@ -97,7 +98,7 @@ class RunActor:
         self.inbox: deque[Command] = deque()
         self._log = log
         self._company = company
-        self._runlog = RunLog(log, ref, writer=company.worker, clock=clock)
+        self._runlog = RunLog(log, ref, writer=company.worker, clock=clock, inline_bytes_max=company.inline_bytes_max)
         self._wake = anyio.Event()
         self._nodes = Supervisor(self._node_failed)
         self._acting: dict[tuple[str, int], NodeActor] = {}
@@ -247,7 +248,8 @@ class RunActor:
                     # Mailboxes are bounded: let their actors read.
                     await anyio.lowlevel.checkpoint()
                 continue
-            self._wake = anyio.Event()
+            if self._wake.is_set():
+                self._wake = anyio.Event()
             if not self._everything_far_away():
                 await self._rest(None)
                 continue
@@ -361,7 +363,7 @@ class RunActor:
     def _leave(self, path: str, iteration: int) -> None:
         actor = self._acting.pop((path, iteration), None)
         if actor is not None:
-            actor.mailbox.close()
+            actor.leave()
 
     def _carry(self, key: str) -> None:
         """Hand an open effect to its node's actor, once."""
@@ -380,7 +382,7 @@ class RunActor:
             turn=model_turn(effect, self._memory(), idempotency_key) if is_turn else None,
             toolboxes=dict(effect.node.toolboxes),
         )
-        self._act(effect.node.path, effect.node.iteration).mailbox.put_nowait(job)
+        self._act(effect.node.path, effect.node.iteration).take(job)
 
     def _memory(self) -> Memory:
         return Memory(self._stage.exits, self._stage.told)

@@ -184,6 +184,10 @@ class Stage:
         """Keys of everything that could wake the interpreter; ``pause`` stands for a resume by command."""
         return [*self.open, *self.questions, *self.bounds, *(["pause"] if self.held else [])]
 
+    def waits(self) -> bool:
+        """Whether anything could wake the interpreter."""
+        return bool(self.open or self.questions or self.bounds or self.held)
+
     @property
     def held(self) -> bool:
         """Whether something stands at a gate because the run is paused."""

@@ -43,7 +43,7 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
         case Pause():
             if stage.paused:
                 return _refused(verb, tell, "pause.already", "the run is paused already")
-            return [Reaction(ev.RunPaused(reason="command", by=tell.by))]
+            return [Reaction(ev.RunPaused(reason="command", by=tell.by, message=tell.reason))]
         case Resume():
             resumed = ev.RunResumed(variables=tell.variables, by=tell.by)
             found = [Reaction(resumed, key) for key in stage.pauses()]

@@ -31,7 +31,8 @@ logger = structlog.get_logger(__name__)
 
 ADMISSIONS_AT_ONCE = 64
 CRASHED_RETRY_S = 30.0
-"""A run that this worker could not perform is offered again, to any worker, after so long."""
+CRASHED_RETRY_MAX_S = 3_600.0
+"""A run that could not be performed is offered to its partition's worker again after so long, at first and at most."""
 
 LEAVING_RETRY_S = 0.5
 """How soon to look again whether a worker that leaves has given a run up."""
@@ -418,7 +419,9 @@ class Worker:
                 return None
             except CallboardError as error:
                 logger.error("run cannot be performed by this version", why=str(error))
-                self._give_back(hosted, CRASHED_RETRY_S)
+                # Every try leaves a claim in the log: try less and less often.
+                deliveries = max(delivery.deliveries for delivery in hosted.held)
+                self._give_back(hosted, min(CRASHED_RETRY_S * 2 ** (deliveries - 1), CRASHED_RETRY_MAX_S))
                 return None
             except Exception:
                 logger.exception("run actor failed", restart=restart)

@@ -113,9 +113,9 @@ async def test_leaving_a_supervisor_waits_for_its_actors() -> None:
 
     async with Supervisor(no_failure) as supervisor:
         child = supervisor.spawn("one", body)
-        assert not child.ended.is_set()
+        assert not child.has_ended
     assert done == ["done"]
-    assert child.ended.is_set()
+    assert child.has_ended
 
 
 async def test_a_failed_actor_is_escalated_and_its_siblings_go_on() -> None:
@@ -133,7 +133,7 @@ async def test_a_failed_actor_is_escalated_and_its_siblings_go_on() -> None:
     async with Supervisor(lambda name, error: failures.append((name, str(error)))) as supervisor:
         supervisor.spawn("sibling", sibling)
         child = supervisor.spawn("failing", failing)
-        await child.ended.wait()
+        await child.ended()
         assert failures == [("failing", "broken")]
     assert done == ["sibling"]
 
@@ -187,11 +187,11 @@ async def test_stopping_one_and_stopping_all() -> None:
         children = [supervisor.spawn(name, body(name), Restart(most=9)) for name in ("one", "two", "three")]
         await anyio.sleep(1)
         children[0].stop()
-        await children[0].ended.wait()
+        await children[0].ended()
         assert stopped == ["one"]
         supervisor.stop_all()
     assert sorted(stopped) == ["one", "three", "two"]
-    assert all(child.ended.is_set() for child in children)
+    assert all(child.has_ended for child in children)
 
 
 async def test_a_supervisor_must_be_entered_first() -> None:

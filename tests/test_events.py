@@ -40,7 +40,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.RunParked(["a#1.1!ask"], AT),
     ev.RunStart("triage", {"x": 1}, {"y": 2}, {"z": 3}, "r1", {"default_model": "scripted"}),
     ev.SourcesResolved({"a.instruction": {"content": "Do.", "kind": "inline"}}),
-    ev.RunPaused("breakpoint", "1", "Ada"),
+    ev.RunPaused("breakpoint", "1", "Ada", "Lunch."),
     ev.RunResumed({"x": 1}, "Ada"),
     ev.CancelRequested("late", "Ada", "Thanks.", {"x": 1}, True),
     ev.CommandRefused("answer", "answer.late", "too late", "m1"),

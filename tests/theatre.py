@@ -63,6 +63,7 @@ class Theatre:
     worker: str = "w1"
     partitions: int = 4
     park_linger_s: float = 0.0
+    inline_bytes_max: int = 256 * 1024
     always_replay: bool = field(default_factory=lambda: os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true")
     secret: dict[str, str] = field(default_factory=dict[str, str])
     executed: list[str] = field(default_factory=list[str])

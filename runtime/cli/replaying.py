@@ -105,7 +105,7 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
 def _secrets(house: House, admission: Admitted) -> dict[str, str]:
     """What a worker here would keep out of the log; where it was recorded without, it must be asked for without."""
     outbox = Outbox(house.nc)
-    company = Company(house.config, house.nc, outbox, worker="replay", env=os.environ, subjects=house.log.subjects)
+    company = Company(house.config, house.nc, outbox, worker="replay", env=os.environ, log=house.log)
     return company.secrets(admission)
 
 
