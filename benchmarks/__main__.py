@@ -1,22 +1,24 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [appends] [replays] [footprint]``."""
+"""Run every benchmark, or those named: ``python -m benchmarks [appends] [replays] [footprint] [store]``."""
 
 import sys
 
 import anyio
 
-from benchmarks import appends, footprint, replays
+from benchmarks import appends, footprint, replays, store
 from benchmarks.house import quiet
 
 
 def main(names: list[str]) -> None:
     quiet()
-    wanted = names or ["appends", "replays", "footprint"]
+    wanted = names or ["appends", "replays", "footprint", "store"]
     if "appends" in wanted:
         anyio.run(appends.report)
     if "replays" in wanted:
         anyio.run(replays.report)
     if "footprint" in wanted:
         footprint.report()
+    if "store" in wanted:
+        anyio.run(store.report)
 
 
 if __name__ == "__main__":

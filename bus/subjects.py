@@ -13,14 +13,14 @@ from zlib import crc32
 TOKEN_BYTES_MAX = 160
 """Longest token, in bytes; nats-server slows down on very long subjects."""
 
-REMEMBERED_MAX = 8192
+REMEMBERED_MAX = 1024
 """Subjects of runs that are kept made."""
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def token(name: str) -> str:
     """Encode any name as one subject token.
 
@@ -84,7 +84,7 @@ class Subjects:
         self._depth = prefix.count(".") + 1
         # Every append of a run asks for both.
         self.run = lru_cache(maxsize=REMEMBERED_MAX)(self._run)
-        self.event = lru_cache(maxsize=REMEMBERED_MAX)(self._event)
+        self._events = lru_cache(maxsize=REMEMBERED_MAX)(self._events_of)
 
     def stored(self) -> list[str]:
         """Every subject the stream keeps."""
@@ -93,9 +93,11 @@ class Subjects:
 
     # the log
 
-    def _event(self, ref: RunRef, definition: str, event_type: str) -> str:
-        """The subject of one event."""
-        return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}.{event_type}"
+    def event(self, ref: RunRef, definition: str, event_type: str) -> str:
+        return self._events(ref, definition) + event_type
+
+    def _events_of(self, ref: RunRef, definition: str) -> str:
+        return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}."
 
     def _run(self, ref: RunRef) -> str:
         """All events of one run: the string every guard of that run carries."""
