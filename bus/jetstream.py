@@ -13,7 +13,7 @@ import base64
 import datetime as dt
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -21,6 +21,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from callboard.bus.commands import DefinitionSource
@@ -36,6 +37,10 @@ READ_BATCH = 1_000
 
 FEED_EVENTS_MAX = 4_096
 """Events a follower may lag behind in memory; beyond that the server holds them back."""
+
+FOLLOW_PATIENCE_S = 30.0
+FOLLOW_RETRY_S = 0.2
+"""How long, and how often, a follower tries to begin while the server does not answer."""
 
 CHUNK_BYTES = 512 * 1024
 """Size of the pieces of a large value; headers, subject and piece stay below the server's 1 MiB."""
@@ -169,19 +174,33 @@ class JetStreamLog:
     @asynccontextmanager
     async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
         feed = _Feed(self.subjects)
-        if after is None:
-            config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
-        else:
-            config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
-        subscription = await self.nc.jetstream().subscribe(
-            filter, stream=self.stream, cb=feed.take, ordered_consumer=True, idle_heartbeat=1.0, config=config
-        )
+        subscription = await self._subscribe(filter, feed, after)
         try:
             yield feed.events()
         finally:
             feed.close()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S), suppress(NatsError):
                 await subscription.unsubscribe()
+
+    async def _subscribe(self, filter: str, feed: "_Feed", after: int | None) -> JetStreamContext.PushSubscription:
+        """Make an ordered consumer, again while the server does not answer.
+
+        :raises Unknown: if it did not for `FOLLOW_PATIENCE_S` seconds
+        """
+        deadline = anyio.current_time() + FOLLOW_PATIENCE_S
+        while True:
+            if after is None:
+                config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
+            else:
+                config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
+            try:
+                return await self.nc.jetstream().subscribe(
+                    filter, stream=self.stream, cb=feed.take, ordered_consumer=True, idle_heartbeat=1.0, config=config
+                )
+            except (TimeoutError, NatsError) as error:
+                if anyio.current_time() > deadline:
+                    raise Unknown(f"follow {filter}: {error}") from error
+                await anyio.sleep(FOLLOW_RETRY_S)
 
     # -- large values -------------------------------------------------------------------------------------------------
 

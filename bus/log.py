@@ -96,7 +96,10 @@ class EventLog(Protocol):
         ...
 
     def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
-        """Follow the events whose subjects match, those behind a stream sequence (None: from now on), then live."""
+        """Follow the events whose subjects match, those behind a stream sequence (None: from now on), then live.
+
+        :raises Unknown: if the log does not answer for long when the following is to begin
+        """
         ...
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
