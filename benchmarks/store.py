@@ -19,7 +19,7 @@ from callboard.runtime.runlog import RunLog
 from callboard.runtime.startmessage import read_start
 
 PARKED = 1_000
-WARM = 300
+WARM = 1_000
 """Runs parked before, so that caches and the allocator have their working size."""
 FINISHED = 100_000
 WRITERS = 200
