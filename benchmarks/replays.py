@@ -16,7 +16,7 @@ from callboard.projections.trace import TraceFold
 from callboard.runtime.bootstrap import House, open_worker
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.ending import conclude
-from callboard.runtime.observing import watch_only
+from callboard.runtime.observing import Observer
 from callboard.runtime.replay import admitted, build_stage, replay
 from callboard.runtime.runlog import events_of, read_run
 
@@ -35,7 +35,7 @@ async def finished(house: House, run_id: str) -> list[Event]:
 
 def replayed(ref: RunRef, events: list[Event], definitions: Definitions) -> None:
     admission = admitted(events[0], definitions.language)
-    stage, started = build_stage(admission, ref, events, watch_only(ref))
+    stage, started = build_stage(admission, ref, events, Observer(ref, events[-1]))
     replay(stage, admission, started, events)
     conclude(stage)
     stage.verify_replayed()

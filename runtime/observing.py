@@ -1,55 +1,40 @@
-"""Observing: a sink for replays that must not write: what the log does not hold is the end of what can be seen."""
+"""Observing: a sink for replays that must not write: it keeps to itself what a replay states beyond the log."""
 
 import datetime as dt
+from collections.abc import Mapping
 
-from msgspec import Raw
-
-from callboard.bus.events import SCHEMA_VERSION, Event, Payload, encode_payload
+from callboard.bus.events import Event, Payload
+from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
+from callboard.runtime.runlog import RunLog
 
 
 class Observer:
-    """A `callboard.runtime.stage.Sink` that keeps what a replay states beyond the log, and writes nothing.
+    """A `callboard.runtime.stage.Sink` over a run's events up to ``last``.
 
-    ``beyond`` are those events, as a worker would have appended them next. Payloads of a run with secrets compare as
-    recorded only if ``seal`` is given the same replacements.
+    ``beyond`` are the events that a worker would have appended next, numbered as it would have. Where secrets were
+    replaced in the log, the same are to be given here, so that what is asked for again is compared in the same form.
     """
 
-    def __init__(self, ref: RunRef) -> None:
+    def __init__(self, ref: RunRef, last: Event, secrets: Mapping[str, str] | None = None) -> None:
         self.beyond: list[Event] = []
-        self._ref = ref
-        self._time = dt.datetime.now(dt.UTC)
+        self._runlog = RunLog(MemoryLog(), ref, writer="observer", clock=lambda: last.time)
+        self._runlog.n = last.n
+        self._runlog.keep_secret(secrets or {})
 
     def seal(self, payload: Payload) -> bytes:
-        return encode_payload(payload)
+        return self._runlog.seal(payload)
 
     def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
-        event = Event(
-            type=event_type,
-            run=self._ref.run,
-            n=0,
-            epoch=0,
-            v=SCHEMA_VERSION,
-            time=self._time,
-            path=path,
-            iteration=iteration,
-            attempt=attempt,
-            key=key,
-            payload=Raw(payload),
-        )
+        event = self._runlog.write(event_type, payload, path, iteration, attempt, key)
         self.beyond.append(event)
         return event
 
     def clock(self) -> dt.datetime:
-        return self._time
+        return self._runlog.clock()
 
     def abandon(self, key: str) -> None:
         """Nothing is being carried out here."""
 
     def close_toolbox(self, key: str) -> None:
         """Nothing is open here."""
-
-
-def watch_only(ref: RunRef) -> Observer:
-    """Make the sink of a replay that only looks."""
-    return Observer(ref)

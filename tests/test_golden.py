@@ -21,7 +21,7 @@ from callboard.projections.projection import fold
 from callboard.projections.results import Results
 from callboard.projections.runs import Runs
 from callboard.runtime.ending import conclude
-from callboard.runtime.observing import watch_only
+from callboard.runtime.observing import Observer
 from callboard.runtime.replay import admitted, build_stage, replay
 from tests.record_golden import GOLDEN, SCENARIOS, VIEWS, Spans, golden_lines, golden_names, views_of
 from tests.simulation import check_log
@@ -40,7 +40,7 @@ def replayed(events: Sequence[Event]) -> list[Event]:
     :raises ReplayDiverged: if it does not follow the log
     """
     ref = RunRef(TENANT, events[0].run)
-    observer = watch_only(ref)
+    observer = Observer(ref, events[-1])
     admission = admitted(events[0], language)
     stage, started = build_stage(admission, ref, events, observer)
     try:

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import TYPES, Event, Payload, RunEnd, RunStart
-from callboard.bus.memory import MemoryLog
+from callboard.bus.events import TYPES, Event, RunEnd, RunStart
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -25,8 +24,8 @@ from callboard.runtime.cli.views import compact, local, node_line, open_line, re
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
 from callboard.runtime.ending import conclude, conclude_failed
+from callboard.runtime.observing import Observer
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
-from callboard.runtime.runlog import RunLog
 from callboard.runtime.stage import Stage
 
 
@@ -56,33 +55,6 @@ class Replayed(Struct, frozen=True, kw_only=True):
     deadlines: list[Deadline]
     unwritten: list[Unwritten]
     standing: RunResult
-
-
-class _Sink:
-    """Takes what the log does not hold; numbers it, shows it, and lets none of it out."""
-
-    def __init__(self, ref: RunRef, last: Event, secrets: dict[str, str]) -> None:
-        self._runlog = RunLog(MemoryLog(), ref, writer="replay", clock=lambda: last.time)
-        self._runlog.n = last.n
-        self._runlog.keep_secret(secrets)
-        self.written: list[Event] = []
-
-    def seal(self, payload: Payload) -> bytes:
-        return self._runlog.seal(payload)
-
-    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
-        event = self._runlog.write(event_type, payload, path, iteration, attempt, key)
-        self.written.append(event)
-        return event
-
-    def clock(self) -> dt.datetime:
-        return self._runlog.clock()
-
-    def abandon(self, key: str) -> None:
-        """Nothing is being carried out."""
-
-    def close_toolbox(self, key: str) -> None:
-        """Nothing is open."""
 
 
 async def replay_run(run: str, at: int | None, config: Config, settings: Settings) -> None:
@@ -124,7 +96,7 @@ def replay_events(
     until = last.n if at is None else at
     if until > last.n:
         raise CallboardError("replay.no_event", f"there is no event {until}; the last is {last.n}", ref.run)
-    sink = _Sink(ref, last, secrets)
+    sink = Observer(ref, last, secrets)
     stage, _ = build_stage(admission, ref, events, sink)
     ended = last.type == RunEnd.type
     if until >= started.n:
@@ -141,7 +113,7 @@ def replay_events(
         open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
         questions=[] if over else list(stage.questions),
         deadlines=[] if over else [Deadline(due, key) for due, key in stage.deadlines()],
-        unwritten=[_unwritten(event) for event in sink.written],
+        unwritten=[_unwritten(event) for event in sink.beyond],
         standing=result_of([event for event in events if event.n <= until]),
     )
 
@@ -159,11 +131,11 @@ def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Eve
         conclude(stage)
 
 
-def _verify(stage: Stage, sink: _Sink, ref: RunRef, last: Event, ended: bool) -> None:
+def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
     """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
     stage.verify_replayed()
-    if ended and sink.written:
-        asked = sink.written[0]
+    if ended and sink.beyond:
+        asked = sink.beyond[0]
         raise ReplayDiverged(ref, last.n, "the run's end", f"{asked.type} {bytes(asked.payload).decode()}")
 
 
