@@ -154,8 +154,14 @@ class Committer:
         waiting = [pending for pending in self._pending if not pending.gone]
         batch, self._pending = waiting[:BATCH_MESSAGES_MAX], waiting[BATCH_MESSAGES_MAX:]
         # A leader that is cancelled must not leave the others of its batch without an answer.
-        with anyio.CancelScope(shield=True):
-            await self._commit(batch)
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._commit(batch)
+        finally:
+            # Nor one that fails as it never should.
+            for pending in batch:
+                if not pending.done:
+                    pending.settle(error=Unknown("the commit failed"))
 
     async def _commit(self, batch: list[_Pending]) -> None:
         if len(batch) > SINGLES_MAX:

@@ -33,7 +33,8 @@ from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
 from callboard.bus.subjects import RunRef, Subjects
 
 READ_BATCH = 1_000
-"""Events asked for at once when a run is read."""
+READ_BYTES_MAX = 16 * 1024 * 1024
+"""Events, and their bytes, asked for at once when a run is read."""
 
 FEED_EVENTS_MAX = 4_096
 """Events a follower may lag behind in memory; beyond that the server holds them back."""
@@ -126,7 +127,7 @@ class JetStreamLog:
         found: list[Recorded] = []
         subject = self.subjects.run(ref)
         while True:
-            request = {"next_by_subj": subject, "seq": after + 1, "batch": READ_BATCH}
+            request = {"next_by_subj": subject, "seq": after + 1, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
             messages, pending = await self._direct(request)
             for message in messages:
                 headers = message.headers or {}

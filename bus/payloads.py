@@ -17,6 +17,9 @@ INLINE_BYTES_MAX = 256 * 1024
 PART_BYTES_MIN = 4 * 1024
 """Parts smaller than this are not worth a blob of their own."""
 
+SPLIT_DEPTH_MAX = 32
+"""Parts nested deeper are not taken apart: they go out whole."""
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -27,16 +30,18 @@ def split(payload: bytes, inline_max: int = INLINE_BYTES_MAX) -> tuple[bytes, di
         return payload, {}
     blobs: dict[str, bytes] = {}
 
-    def shrink(value: Any, budget: int) -> Any:
+    def shrink(value: Any, budget: int, depth: int = 0) -> Any:
         data = _encode(value)
         if len(data) <= budget:
             return value
-        if isinstance(value, dict):
+        if depth >= SPLIT_DEPTH_MAX:
+            pass
+        elif isinstance(value, dict):
             share = max(PART_BYTES_MIN, budget // (2 * len(value)))
-            value = {name: shrink(member, share) for name, member in value.items()}
+            value = {name: shrink(member, share, depth + 1) for name, member in value.items()}
         elif isinstance(value, list) and len(value) <= budget // 128:
             share = max(PART_BYTES_MIN, budget // (2 * len(value)))
-            value = [shrink(member, share) for member in value]
+            value = [shrink(member, share, depth + 1) for member in value]
         data = _encode(value)
         if len(data) <= budget:
             return value
@@ -54,14 +59,19 @@ def split(payload: bytes, inline_max: int = INLINE_BYTES_MAX) -> tuple[bytes, di
 def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
     """Put the parts back that `split` took out; a marker whose digest is not among the blobs is left as it is."""
 
-    def restore(value: Any) -> Any:
-        if isinstance(value, dict):
-            digest = value.get("$blob")
-            if isinstance(digest, str) and len(value) == 2 and digest in blobs:
-                return restore(_decode(blobs[digest]))
-            return {name: restore(member) for name, member in value.items()}
-        if isinstance(value, list):
-            return [restore(member) for member in value]
-        return value
-
-    return _encode(restore(_decode(payload)))
+    document = [_decode(payload)]
+    # By hand and not by recursion: what is nested deeper than Python's stack must stay readable.
+    level: list[Any] = [document]
+    while level:
+        inner: list[Any] = []
+        for container in level:
+            for at, value in list(container.items() if isinstance(container, dict) else enumerate(container)):
+                while isinstance(value, dict) and len(value) == 2:
+                    digest = value.get("$blob")
+                    if not isinstance(digest, str) or digest not in blobs:
+                        break
+                    value = container[at] = _decode(blobs[digest])
+                if isinstance(value, dict | list):
+                    inner.append(value)
+        level = inner
+    return _encode(document[0])

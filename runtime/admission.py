@@ -19,13 +19,13 @@ from callboard.bus.commit import Message, publish
 from callboard.bus.errors import RunLost
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Unknown
+from callboard.bus.log import Unknown, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.runlog import RunLog
-from callboard.runtime.startmessage import examine
+from callboard.runtime.startmessage import examine, too_deep
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +34,13 @@ ADMISSION = "admission"
 
 REPLY_HEADER = "Callboard-Reply"
 """Names the subject that a verdict is to be sent to."""
+
+REPLY_CHARS_MAX = 1_000
+"""Longest such subject: one that exceeds the server's control line (4 KiB) would cost us the connection."""
+
+VERDICT_BYTES_MAX = 256 * 1024
+PROBLEM_CHARS_MAX = 200
+"""In a verdict larger than this every text is cut: it must fit a message, or the start would come back for ever."""
 
 PROBLEMS_MAX = 200
 """Problems that one refusal names; with texts of usual length they stay below the server's 1 MiB."""
@@ -100,13 +107,15 @@ class Admission:
                 more = len(verdict.problems) - PROBLEMS_MAX
                 rest = Problem(code="problems.more", message=f"and {more} more problems")
                 verdict = msgspec.structs.replace(verdict, problems=[*verdict.problems[:PROBLEMS_MAX], rest])
+            verdict = _fitting(verdict)
             await self._reject(tenant, verb, verdict, delivery)
         self._answer(verdict, delivery)
 
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
         reply = delivery.headers.get(REPLY_HEADER, "")
         # Below our own prefix only the log's guarded writers write.
-        if reply and not f"{reply}.".startswith((f"{self._log.subjects.prefix}.", "$")):
+        ours = f"{reply}.".startswith((f"{self._log.subjects.prefix}.", "$"))
+        if reply and len(reply) <= REPLY_CHARS_MAX and not ours:
             self._outbox.send(reply, msgspec.json.encode(verdict))
         delivery.ack()
 
@@ -135,9 +144,24 @@ class Admission:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
             duplicate = error.found is None or error.found.n > 1 or error.found.cause != delivery.sequence
             if error.found is not None and error.found.n > 1:
-                return Verdict("accepted", run, duplicate)
+                return Verdict("accepted", run, duplicate, warnings=await self._differences(ref, accepted))
         await self._route(ref, "start", b"{}", f"start-{delivery.sequence}")
         return Verdict("accepted", run, duplicate, warnings=list(plan.warnings))
+
+    async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
+        """Warn whoever starts a run again with something else: the run of that id stays what it is."""
+        first = await self._log.last_of_type(ref, ev.RunAccepted.type)
+        before = ev.payload_of(await whole(self._log, first)) if first is not None else None
+        if not isinstance(before, ev.RunAccepted):
+            return []
+        given, now = before.start, asked.start
+        differs = [name for name in ("input", "arguments", "options") if given.get(name) != now.get(name)]
+        differs += ["definition"] if before.definition.hash != asked.definition.hash else []
+        if not differs:
+            return []
+        message = f"there is a run of this id already, with another {', another '.join(differs)}; it stays as it is"
+        expected = "another run_id for another run"
+        return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
 
     async def _plan(self, tenant: str, start: StartRun) -> Plan[Any] | list[Problem]:
         source = await self._source(tenant, start.definition)
@@ -176,7 +200,7 @@ class Admission:
             problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
             return Verdict("rejected", ref.run, problems=[problem])
         if last.event.type == ev.RunEnd.type:
-            message = f"the run has ended; a {verb} comes too late"
+            message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
         await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
         return Verdict("accepted", ref.run)
@@ -203,6 +227,23 @@ class Admission:
         await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
 
 
+def _fitting(verdict: Verdict) -> Verdict:
+    """Cut the texts of a verdict that one message could not take."""
+    if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
+        return verdict
+
+    def cut(text: str | None) -> str | None:
+        return text if text is None or len(text) <= PROBLEM_CHARS_MAX else text[:PROBLEM_CHARS_MAX] + "…"
+
+    problems = [
+        msgspec.structs.replace(
+            problem, message=cut(problem.message), where=cut(problem.where), expected=cut(problem.expected)
+        )
+        for problem in verdict.problems
+    ]
+    return msgspec.structs.replace(verdict, run_id=cut(verdict.run_id), problems=problems)
+
+
 def _check_id(run: str) -> list[Problem]:
     try:
         token(run)
@@ -219,9 +260,10 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
         return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
     try:
         msgspec.json.decode(body or b"{}", type=TELLS[verb])
+        deep = too_deep(msgspec.json.decode(body or b"{}"), "tell")
     except (msgspec.DecodeError, RecursionError) as error:
         return [Problem(code="tell.malformed", message=str(error), where="message")]
-    return []
+    return deep
 
 
 def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef) -> ev.RunAccepted:

@@ -31,6 +31,9 @@ from callboard.runtime.replay import Admitted
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
 
+SUBJECT_CHARS_MAX = 1_000
+"""Longest subject of a tool: one that exceeds the server's control line (4 KiB) would cost us the connection."""
+
 
 class Company:
     """One worker's means, as `callboard.runtime.run.Company` wants them."""
@@ -140,6 +143,8 @@ class Company:
         return {**self._env, **config}
 
     async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
+        if len(subject) > SUBJECT_CHARS_MAX:
+            raise ValueError(f"a subject has at most {SUBJECT_CHARS_MAX} characters")
         return (await self._nc.request(subject, payload, timeout=timeout)).data
 
     async def aclose(self) -> None:

@@ -6,12 +6,14 @@ that is harmless, since the guard of the log decides who may write.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 
 import anyio
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import OutboundBufferLimitError
 
 BEAT_S = 1.0
 LOST_AFTER_S = 3.5
@@ -76,7 +78,9 @@ class Membership:
                 await subscription.unsubscribe()
 
     async def _say(self, word: str) -> None:
-        await self._nc.publish(self._subject, msgspec.json.encode(Beat(self._worker, word)))
+        # The server is away and the client's buffer is full: not heard of is what we are then, and no reason to die.
+        with suppress(OutboundBufferLimitError):
+            await self._nc.publish(self._subject, msgspec.json.encode(Beat(self._worker, word)))
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)

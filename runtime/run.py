@@ -198,8 +198,8 @@ class RunActor:
     async def _forget_and_replay(self) -> None:
         """Forget what the interpreter was at and bring it back from the log, as another worker would."""
         events = events_of(await read_run(self._log, self.ref))
-        if self._runlog.queue:
-            # An outcome has come in meanwhile; there will be another occasion.
+        if self._runlog.queue or not events or events[-1].n != self._runlog.n:
+            # An outcome has come in meanwhile, or the replica that was read lags; there will be another occasion.
             return
         self._replay(events)
 
@@ -342,9 +342,12 @@ class RunActor:
             return
         self._causes.add(command.sequence)
         event: Event | None = None
-        for reaction in reactions(self._stage, command.verb, command.body):
+        found = reactions(self._stage, command.verb, command.body)
+        for reaction in found:
             node = self._stage.address_of(reaction.key)
-            event = self._runlog.state(reaction.payload, key=reaction.key, cause=command.sequence, node=node)
+            # A crash between two events of a command must not make it look done: only the last names it.
+            cause = command.sequence if reaction is found[-1] else 0
+            event = self._runlog.state(reaction.payload, key=reaction.key, cause=cause, node=node)
             if reaction.key:
                 self._stage.close_by_runtime(reaction.key, event)
         assert event is not None

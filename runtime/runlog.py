@@ -131,8 +131,8 @@ class RunLog:
         self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, cause: int = 0
     ) -> Event:
         """Number a sealed payload and queue it."""
-        self.n += 1
         slim, blobs = payloads.split(payload, self._inline_bytes_max)
+        self.n += 1
         event = Event(
             type=event_type,
             run=self.ref.run,

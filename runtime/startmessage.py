@@ -72,7 +72,7 @@ def examine(body: bytes) -> Examined:
         return Examined([Problem(code="start.malformed", message=f"the message is a {kind}", expected="a JSON object")])
     named = document.get("run_id")
     run_id = named if isinstance(named, str) and named else None
-    problems = _too_deep(document)
+    problems = too_deep(document)
     if problems:
         return Examined(problems, run_id=run_id)
     try:
@@ -87,7 +87,7 @@ def examine(body: bytes) -> Examined:
     return Examined(problems, msgspec.convert(sound, StartRun), run_id)
 
 
-def _too_deep(document: dict[str, Any]) -> list[Problem]:
+def too_deep(document: dict[str, Any], what: str = "start") -> list[Problem]:
     """Name the fields that are nested deeper than every reader of the run's events can follow."""
     deep: list[Problem] = []
     for name, value in document.items():
@@ -96,7 +96,7 @@ def _too_deep(document: dict[str, Any]) -> list[Problem]:
             level = [inner for one in level for inner in _members(one)]
         if level:
             expected = f"at most {NESTING_MAX} levels"
-            deep.append(Problem(code="start.nesting", message="nested too deep", where=name, expected=expected))
+            deep.append(Problem(code=f"{what}.nesting", message="nested too deep", where=name, expected=expected))
     return deep
 
 

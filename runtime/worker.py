@@ -51,6 +51,7 @@ class _Hosted:
     actor: RunActor
     held: list[Delivery] = field(default_factory=list[Delivery])
     urgent: anyio.Event = field(default_factory=anyio.Event)
+    activating: Command | None = None
 
 
 class Worker:
@@ -285,14 +286,15 @@ class Worker:
             self._activate(ref, delivery, verb)
 
     def _forward(self, worker: str, delivery: Delivery, verb: str, retry_s: float | None) -> None:
-        if verb in ("start", "alarm"):
-            # Its worker holds a command of its own for this run; look again when that may have ended.
-            delivery.nak(retry_s or self._ack_wait_s)
+        if verb in ("start", "alarm") and retry_s is not None:
+            # Its worker will give the run up; look again when that may have happened.
+            delivery.nak(retry_s)
             return
         headers = {
             "Cb-Subject": delivery.subject,
             "Cb-Reply": delivery.reply,
             "Cb-Sequence": str(delivery.sequence),
+            "Cb-Deliveries": str(delivery.deliveries),
         }
         self._outbox.send(self._forward_subject(worker), delivery.data, headers)
 
@@ -302,21 +304,24 @@ class Worker:
     async def _take_forwarded(self, message: Msg) -> None:
         headers = message.headers or {}
         subject = self._log.subjects.parse_command(headers["Cb-Subject"])
-        hosted = self._hosted.get(subject.ref)
-        if hosted is None:
-            # It has gone meanwhile; unacknowledged, the command comes back to its partition's owner.
-            return
         delivery = Delivery(
             subject=headers["Cb-Subject"],
             data=message.data,
             headers={},
             sequence=int(headers["Cb-Sequence"]),
-            deliveries=1,
+            deliveries=int(headers["Cb-Deliveries"]),
             time_ns=0,
             reply=headers["Cb-Reply"],
             _send=self._outbox.send,
         )
-        self._tell(hosted, delivery, subject.verb)
+        hosted = self._hosted.get(subject.ref)
+        if hosted is not None:
+            self._tell(hosted, delivery, subject.verb)
+        elif self._draining:
+            delivery.nak(LEAVING_RETRY_S)
+        else:
+            # The log says that the run is ours, and it is not here: it has gone meanwhile, or we gave it back.
+            self._tasks.start_soon(self._find_home, subject.ref, delivery, subject.verb)
 
     async def _take_claim(self, message: Msg) -> None:
         """Somebody claims a run. If it was ours we may have lost it, even while a long effect keeps us from appending.
@@ -352,10 +357,11 @@ class Worker:
     def _activate(self, ref: RunRef, delivery: Delivery, verb: str, *, fresh: bool = False) -> None:
         """Make a run active; its activating command stays unacknowledged until the run parks or ends."""
         actor = RunActor(ref, self._log, self._company, fresh=fresh)
+        hosted = self._hosted[ref] = _Hosted(actor, [delivery])
         if verb not in ("start", "alarm"):
             # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
-            actor.tell(Command(delivery.sequence, verb, delivery.data))
-        hosted = self._hosted[ref] = _Hosted(actor, [delivery])
+            hosted.activating = Command(delivery.sequence, verb, delivery.data)
+            actor.tell(hosted.activating)
         if verb in URGENT:
             hosted.urgent.set()
         self._runs.spawn(ref.run, lambda: self._host(ref, hosted))
@@ -421,13 +427,16 @@ class Worker:
                 logger.error("run cannot be performed by this version", why=str(error))
                 # Every try leaves a claim in the log: try less and less often.
                 deliveries = max(delivery.deliveries for delivery in hosted.held)
-                self._give_back(hosted, min(CRASHED_RETRY_S * 2 ** (deliveries - 1), CRASHED_RETRY_MAX_S))
+                self._give_back(hosted, min(CRASHED_RETRY_S * 2 ** min(deliveries - 1, 16), CRASHED_RETRY_MAX_S))
                 return None
             except Exception:
                 logger.exception("run actor failed", restart=restart)
                 await anyio.sleep(RESTARTS.pause_s)
                 commands = hosted.actor.inbox
                 hosted.actor = RunActor(ref, self._log, self._company)
+                if hosted.activating is not None and hosted.activating not in commands:
+                    # Taken up by the actor that failed, recorded or not: the log will know.
+                    hosted.actor.inbox.append(hosted.activating)
                 hosted.actor.inbox.extend(commands)
         self._give_back(hosted, CRASHED_RETRY_S)
         return None

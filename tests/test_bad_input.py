@@ -372,6 +372,33 @@ async def test_a_verdict_is_not_written_into_the_log(hall: Hall) -> None:
     assert [event.type for event in await hall.client.events("target")].count(ev.RunEnd.type) == 1
 
 
+async def test_a_reply_address_beyond_the_protocol_takes_no_worker_down(hall: Hall) -> None:
+    """A server closes the connection of whoever publishes to a subject longer than its control line."""
+    body = json.dumps(start(run_id="far")).encode()
+    await hall.house.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "x" * 5000})
+    assert (await hall.end("far")).status == "completed"
+
+
+async def test_a_run_id_that_is_used_again_for_something_else_is_told(hall: Hall) -> None:
+    assert (await hall.ran(start(run_id="once", input={"q": 1}))).status == "completed"
+    same = await hall.say(start(run_id="once", input={"q": 1}))
+    assert (same.status, same.duplicate, same.warnings) == ("accepted", True, [])
+    other = await hall.say(start(run_id="once", input={"q": 2}))
+    assert (other.status, other.duplicate) == ("accepted", True)
+    assert [(problem.code, problem.severity) for problem in other.warnings] == [("start.differs", "warning")]
+
+
+async def test_a_tell_nested_too_deep_is_refused(hall: Hall) -> None:
+    body = b'{"name":"s","data":' + b"[" * 600 + b"]" * 600 + b"}"
+    verdict = await hall.say(body, "cb.tell.acme.anybody.signal")
+    assert [problem.code for problem in verdict.problems] == ["tell.nesting"]
+
+
+async def test_a_refusal_always_fits_into_a_message(hall: Hall) -> None:
+    verdict = await hall.say(start(definition={"name": "\u200b" * 100_000}))
+    assert (verdict.status, [problem.code for problem in verdict.problems]) == ("rejected", ["definition.unknown"])
+
+
 async def test_a_reply_address_that_is_none_keeps_nothing_from_running(hall: Hall) -> None:
     body = json.dumps(start(run_id="mute")).encode()
     await hall.house.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "a b c d"})

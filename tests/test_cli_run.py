@@ -110,7 +110,7 @@ def test_ctrl_c_cancels_the_run(place: Place) -> None:
         cancelled = next_event(process, "cancel.requested")
         end = next_event(process, "run.end")
         _, stderr = process.communicate()
-    assert cancelled["payload"]["reason"] == "interrupted at the terminal"
+    assert cancelled["payload"]["reason"] == "callboard run was interrupted"
     assert end["payload"]["status"] == "cancelled"
     assert process.returncode == exits.CANCELLED
     assert "again" in stderr

@@ -98,3 +98,14 @@ def test_a_value_that_looks_like_a_marker_is_kept(marker: dict[str, Any]) -> Non
     payload = msgspec.json.encode({"marker": marker, "large": "x" * 300_000})
     slim, blobs = split(payload)
     assert join(slim, blobs) == payload
+
+
+def test_what_is_nested_deeper_than_the_stack_stays_readable() -> None:
+    deep = b"[" * 600 + b'"x"' + b"]" * 600
+    for payload in (
+        b'{"text":"' + b"x" * 300_000 + b'","deep":' + deep + b"}",
+        b'{"deep":' + b"[" * 600 + b'"' + b"x" * 300_000 + b'"' + b"]" * 600 + b"}",
+    ):
+        slim, blobs = split(payload)
+        assert len(slim) < INLINE_BYTES_MAX
+        assert join(slim, blobs) == payload

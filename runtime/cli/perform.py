@@ -161,7 +161,7 @@ async def _conclude(house: House, run: str, performance: Performance) -> int:
 
 async def _cancel(house: House, run: str, shower: Shower) -> None:
     try:
-        await house.client.tell(run, "cancel", Cancel(reason="interrupted at the terminal"))
+        await house.client.tell(run, "cancel", Cancel(reason="callboard run was interrupted"))
     except CallboardError as error:
         shower.notice(f"The cancellation did not get through: {error}")
 
