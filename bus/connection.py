@@ -36,7 +36,7 @@ SERVER_VERSION_MIN = (2, 12, 1)
 """First version with message schedules, atomic batches and a guard for each message of a batch (ADR-50, ADR-51), and
 that takes a schedule inside a batch: 2.12.0 refuses it (error 10111)."""
 
-CONNECT_WAIT_S = 10.0
+CONNECT_WAIT_S = 5.0
 RECONNECT_PAUSE_S = 0.2
 PING_INTERVAL_S = 5
 """How soon a dead peer is noticed: within three of these."""

@@ -53,6 +53,9 @@ def detect(source: str) -> str | list[Problem]:
     found = [name for name, entry in LANGUAGES.items() if entry.recognises(fields, source)]
     if len(found) == 1:
         return found[0]
+    if not found and not isinstance(tree, Tree):
+        # It cannot be read at all: where it breaks off helps more than a list of languages.
+        return tree
     known = "; ".join(f"{name}: {entry.looks_like}" for name, entry in LANGUAGES.items())
     if found:
         message = f"the text could be any of {', '.join(found)}; say which"

@@ -9,9 +9,7 @@ from typing import Any
 
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
-from callboard.languages.problems import Tree
 from callboard.languages.registry import LANGUAGES, detect, language
-from callboard.languages.source_text import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,6 @@ def parsed(source: str) -> Definition[Any] | list[Problem]:
     """Read a definition's text in whichever language it is written."""
     name = detect(source)
     if isinstance(name, list):
-        # Broken, a text may be recognised by nobody; what breaks it is what its author wants to know first.
-        tree = read(source)
-        return name if isinstance(tree, Tree) else [*tree, *name]
+        return name
     assert name in LANGUAGES
     return language(name).parse(source)

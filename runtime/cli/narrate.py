@@ -22,7 +22,8 @@ def narrated(event: Event, payload: Payload) -> str:
             return f"▶ {name}{again}" + (f": {payload.name}" if payload.name not in ("", name) else "")
         case ev.NodeExit():
             mark = {"ok": "✓", "failed": "✗", "skipped": "–", "cancelled": "⊘"}[payload.outcome]
-            return f"{mark} {last_id(event.path)} {payload.outcome}{_because(payload.error)}"
+            why = "" if payload.outcome == "cancelled" else _because(payload.error)
+            return f"{mark} {last_id(event.path)} {payload.outcome}{why}"
         case ev.NodeRetry():
             return f"↻ retry {payload.attempt}: {short(payload.reason)}"
         case ev.Route():
