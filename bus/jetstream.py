@@ -123,17 +123,18 @@ class JetStreamLog:
             return None
         raise Unknown(str(answer["error"]))
 
-    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         found: list[Recorded] = []
         subject = self.subjects.run(ref)
         while True:
-            request = {"next_by_subj": subject, "seq": after + 1, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
+            batch = READ_BATCH if limit is None else min(READ_BATCH, limit - len(found))
+            request = {"next_by_subj": subject, "seq": after + 1, "batch": batch, "max_bytes": READ_BYTES_MAX}
             messages, pending = await self._direct(request)
             for message in messages:
                 headers = message.headers or {}
                 sequence = int(headers["Nats-Sequence"])
                 found.append(Recorded(sequence, ref, headers.get(MARK, ""), message.data, decode_event(message.data)))
-            if not messages or not pending:
+            if not messages or not pending or len(found) == limit:
                 return found
             after = found[-1].sequence
 

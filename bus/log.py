@@ -91,8 +91,11 @@ class EventLog(Protocol):
         """
         ...
 
-    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
-        """Return a run's events in order, those behind the sequence ``after``. May lag behind the last append."""
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+        """Return a run's events in order, those behind the sequence ``after``, at most so many.
+
+        May lag behind the last append.
+        """
         ...
 
     def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:

@@ -66,8 +66,8 @@ class MemoryLog:
         run = self._runs.get(ref)
         return run[-1] if run else None
 
-    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
-        return [recorded for recorded in self._runs.get(ref, []) if recorded.sequence > after]
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+        return [recorded for recorded in self._runs.get(ref, []) if recorded.sequence > after][:limit]
 
     @asynccontextmanager
     async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:

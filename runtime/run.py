@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 QUEUED_PROGRESS_MAX = 1_000
 """Progress of tools is dropped while more events than this wait for their append."""
 
+FRESH_EVENTS = 2
+"""Events to be read of a run that nobody has claimed, and one more."""
+
 Ending = Literal["ended", "parked", "drained", "finished_before", "claimed_before", "not_found"]
 
 
@@ -142,12 +145,13 @@ class RunActor:
         """
         if self._draining:
             return "drained"
-        recorded = await read_run(self._log, self.ref)
+        # A fresh run has one event; one that is going on need not be read whole to be told from it.
+        recorded = await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
         if not recorded:
             return "not_found"
         if recorded[-1].event.type == ev.RunEnd.type:
             return "finished_before"
-        if self._fresh and any(item.event.type == ev.RunClaimed.type for item in recorded):
+        if self._fresh and len(recorded) > 1:
             return "claimed_before"
         claim = await self._claim(recorded)
         error: CallboardError | None = None

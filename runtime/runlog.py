@@ -185,9 +185,9 @@ Address = tuple[str, int, int]
 _RUN: Address = ("", 0, 0)
 
 
-async def read_run(log: EventLog, ref: RunRef, after: int = 0) -> list[Recorded]:
-    """Read a run's events with their large values put back in."""
-    return [replace(recorded, event=await whole(log, recorded)) for recorded in await log.read(ref, after)]
+async def read_run(log: EventLog, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+    """Read a run's events, at most so many, with their large values put back in."""
+    return [replace(recorded, event=await whole(log, recorded)) for recorded in await log.read(ref, after, limit)]
 
 
 def events_of(recorded: Sequence[Recorded]) -> list[Event]:

@@ -104,8 +104,8 @@ class Faulty:
     async def last(self, ref: RunRef) -> Recorded | None:
         return await self._log.last(ref)
 
-    async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
-        return await self._log.read(ref, after)
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+        return await self._log.read(ref, after, limit)
 
     def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
         return self._log.follow(filter, after)
@@ -180,6 +180,17 @@ async def test_a_run_is_read_in_order_and_from_anywhere(log: EventLog) -> None:
     assert [each.event.n for each in await log.read(RUN)] == [1, 2, 3, 4, 5]
     assert [each.event.n for each in await log.read(RUN, after=sequences[2])] == [4, 5]
     assert await log.read(RUN, after=sequences[-1]) == []
+
+
+async def test_no_more_is_read_than_was_asked_for(log: EventLog) -> None:
+    ref = RunRef("acme", "limited")
+    after = 0
+    for n in range(1, 6):
+        after = await log.put(ref, entry(n), after)
+    assert [item.event.n for item in await log.read(ref, limit=2)] == [1, 2]
+    first = (await log.read(ref))[0].sequence
+    assert [item.event.n for item in await log.read(ref, first, 3)] == [2, 3, 4]
+    assert [item.event.n for item in await log.read(ref, limit=50)] == [1, 2, 3, 4, 5]
 
 
 async def test_a_run_longer_than_one_page_is_read_whole(log: EventLog) -> None:
