@@ -56,6 +56,13 @@ def report(error: BaseException, *, as_json: bool) -> int:
     return exit_code(told)
 
 
+def report_usage(error: click.UsageError) -> None:
+    """Show words that no command understands, or files that are not there, as an error object."""
+    where = error.ctx.command_path if error.ctx else "callboard"
+    found = CallboardError("usage.invalid", error.format_message(), where, f"See `{where} --help`.")
+    click.echo(msgspec.json.encode({"error": error_object(found)}).decode())
+
+
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """Yield what a group of exceptions holds, groups in it opened too; an exception that is none yields itself."""
     if isinstance(error, BaseExceptionGroup):

@@ -5,6 +5,7 @@ help and shell completion are there at once, and nothing connects before a comma
 """
 
 import os
+import sys
 from importlib import import_module
 
 import click
@@ -73,6 +74,14 @@ class Board(click.Group):
             ctx.color = False
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            # The command that was to say whether JSON is wanted could not be read: the words themselves say it.
+            if "--json" not in sys.argv[1:]:
+                raise
+            from callboard.runtime.cli.errors import report_usage
+
+            report_usage(error)
+            ctx.exit(exits.USAGE)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except KeyboardInterrupt:
