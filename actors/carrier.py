@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn
+from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ToolSource
@@ -89,7 +90,9 @@ class EffectFailed(Exception):
 
 
 class Carrier:
-    """Carries out the effects of one run."""
+    """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run."""
+
+    permits: Permits = EVERYTHING
 
     def __init__(
         self,
@@ -99,8 +102,10 @@ class Carrier:
         kinds: Mapping[str, CarryEffect],
         on_delta: OnDelta,
         model_timeout_s: float,
+        permits: Permits = EVERYTHING,
     ) -> None:
         self.tools = tools
+        self.permits = permits
         self._models = models
         self._kinds = kinds
         self._on_delta = on_delta

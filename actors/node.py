@@ -1,8 +1,8 @@
 """The node actor: one per node execution, from its enter to its exit. It publishes the node's events and carries out
 its effects, several at once, and owns the sessions they need.
 
-Consumes: model.call, tool.call, effect.call, child.start
-Emits: model.result, tool.result, effect.result, child.end
+Consumes: model.call, tool.call, effect.call
+Emits: model.result, tool.result, effect.result
 """
 
 from typing import Protocol
@@ -124,7 +124,5 @@ def failed(intent: Payload, failure: Failure) -> Payload:
             return ev.ToolResult(node=intent.node, tool=intent.tool, error=failure)
         case ev.EffectCall():
             return ev.EffectResult(error=failure)
-        case ev.ChildStart():
-            return ev.ChildEnd(status="failed", error=failure)
         case _:
             raise TypeError(f"{intent.type} is not carried out by a node actor")

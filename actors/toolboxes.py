@@ -85,6 +85,7 @@ class Toolboxes:
 
     async def _keep(self, key: str, keeper: _Keeper, sources: list[ToolSource]) -> None:
         try:
+            self._carrier.permits.check(sources)
             async with open_toolbox(sources, self._carrier.tools) as toolbox:
                 keeper.toolbox = toolbox
                 keeper.settled.set()

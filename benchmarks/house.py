@@ -9,6 +9,7 @@ import structlog
 
 from callboard.bus.effects import canonical
 from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.collector import settled_collector
 from callboard.runtime.config import Config, load
 
 EVENTS_AROUND = 5
@@ -37,9 +38,10 @@ async def fresh_house(sync: str, **flags: Any) -> AsyncGenerator[House]:
 
 @asynccontextmanager
 async def staffed_house(sync: str, **flags: Any) -> AsyncGenerator[House]:
-    """The same with a worker."""
+    """The same with a worker, as `callboard up` has it."""
     async with fresh_house(sync, **flags) as house, open_worker(house, {}):
-        yield house
+        with settled_collector():
+            yield house
 
 
 def chain(nodes: int) -> str:

@@ -91,6 +91,14 @@ class Signal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     data: JSON = None
 
 
+class Wake(Struct, frozen=True):
+    """Child run ``child``, started by the effect ``key``, has ended: routed to its parent (verb ``wake``) in one batch
+    with its ``run.end``. Workers say this to each other; it is no tell."""
+
+    key: str
+    child: str
+
+
 Tell = Cancel | Kill | Pause | Resume | Answer | Signal
 
 Verb = Literal["cancel", "kill", "pause", "resume", "answer", "signal"]

@@ -6,6 +6,7 @@ or `disconnect` in a ``finally``.
 
 import contextlib
 import re
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -37,6 +38,9 @@ SERVER_VERSION_MIN = (2, 12, 1)
 that takes a schedule inside a batch: 2.12.0 refuses it (error 10111)."""
 
 CONNECT_WAIT_S = 5.0
+REFUSED_WAIT_S = 1.0
+"""How long somebody who is waiting for an answer goes on where nobody listens."""
+
 RECONNECT_PAUSE_S = 0.2
 PING_INTERVAL_S = 5
 """How soon a dead peer is noticed: within three of these."""
@@ -64,13 +68,21 @@ class ConnectionWatch:
     A denied publish looks like a success, or like a timeout, to whoever made it; only here it has its name.
     """
 
-    def __init__(self, name: str, on_denied: Callable[[PermissionDenied], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        on_denied: Callable[[PermissionDenied], None] | None = None,
+        *,
+        refused_wait_s: float | None = None,
+    ) -> None:
         self.denied: deque[PermissionDenied] = deque(maxlen=DENIED_MAX)
         self.refusal: str | None = None
         self.last_error: str = ""
         self._seen: set[str] = set()
         self.client: Client | None = None
         self.while_waiting: anyio.CancelScope | None = None
+        self._refused_wait_s = refused_wait_s
+        self._since = anyio.current_time() if refused_wait_s is not None else 0.0
         self._on_denied = on_denied
         self._log = log.bind(connection=name)
 
@@ -88,6 +100,9 @@ class ConnectionWatch:
             self._stop_waiting()
             # Leave `Client.connect` here, inside this callback: cancelled any later it would forget its socket.
             await anyio.lowlevel.checkpoint()
+        elif isinstance(error, ConnectionRefusedError | socket.gaierror) and self._has_waited_for_a_listener():
+            self._stop_waiting()
+            await anyio.lowlevel.checkpoint()
         elif text in self._seen:
             self._log.debug("nats error again", error=text)
         else:
@@ -95,6 +110,10 @@ class ConnectionWatch:
             if len(self._seen) < SEEN_MAX:
                 self._seen.add(text)
         self.last_error = text
+
+    def _has_waited_for_a_listener(self) -> bool:
+        waits_s = self._refused_wait_s
+        return self.while_waiting is not None and waits_s is not None and anyio.current_time() - self._since >= waits_s
 
     async def disconnected(self) -> None:
         """nats-py's ``disconnected_cb``, called also when we close the connection ourselves."""

@@ -198,12 +198,12 @@ class ConfigInvalid(OperatorError):
     """The configuration has problems; all of them, each with where it came from."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        super().__init__("config.invalid", f"the configuration has {len(problems)} problem(s):\n{lines}")
+        count = f"{len(problems)} problem{'s' if len(problems) != 1 else ''}"
+        super().__init__("config.invalid", f"the configuration has {count}")
         self.problems = list(problems)
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
+        return "\n".join([f"{self.code}: {self.message}", *(f"  - {problem}" for problem in self.problems)])
 
 
 class LogUnavailable(CallboardError):

@@ -88,8 +88,16 @@ class Outline(Struct, frozen=True, omit_defaults=True):
     edges: list[OutlineEdge] = []
 
 
+class Parent(Struct, frozen=True):
+    """Whose child a run is: the run that started it, by which effect, and how many generations it is from the first."""
+
+    run: str
+    key: str
+    depth: int
+
+
 class RunAccepted(Fact, frozen=True):
-    """A start message was admitted; event 1 of every run. ``start`` is the message, normalised."""
+    """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's."""
 
     type = "run.accepted"
     definition: DefinitionRef
@@ -99,6 +107,7 @@ class RunAccepted(Fact, frozen=True):
     limits: dict[str, Any] = {}
     seed: str = ""
     forked_from: dict[str, Any] | None = None
+    parent: Parent | None = None
 
 
 class RunRejected(Fact, frozen=True):

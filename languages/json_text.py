@@ -14,7 +14,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.problems import Location, Place, Tree, dotted
 
-DEPTH_MAX = 100
+DEPTH_MAX = 256
 """How deep objects and arrays may nest."""
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1

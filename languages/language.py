@@ -253,16 +253,40 @@ class Stage(Protocol):
         """Enter a node; the next iteration of its path begins."""
         ...
 
+    def place(self, path: str, node: str = "") -> Node:
+        """Return a node execution without an event of its own, for effects to hang on; its next iteration begins.
+
+        It is neither entered nor left: a provider's call, a phase that reads the clock.
+        """
+        ...
+
     def now(self) -> Instant:
         """The time of the event being delivered: fixed until the next await."""
+        ...
+
+    def turn(self) -> int:
+        """How many events have been delivered: the same until the next await."""
+        ...
+
+    async def checkpoint(self) -> None:
+        """Let an interruption that came while a shield held take effect.
+
+        :raises Cancelled: if this task has been cancelled
+        """
         ...
 
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         """State what the definition's sources were resolved to."""
         ...
 
-    async def gate(self, node: Node | None, step: str, when: Literal["before", "after"] = "before") -> Resumed | None:
-        """Stand still here while the run is paused, or if ``step`` is a breakpoint of this run."""
+    async def gate(
+        self, node: Node | None, step: str, when: Literal["before", "after"] = "before", *, path: str = ""
+    ) -> Resumed | None:
+        """Stand still here while the run is paused, or if ``step`` is a breakpoint of this run.
+
+        Without a node it is the one that is about to be entered; ``path`` is its path, if that is not just its name,
+        and may be the breakpoint too.
+        """
         ...
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
@@ -285,10 +309,12 @@ class Stage(Protocol):
         """A clean-up that a cancellation does not enter."""
         ...
 
-    async def within(self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str) -> Ok[T] | Expired[T]:
-        """Race a coroutine against a deadline; returns after the loser's unwind.
+    async def within(
+        self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str, cause: Failure | None = None
+    ) -> Ok[T] | Expired[T]:
+        """Race a coroutine against a deadline, cancel it with ``cause`` if it loses; returns after the unwind.
 
-        :raises Cancelled: if the coroutine was cancelled from outside
+        :raises Cancelled: if the coroutine was cancelled from outside; with the cause that its unwind has come to
         """
         ...
 

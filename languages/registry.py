@@ -27,13 +27,24 @@ class Entry:
     looks_like: str
 
 
+def _named(fields: dict[str, Any] | None, source: str, names: str) -> set[str]:
+    """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line."""
+    if fields is not None:
+        return set(fields)
+    return set(re.findall(rf"^\s*[{{\"]*({names})\"?\s*:", source, re.MULTILINE))
+
+
 def _is_workflow(fields: dict[str, Any] | None, source: str) -> bool:
     """A broken document is recognised by the same fields, so that its own language tells what is wrong with it."""
-    named = fields if fields is not None else set(re.findall(r"^\s*[{\"]*(nodes|entry)\"?\s*:", source, re.MULTILINE))
-    return {"nodes", "entry"} <= set(named)
+    return {"nodes", "entry"} <= _named(fields, source, "nodes|entry")
+
+
+def _is_flow(fields: dict[str, Any] | None, source: str) -> bool:
+    return {"entrypoint", "steps"} <= _named(fields, source, "entrypoint|steps")
 
 
 LANGUAGES: dict[str, Entry] = {
+    "flow": Entry("callboard.languages.flow.language", _is_flow, "JSON with $schema, entrypoint and steps"),
     "workflow": Entry("callboard.languages.workflow.language", _is_workflow, "YAML or JSON with entry, nodes, edges"),
 }
 

@@ -1,19 +1,23 @@
-"""The diagram of a run: its definition's outline, coloured by what has happened, as data and as Mermaid text."""
+"""The diagram of a run: its definition's outline, coloured by what has happened, as data."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from callboard.bus.events import Event, NodeEnter, NodeExit, Outline, Route, RunAccepted
-from callboard.bus.paths import last_id
-from callboard.projections.edges import edge_index
+from callboard.bus.paths import child, encode_id, last_id, parent
+from callboard.projections.edges import Ways
+from callboard.projections.outlined import Shown, holder
 from callboard.projections.projection import known
 
 Direction = Literal["TB", "LR"]
 
 NodeColour = Literal["current", "success", "failed", "skipped", "cancelled"]
+
+NodeLook = Literal["current", "success", "failed", "skipped", "cancelled", "unreached", "plain"]
+"""How a node is drawn: in its colour; without one it is unreached once anything has happened, and else plain."""
 
 _COLOUR_OF: dict[str, NodeColour] = {
     "ok": "success",
@@ -22,19 +26,8 @@ _COLOUR_OF: dict[str, NodeColour] = {
     "cancelled": "cancelled",
 }
 
-_CLASSES: Mapping[NodeColour, str] = {
-    "current": "fill:#fff3bf,stroke:#f08c00,stroke-width:3px,color:#000",
-    "success": "fill:#d3f9d8,stroke:#2b8a3e,color:#000",
-    "failed": "fill:#ffe3e3,stroke:#c92a2a,color:#000",
-    "skipped": "fill:#f1f3f5,stroke:#868e96,stroke-dasharray:4 3,color:#000",
-    "cancelled": "fill:#f3d9fa,stroke:#862e9c,color:#000",
-}
-
-_NO_NAME = "–"
-"""Label of a node without a name: Mermaid takes no empty one."""
-
-_TAKEN_LINK = "stroke:#2b8a3e,stroke-width:3px"
-_OTHER_LINK = "stroke:#adb5bd,stroke-dasharray:5 4"
+_URGENCY: Sequence[NodeColour] = ("current", "failed", "cancelled", "success", "skipped")
+"""Which of several colours a node has that stands for several executions."""
 
 
 class Diagram(Struct, frozen=True):
@@ -47,12 +40,19 @@ class Diagram(Struct, frozen=True):
 
 
 class DiagramFold:
-    """Folds one run into a `Diagram`. What the outline does not show (inner nodes, the end) is left out."""
+    """Folds one run into a `Diagram`. What the outline does not show (inner nodes, the end) is left out.
+
+    Where one node of the outline stands for several, as that of a Gather's subflow does for all dispatches, it is
+    coloured by what asks most for attention: what is going on, what failed, what was cancelled.
+    """
 
     def __init__(self) -> None:
         self._outline = Outline()
-        self._ids: frozenset[str] = frozenset()
-        self._colours: dict[str, NodeColour] = {}
+        self._ways = Ways(self._outline)
+        self._shown = Shown([])
+        self._calls: dict[str, int] = {}
+        self._boxes = Shown([])
+        self._colours: dict[str, dict[str, NodeColour]] = {}
         self._taken: Counter[int] = Counter()
         self._entry: str | None = None
         self._node_at: dict[str, str] = {}
@@ -61,31 +61,53 @@ class DiagramFold:
         match known(event):
             case RunAccepted(outline=outline):
                 self._outline = outline
-                self._ids = frozenset(node.id for node in outline.nodes)
+                self._ways = Ways(outline)
+                self._shown = Shown([node.id for node in outline.nodes])
+                self._calls = _calls_of(outline)
+                self._boxes = Shown(list(self._calls))
                 self._entry = _entry_of(outline)
             case NodeEnter(node=node):
                 self._enter(event.path, node)
             case NodeExit(outcome=outcome):
                 if (node := self._node_at.get(event.path)) is not None:
-                    self._colours[node] = _COLOUR_OF[outcome]
+                    self._colours[node][event.path] = _COLOUR_OF[outcome]
             case Route() as route:
-                index = edge_index(self._outline, route)
+                index = self._edge(event.path, route)
                 if index is not None:
                     self._taken[index] += 1
             case _:
                 pass
 
     def view(self) -> Diagram:
-        return Diagram(self._outline, dict(self._colours), dict(self._taken), self._entry)
+        colours: dict[str, NodeColour] = {
+            node: min(found.values(), key=_URGENCY.index) for node, found in self._colours.items()
+        }
+        return Diagram(self._outline, colours, dict(self._taken), self._entry)
+
+    def _edge(self, path: str, route: Route) -> int | None:
+        """Find the edge by the names that the route has, else, in an outline of paths, beside the node's own path."""
+        index = self._ways.index(route.source, route.target, route.edge)
+        here = self._shown.id_of(path)
+        if index is None and here is not None:
+            index = self._ways.index(here, child(parent(here), encode_id(route.target)), route.edge)
+        return index
 
     def _enter(self, path: str, node: str) -> None:
-        shown = next((name for name in (path, node, last_id(path)) if name in self._ids), None)
+        if (box := self._boxes.id_of(path)) is not None:
+            self._taken[self._calls[box]] += 1
+        shown = self._shown.id_of(path, node, last_id(path))
         if shown is None:
             return
         if not self._node_at:
             self._entry = shown
         self._node_at[path] = shown
-        self._colours[shown] = "current"
+        self._colours.setdefault(shown, {})[path] = "current"
+
+
+def _calls_of(outline: Outline) -> dict[str, int]:
+    """Return the edges that lead down, by the path of what they lead into: no route tells of them, but its enter."""
+    downward = [(index, edge) for index, edge in enumerate(outline.edges) if parent(edge.target) != parent(edge.source)]
+    return {parent(edge.target): index for index, edge in downward if holder(parent(edge.target)) == edge.source}
 
 
 def _entry_of(outline: Outline) -> str | None:
@@ -95,68 +117,6 @@ def _entry_of(outline: Outline) -> str | None:
     return next((name for name in ids if name not in targets), ids[0] if ids else None)
 
 
-def mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None = None) -> str:
-    """Return the diagram as a Mermaid flowchart, with a newline at its end.
-
-    The entry is a stadium with a play mark; edges that were taken are thick and say how often, others are dashed once
-    anything has happened.
-    """
-    lines = ["---", f"title: {_quoted(title)}", "---"] if title else []
-    lines.append(f"flowchart {direction}")
-    lines += [_node(node.id, node.name, node.id == diagram.entry) for node in diagram.outline.nodes]
-    drawn = {node.id for node in diagram.outline.nodes}
-    styles: list[str] = []
-    position = 0
-    for index, edge in enumerate(diagram.outline.edges):
-        if edge.source not in drawn or edge.target not in drawn:
-            continue
-        count = diagram.taken.get(index, 0)
-        lines.append(_edge(edge.source, edge.target, edge.when, count))
-        if diagram.colours:
-            styles.append(f"    linkStyle {position} {_TAKEN_LINK if count else _OTHER_LINK}")
-        position += 1
-    lines += styles
-    for colour, style in _CLASSES.items():
-        members = [_mermaid_id(node.id) for node in diagram.outline.nodes if diagram.colours.get(node.id) == colour]
-        if members:
-            lines += [f"    classDef {colour} {style}", f"    class {','.join(members)} {colour}"]
-    return "\n".join(lines) + "\n"
-
-
-def _node(node: str, name: str, entry: bool) -> str:
-    label = _escaped(name or node).strip() or _NO_NAME
-    return f'    {_mermaid_id(node)}(["▶ {label}"])' if entry else f'    {_mermaid_id(node)}["{label}"]'
-
-
-def _edge(source: str, target: str, when: str | None, count: int) -> str:
-    words = [_escaped(when)] if when and when.strip() else []
-    if count:
-        words.append(f"taken {count}×")
-    label = f'|"{" · ".join(words)}"|' if words else ""
-    return f"    {_mermaid_id(source)} {'==>' if count else '-->'}{label} {_mermaid_id(target)}"
-
-
-def _mermaid_id(node: str) -> str:
-    """Spell any id with letters, digits and underscores, so that different ids stay different.
-
-    The prefix keeps it from being a word of Mermaid's own, such as ``end``.
-    """
-    return "n_" + "".join(_spelled(character) for character in node)
-
-
-def _spelled(character: str) -> str:
-    if character.isascii() and character.isalnum():
-        return character
-    return "__" if character == "_" else f"_x{ord(character):x}_"
-
-
-_ESCAPES = {ord(character): f"#{ord(character)};" for character in '"#&;<>[](){}|`\\'} | {10: "<br/>", 13: None}
-
-
-def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES)
-
-
-def _quoted(text: str) -> str:
-    inner = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return f'"{inner}"'
+def look_of(diagram: Diagram, node: str) -> NodeLook:
+    """Say how a node is to be drawn."""
+    return diagram.colours.get(node) or ("unreached" if diagram.colours else "plain")

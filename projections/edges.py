@@ -1,16 +1,50 @@
 """Which edge of a definition's outline a route followed."""
 
-from callboard.bus.events import Outline, Route
+from collections.abc import Sequence
+
+from callboard.bus.events import Outline, OutlineEdge, Route
+
+DEFAULT = "default"
+CAUGHT = "catch "
+"""How the condition of a way begins that only failures take."""
+
+
+class Ways:
+    """The edges of an outline, found by the node that they lead from."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._edges: Sequence[OutlineEdge] = outline.edges
+        self._from: dict[str, list[int]] = {}
+        for index, edge in enumerate(outline.edges):
+            self._from.setdefault(edge.source, []).append(index)
+
+    def index(self, source: str, target: str, edge: int | str | None) -> int | None:
+        """Return the index of the edge between two nodes; None for none.
+
+        It is the one that ``edge`` says: an index of the outline; ``case.1`` or ``catch.0``, a place among the ways out
+        of the node, or among those for failures; ``default`` and ``next``, the way without a condition. Where it says
+        nothing, or what does not lead there, it is the first.
+        """
+        ways = self._from.get(source, [])
+        between = [index for index in ways if self._edges[index].target == target]
+        said = self._said(ways, edge)
+        return next((index for index in said if index in between), next(iter(between), None))
+
+    def _said(self, ways: Sequence[int], edge: int | str | None) -> Sequence[int]:
+        if isinstance(edge, int):
+            return [edge]
+        plain = [index for index in ways if not self._edges[index].when]
+        word, _, place = (edge or "").partition(".")
+        match word:
+            case "default" | "next":
+                return plain or [index for index in ways if self._edges[index].when == DEFAULT]
+            case "case" | "catch" if place.isdigit():
+                caught = [index for index in ways if (self._edges[index].when or "").startswith(CAUGHT)]
+                return (caught if word == "catch" else ways)[int(place) : int(place) + 1]
+            case _:
+                return []
 
 
 def edge_index(outline: Outline, route: Route) -> int | None:
-    """Return the index of the edge: the one the route names, else the first between the two nodes; None for no edge.
-
-    A route by ``default`` followed the edge without a condition, if there is one.
-    """
-    ends = (route.source, route.target)
-    between = [index for index, edge in enumerate(outline.edges) if (edge.source, edge.target) == ends]
-    if isinstance(route.edge, int) and route.edge in between:
-        return route.edge
-    plain = [index for index in between if not outline.edges[index].when] if route.edge == "default" else []
-    return next(iter(plain or between), None)
+    """Return the index of the edge that a route followed, by the names that it has; None for no edge."""
+    return Ways(outline).index(route.source, route.target, route.edge)

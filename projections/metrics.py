@@ -23,10 +23,10 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.projections import semconv
+from callboard.projections.effects import outcome_of
 from callboard.projections.intents import Opened, OpenIntents
 from callboard.projections.places import Place
 from callboard.projections.projection import known
-from callboard.projections.trace import outcome_of
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from callboard.bus.effects import Usage
+from callboard.bus.events import ModelCall
+from callboard.projections.eliding import ELIDED
 from callboard.projections.tree import Effect, Node, Trace
 
 WATERFALL_WIDTH = 100
@@ -17,6 +19,7 @@ _LABEL_SHARE = 0.4
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
 _SUFFIX = re.compile(r"[\[:].*$")
+_DISPATCH = re.compile(r"\[\d+\]")
 
 
 class StepRow(Struct, frozen=True):
@@ -52,7 +55,7 @@ def _row(node: Node) -> StepRow:
         duration_s=_length_s(node.entered_at, node.exited_at),
         effects=len(node.effects),
         usage=usage,
-        error=node.error.code if node.error else "",
+        error=node.error.code if node.error else node.name if node.kind == ELIDED else "",
     )
 
 
@@ -122,22 +125,44 @@ def _lines(root: Node) -> Iterator[tuple[str, int, dt.datetime, dt.datetime | No
     for node, depth in _walk(root, 0):
         if node.entered_at is not None:
             again = f" #{node.iteration}" if node.iteration > 1 else ""
-            yield _node_label(node) + again, depth, node.entered_at, node.exited_at
+            yield node_label(node) + again, depth, node.entered_at, node.exited_at
         for effect in node.effects:
-            yield _effect_label(effect), depth + 1, effect.started_at, effect.ended_at
+            yield _marked(effect, node), depth + 1, effect.started_at, effect.ended_at
 
 
-def _node_label(node: Node) -> str:
-    """The node's name, with the index or aspect of its path: ``fan[3]``, ``fetch:call``."""
+def node_label(node: Node) -> str:
+    """Return the node's name, with the index or aspect of its path: ``fan[3]``, ``fetch:call``."""
     name = node.node or "run"
+    if node.kind == ELIDED:
+        return f"{name}: {node.name}"
     suffix = _SUFFIX.search(node.path.rpartition("/")[2])
     return name + suffix.group() if suffix and not name.endswith(suffix.group()) else name
 
 
-def _effect_label(effect: Effect) -> str:
+def effect_label(effect: Effect) -> str:
+    """Name an effect in one line: its kind, its name, and of a model what it was asked for (turn, route …).
+
+    Of a child it names the run.
+    """
     label = effect.kind if effect.name in ("", effect.kind) else f"{effect.kind} {effect.name}"
+    if effect.type == ModelCall.type:
+        purpose, *rest = effect.key.rpartition("!")[2].split(".")
+        evaluator = ".".join(rest[:-1])
+        label += "".join(f" {word}" for word in (purpose and f"· {purpose}", evaluator) if word)
+    if effect.run is not None:
+        label += f" → run {effect.run}"
+    return " ".join(label.split())
+
+
+def placed_label(effect: Effect, node: Node) -> str:
+    """Name an effect of a node, with the index of the dispatch that it belongs to, if it belongs to one."""
+    found = _DISPATCH.match(effect.key, len(node.path)) if effect.key.startswith(f"{node.path}[") else None
+    return effect_label(effect) + (f" {found.group()}" if found else "")
+
+
+def _marked(effect: Effect, node: Node) -> str:
     mark = {"failed": "✗ ", "cancelled": "⊘ ", "timeout": "⊘ "}.get(effect.outcome or "", "")
-    return mark + " ".join(label.split())
+    return mark + placed_label(effect, node)
 
 
 def _walk(node: Node, depth: int) -> Iterator[tuple[Node, int]]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import (
     ChildEnd,
+    ChildStart,
     Event,
     ModelCall,
     ModelResult,
@@ -38,14 +39,15 @@ class NodeState(Struct, frozen=True, omit_defaults=True):
     error: Failure | None = None
 
 
-class OpenEffect(Struct, frozen=True):
-    """An effect that was announced and not yet closed."""
+class OpenEffect(Struct, frozen=True, omit_defaults=True):
+    """An effect that was announced and not yet closed; ``run`` is the id of a child run."""
 
     key: str
     type: str
     path: str
     n: int
     since: dt.datetime
+    run: str | None = None
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -113,7 +115,14 @@ class Results:
             usage_by_model=dict(self._by_model),
             nodes=dict(self._nodes),
             open=[
-                OpenEffect(each.event.key, each.event.type, each.event.path, each.event.n, each.event.time)
+                OpenEffect(
+                    each.event.key,
+                    each.event.type,
+                    each.event.path,
+                    each.event.n,
+                    each.event.time,
+                    each.payload.child if isinstance(each.payload, ChildStart) else None,
+                )
                 for each in self._status.open
             ],
         )
@@ -148,9 +157,9 @@ class Results:
         match payload:
             case NodeEnter():
                 self._nodes[path] = NodeState(path, event.iteration, max(event.attempt, 1), entered_at=event.time)
-            case NodeRetry() if self._is_newest(event):
-                before = self._nodes.get(path) or NodeState(path, event.iteration, 1)
-                self._nodes[path] = msgspec.structs.replace(before, attempt=payload.attempt + 1)
+            case NodeRetry() if path in self._nodes and self._is_newest(event):
+                # What retries may be no node itself, such as a middleware around one.
+                self._nodes[path] = msgspec.structs.replace(self._nodes[path], attempt=payload.attempt + 1)
             case NodeExit() if self._is_newest(event):
                 before = self._nodes.get(path) or NodeState(path, event.iteration, max(event.attempt, 1))
                 self._nodes[path] = msgspec.structs.replace(

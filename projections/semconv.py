@@ -78,6 +78,7 @@ MODEL_TRIES: Final = "callboard.model.tries"
 TOOL_SERVER: Final = "callboard.tool.server"
 TOOL_VIA: Final = "callboard.tool.via"
 CHILD_RUN: Final = "callboard.child.run.id"
+PARENT_RUN: Final = "callboard.parent.run.id"
 LINK_KIND: Final = "link.kind"
 
 # Of span events.

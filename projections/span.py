@@ -46,7 +46,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """A span of another trace that this one has to do with; ``kind`` is child or fork."""
+    """A span of another trace that this one has to do with; ``kind`` is child, parent or fork."""
 
     trace_id: str
     span_id: str

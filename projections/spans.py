@@ -2,8 +2,9 @@
 
 One run is one trace. The run is ``invoke_workflow``, a node execution ``invoke_agent``, a model turn ``chat``, a tool
 call ``execute_tool``; other effects are named by their kind. Waits (timers, questions, signals, pauses), retries,
-routes, progress and warnings are events on the span they belong to. Children of another run have their own trace and
-a link. Content of messages and tool calls is left out unless asked for. Names are those of `semconv`.
+routes, progress and warnings are events on the span they belong to. A child run has a trace of its own; its root and
+the span of the effect that started it are linked both ways. Content of messages and tool calls is left out unless
+asked for. Names are those of `semconv`.
 """
 
 from callboard.bus.effects import Failure
@@ -24,13 +25,13 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import last_id
 from callboard.projections import semconv
+from callboard.projections.effects import outcome_of
 from callboard.projections.intents import address_closed
 from callboard.projections.places import RUN, Place, Places
 from callboard.projections.projection import known
 from callboard.projections.span import Attribute, Draft, Span, SpanLink, nanoseconds
 from callboard.projections.span_attributes import intent_span, outcome_attributes, wait_note
 from callboard.projections.span_ids import span_id, trace_id
-from callboard.projections.trace import outcome_of
 
 
 class SpanFold:
@@ -88,6 +89,11 @@ class SpanFold:
                 root.name = f"{semconv.INVOKE_WORKFLOW} {name}"
                 root.put({semconv.WORKFLOW_NAME: name, semconv.DEFINITION: name, semconv.DEFINITION_HASH: ref.hash})
                 root.put({semconv.RUN_LANGUAGE: ref.language})
+                if payload.parent is not None:
+                    address = f"{ChildStart.type} {payload.parent.key}"
+                    begun_by = payload.parent.run
+                    root.links.append(SpanLink(trace_id(begun_by), span_id(begun_by, address), "parent"))
+                    root.put({semconv.PARENT_RUN: begun_by})
                 if payload.forked_from and (origin := payload.forked_from.get("run")):
                     root.links.append(SpanLink(trace_id(str(origin)), span_id(str(origin)), "fork"))
             case RunStart():

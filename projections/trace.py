@@ -4,16 +4,11 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.effects import Failure
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
-    EffectCall,
-    EffectCancelled,
+    EffectResult,
     Event,
-    HumanAsked,
-    HumanClosed,
-    ModelCall,
     ModelResult,
     NodeEnter,
     NodeExit,
@@ -25,13 +20,10 @@ from callboard.bus.events import (
     RunAccepted,
     RunClaimed,
     RunEnd,
-    RunPaused,
-    SignalAwaited,
     SourcesResolved,
-    TimerSet,
-    ToolCall,
 )
 from callboard.bus.paths import last_id
+from callboard.projections.effects import PROVIDER, failed_result, kind_and_name, outcome_of
 from callboard.projections.intents import OpenIntents
 from callboard.projections.places import RUN, Place, Places
 from callboard.projections.projection import known
@@ -124,7 +116,7 @@ class TraceFold:
                     last_n=event.n,
                 )
             case NodeRetry():
-                node.attempts.append(Attempt(payload.attempt, event.time, payload.reason, payload.error, payload.delay))
+                node.attempts.append(_attempt(event, payload, node))
             case Route():
                 node.routes.append(Step(event.time, payload.source, payload.target, payload.reason, payload.edge))
             case NodeProgress():
@@ -181,6 +173,11 @@ def _blank(place: Place, kind: str, node: str) -> Node:
     )
 
 
+def _attempt(event: Event, retry: NodeRetry, node: Node) -> Attempt:
+    path = "" if event.path == node.path else event.path
+    return Attempt(retry.attempt, event.time, retry.reason, retry.error, retry.delay, path)
+
+
 def _opened(event: Event, payload: Payload) -> Effect:
     kind, name = kind_and_name(payload)
     return Effect(
@@ -191,49 +188,15 @@ def _opened(event: Event, payload: Payload) -> Effect:
         attempt=max(event.attempt, 1),
         started_at=event.time,
         first_n=event.n,
+        run=payload.child if isinstance(payload, ChildStart) else None,
     )
 
 
 def _closed(effect: Effect, event: Event, payload: Payload) -> Effect:
     outcome, error = outcome_of(payload)
+    if effect.kind == PROVIDER and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)):
+        outcome, error = "failed", failed
     usage = payload.usage if isinstance(payload, ModelResult | ChildEnd) else None
     return msgspec.structs.replace(
         effect, ended_at=event.time, outcome=outcome, error=error, usage=usage, last_n=event.n
     )
-
-
-def kind_and_name(payload: Payload) -> tuple[str, str]:
-    """Say what kind of effect an intent announces, and which one."""
-    match payload:
-        case ModelCall():
-            return "model", payload.model
-        case ToolCall():
-            return "tool", payload.tool
-        case EffectCall():
-            return payload.kind_, payload.node or payload.kind_
-        case TimerSet():
-            return "timer", payload.purpose
-        case HumanAsked():
-            return "human", payload.question
-        case SignalAwaited():
-            return "signal", payload.name
-        case ChildStart():
-            return "child", str(payload.definition.get("name") or payload.definition.get("hash") or payload.child)
-        case RunPaused():
-            return "pause", payload.reason
-        case _:
-            return payload.type, ""
-
-
-def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
-    """Say how an outcome ended its effect (ok, failed, cancelled, timeout) and the failure that says why."""
-    match payload:
-        case EffectCancelled():
-            return "cancelled", payload.cause
-        case ChildEnd():
-            return {"completed": "ok", "cancelled": "cancelled"}.get(payload.status, "failed"), payload.error
-        case HumanClosed():
-            return ("ok" if payload.outcome == "answered" else payload.outcome), None
-        case _:
-            error: Failure | None = getattr(payload, "error", None)
-            return ("failed" if error else "ok"), error

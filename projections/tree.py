@@ -11,13 +11,17 @@ from callboard.bus.effects import JSON, Failure, Usage
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
-    """A retry: the ``number``-th (from 1) of its iteration, and why the attempt before it did not do."""
+    """A retry: the ``number``-th (from 1) of its iteration, and why the attempt before it did not do.
+
+    ``path`` is that of what retries where it is no node itself, such as a middleware: ``main/fetch:mw0``.
+    """
 
     number: int
     at: dt.datetime
     reason: str
     error: Failure | None = None
     delay: float | None = None
+    path: str = ""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -45,7 +49,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``kind`` is model, tool, timer, human, signal, child, pause or the kind of an ``effect.call``; ``name`` the model,
     tool, purpose or question; ``outcome`` ok, failed, cancelled or (a question) timeout, None while it is open.
     ``executions`` counts how often workers have taken it on: one more for each claim of the run that it was open
-    across.
+    across. ``run`` is the id of a child run.
     """
 
     key: str
@@ -58,6 +62,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome: str | None = None
     error: Failure | None = None
     usage: Usage | None = None
+    run: str | None = None
     executions: int = 1
     first_n: int = 0
     last_n: int = 0

@@ -25,7 +25,7 @@ from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.runlog import RunLog
-from callboard.runtime.startmessage import examine, too_deep
+from callboard.runtime.startmessage import Examined, examine, too_deep
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Admission:
         *,
         worker: str,
         definitions: Definitions,
-        check: Callable[[StartRun], list[Problem]],
+        check: Callable[[StartRun, Plan[Any] | None], list[Problem]],
     ) -> None:
         self._check = check
         self._log = log
@@ -103,11 +103,7 @@ class Admission:
             delivery.nak(min(UNKNOWN_RUN_RETRY_S * delivery.deliveries, UNKNOWN_RUN_RETRY_MAX_S))
             return
         if verdict.status == "rejected":
-            if len(verdict.problems) > PROBLEMS_MAX:
-                more = len(verdict.problems) - PROBLEMS_MAX
-                rest = Problem(code="problems.more", message=f"and {more} more problems")
-                verdict = msgspec.structs.replace(verdict, problems=[*verdict.problems[:PROBLEMS_MAX], rest])
-            verdict = _fitting(verdict)
+            verdict = _presentable(verdict)
             await self._reject(tenant, verb, verdict, delivery)
         self._answer(verdict, delivery)
 
@@ -123,29 +119,51 @@ class Admission:
 
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
         examined = examine(delivery.data)
+        run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
+        return await self._admit_run(RunRef(tenant, run), examined, f"start-{delivery.sequence}", delivery.sequence)
+
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+        """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.
+
+        :raises Unknown: if the log does not answer
+        :raises LogUnavailable: if the log gave no answer for long
+        """
+        verdict = await self._admit_run(child, examine(message), _child_call(child), parent=parent)
+        return _presentable(verdict).problems if verdict.status == "rejected" else []
+
+    async def call_child(self, child: RunRef) -> None:
+        """Route a child run that is admitted; the command does nothing to a run that has begun.
+
+        :raises Unknown: if the log does not answer
+        """
+        await self._route(child, "start", b"{}", _child_call(child))
+
+    async def _admit_run(
+        self, ref: RunRef, examined: Examined, message_id: str, cause: int = 0, parent: ev.Parent | None = None
+    ) -> Verdict:
         start = examined.start
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
-        run = start.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
-        plan = await self._plan(tenant, start)
+        run = ref.run
+        plan = await self._plan(ref.tenant, start)
         refused = plan if isinstance(plan, list) else []
-        problems = [*examined.problems, *_check_id(run), *self._check(start), *refused]
+        unserved = self._check(start, None if isinstance(plan, list) else plan)
+        problems = [*examined.problems, *_check_id(run), *unserved, *refused]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        ref = RunRef(tenant, run)
-        accepted = accepted_event(start, plan, ref)
+        accepted = accepted_event(start, plan, ref, parent)
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission")
         runlog.definition = definition_token(plan.definition)
-        runlog.state(accepted, cause=delivery.sequence)
+        runlog.state(accepted, cause=cause)
         duplicate = False
         try:
             await runlog.append_next()
         except RunLost as error:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
-            duplicate = error.found is None or error.found.n > 1 or error.found.cause != delivery.sequence
+            duplicate = error.found is None or error.found.n > 1 or error.found.cause != cause
             if error.found is not None and error.found.n > 1:
                 return Verdict("accepted", run, duplicate, warnings=await self._differences(ref, accepted))
-        await self._route(ref, "start", b"{}", f"start-{delivery.sequence}")
+        await self._route(ref, "start", b"{}", message_id)
         return Verdict("accepted", run, duplicate, warnings=list(plan.warnings))
 
     async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
@@ -227,6 +245,20 @@ class Admission:
         await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
 
 
+def _child_call(child: RunRef) -> str:
+    """The message id of the command that calls for a child run to be performed."""
+    return f"child-{child.tenant}-{child.run}"
+
+
+def _presentable(verdict: Verdict) -> Verdict:
+    """Leave out of a refusal what would make it too large for a message."""
+    if len(verdict.problems) > PROBLEMS_MAX:
+        more = len(verdict.problems) - PROBLEMS_MAX
+        rest = Problem(code="problems.more", message=f"and {more} more problems")
+        verdict = msgspec.structs.replace(verdict, problems=[*verdict.problems[:PROBLEMS_MAX], rest])
+    return _fitting(verdict)
+
+
 def _fitting(verdict: Verdict) -> Verdict:
     """Cut the texts of a verdict that one message could not take."""
     if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
@@ -266,7 +298,7 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
     return deep
 
 
-def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef) -> ev.RunAccepted:
+def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef, parent: ev.Parent | None = None) -> ev.RunAccepted:
     """Make the first event of a run."""
     definition = plan.definition
     normalised = msgspec.structs.replace(start, definition=DefinitionSource(definition.language), run_id=ref.run)
@@ -277,6 +309,7 @@ def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef) -> ev.RunAccep
         breakpoints=start.breakpoints,
         limits=start.limits,
         seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
+        parent=parent,
     )
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import anyio
 from nats.aio.client import Client as Connection
 
-from callboard.bus.connection import connected
+from callboard.bus.connection import ConnectionWatch, connected
 from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.queue import Outbox
 from callboard.bus.server import EmbeddedServer
@@ -37,8 +37,12 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(config: Config, name: str = "callboard") -> AsyncGenerator[House]:
+async def open_house(
+    config: Config, name: str = "callboard", *, refused_wait_s: float | None = None
+) -> AsyncGenerator[House]:
     """Connect to the configured server, starting the embedded one if none is named.
+
+    ``refused_wait_s`` is how long to go on where nobody listens; None: as long as for any other reason.
 
     :raises OperatorError: whatever keeps the server, the connection or the stream from being usable
     """
@@ -48,7 +52,8 @@ async def open_house(config: Config, name: str = "callboard") -> AsyncGenerator[
         if url is None:
             server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
             url = server.url
-        nc = await stack.enter_async_context(connected(url, name=name, credentials=config.credentials()))
+        watch = ConnectionWatch(name, refused_wait_s=refused_wait_s)
+        nc = await stack.enter_async_context(connected(url, name=name, credentials=config.credentials(), watch=watch))
         log = await open_log(
             nc,
             Subjects(config.prefix),

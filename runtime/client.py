@@ -41,7 +41,10 @@ class UnknownRun(CallboardError):
 
     def __init__(self, ref: RunRef) -> None:
         super().__init__(
-            "run.unknown", f"there is no run {ref.run!r}", where=f"tenant {ref.tenant}", remedy="See `callboard runs`."
+            "run.unknown",
+            f"there is no run {ref.run!r}",
+            where=f"tenant {ref.tenant}",
+            remedy="List the runs with `callboard runs`; another tenant's with --tenant NAME.",
         )
 
 

@@ -10,8 +10,11 @@ import msgspec
 from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
+from callboard.actors.fetch import FetchRules
 from callboard.actors.models.catalog import resolve
 from callboard.actors.models.model import ModelFailed
+from callboard.actors.permits import Permits
+from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
 from callboard.actors.tools.tool import ToolEnvironment
@@ -21,11 +24,13 @@ from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Language
-from callboard.runtime.admission import definition_token
+from callboard.languages.language import Language, Plan
+from callboard.runtime.admission import Admission, definition_token
 from callboard.runtime.casting import RECORDED, STAND_INS, Cast, Models, recorded_run
+from callboard.runtime.children import JetStreamChildren
 from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.providing import Providing
 from callboard.runtime.replay import Admitted
 
 MODEL_TIMEOUT_S = 1_200.0
@@ -55,20 +60,26 @@ class Company:
         self.partitions = config.partitions
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
+        door = Admission(log, outbox, worker=worker, definitions=self.definitions, check=self.check)
+        self.children = JetStreamChildren(log, door)
         self._config = config
         self._nc = nc
         self._outbox = outbox
         self._env = env
         self._log = log
         self._models = Models(env, allow_scripts=config.allow_scripts)
+        self._providing = Providing(config.providers, nc, config.prefix, env)
+        self._providers = Providers(self._providing.offered)
+        self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
     def language(self, name: str) -> Language[Any]:
         return self.definitions.language(name)
 
-    def check(self, start: StartRun) -> list[Problem]:
-        """Say what this company could not serve of a start."""
-        problems: list[Problem] = []
+    def check(self, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
+        """Say what this company could not serve of a start; ``plan`` is None if it has none."""
+        needs = plan.needs if plan is not None else {}
+        problems = self._providing.problems(plan) if plan is not None else []
         if start.script is not None:
             if not self._config.allow_scripts:
                 message = "this worker accepts no scripts"
@@ -79,9 +90,14 @@ class Company:
 
                 problems += check_script(start.script)
         spec = start.model or self._config.model
+        if spec is None and not needs.get("model", True):
+            return problems
         if spec is None:
             message = "no model is named, and this worker has no default"
-            expected = "a model such as anthropic:claude-…, or ANTHROPIC_API_KEY in the worker's environment"
+            expected = (
+                "`model` (--model) such as anthropic, a script (--script), "
+                "or CALLBOARD_MODEL or ANTHROPIC_API_KEY in the worker's environment"
+            )
             return [*problems, Problem(code="model.none", message=message, where="model", expected=expected)]
         try:
             provider, _ = resolve(spec)
@@ -103,8 +119,14 @@ class Company:
             "runtime": self._runtime,
             "default_model": admission.start.model or self._config.model or "",
             "skills": skills,
-            "offline": bool(admission.plan.options.get("offline", False)),
+            "offline": self._offline(admission),
+            **self._documents(admission),
         }
+
+    def _documents(self, admission: Admitted) -> dict[str, Any]:
+        """The contracts of providers that do not ship; the run goes by them wherever it continues."""
+        found = self._providing.documents(admission.plan.needs.get("providers", []))
+        return {"providers": found} if found else {}
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
         named: list[str] = admission.plan.needs.get("environment", [])
@@ -122,7 +144,7 @@ class Company:
             self._outbox.send(live, msgspec.json.encode(delta))
 
         async def source(job: Job, request: JSON) -> tuple[JSON, JSON]:
-            rules = SourceRules(offline=bool(admission.plan.options.get("offline", False)))
+            rules = SourceRules(offline=self._offline(admission), fetch=self._fetch)
             try:
                 return await resolve_source(request, admission.start.files, None, rules), None
             except SourceFailed as error:
@@ -132,10 +154,14 @@ class Company:
         return Carrier(
             models=Cast(self._models, default, script, ref, self._log),
             tools=ToolEnvironment(env=self._lent(admission), request=self._request, script=script),
-            kinds={"source": source},
+            kinds={"source": source, "provider": self._providers.carry},
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
+            permits=Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands),
         )
+
+    def _offline(self, admission: Admitted) -> bool:
+        return self._config.offline or bool(admission.plan.options.get("offline", False))
 
     def _lent(self, admission: Admitted) -> Mapping[str, str]:
         """The environment that tools may draw from: this worker's, with what the start's own config says instead."""
@@ -148,5 +174,6 @@ class Company:
         return (await self._nc.request(subject, payload, timeout=timeout)).data
 
     async def aclose(self) -> None:
-        """Close what models hold open."""
+        """Close what models and providers hold open."""
         await self._models.aclose()
+        await self._providers.aclose()

@@ -7,29 +7,41 @@ has its name, in the environment ``CALLBOARD_`` and its name in capitals: ``nats
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from callboard.bus.credentials import Credentials, without_secrets
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.runtime.fetchauth import FALLBACKS, host_tokens
+from callboard.runtime.providersettings import ProviderSettings, read_settings
 
 FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
 ANTHROPIC_DEFAULT = "anthropic"
 """The model when there is a key for it: this provider's own default."""
 
-_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed")
+_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token")
+_HIDDEN = (*_SECRETS, "fetch_auth")
+"""Settings whose values no message repeats."""
+
 _PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key")
 
+
+def _words(value: Any) -> Any:
+    """In the environment a list is words with commas between them."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
 Name = Annotated[str, Field(min_length=1)]
+Patterns = Annotated[tuple[Name, ...], BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
@@ -66,6 +78,16 @@ class Config(BaseModel):
     always_replay: bool = Field(False, description="replay every run after each outcome: a test of replay itself")
     model: Name | None = Field(None, description="default model, as provider:model")
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
+    tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
+    tools_allow_mcp_commands: Patterns | None = Field(
+        None, description="programs that may be started as MCP servers; none: all"
+    )
+    offline: bool = Field(False, description="fetch no sources from the web, whatever a start says")
+    fetch_auth: dict[str, SecretStr] = Field(
+        default_factory=dict[str, SecretStr], description="bearer tokens for sources, by host"
+    )
+    providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
+    mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")
@@ -87,6 +109,11 @@ class Config(BaseModel):
         """Return (name, value, source) of every setting, in order; secrets are masked."""
         return [(name, self._shown(name), self._sources.get(name, "default")) for name in type(self).model_fields]
 
+    def values(self) -> dict[str, Any]:
+        """Return every setting as JSON has it, in order; secrets are masked."""
+        url = without_secrets(self.nats_url) if self.nats_url is not None else None
+        return {**self.model_dump(mode="json"), "nats_url": url}
+
     def credentials(self) -> Credentials:
         """Return what `callboard.bus.connection.connect` presents to the server."""
         return Credentials(
@@ -100,9 +127,14 @@ class Config(BaseModel):
             key_file=_text(self.nats_key),
         )
 
+    def fetch_tokens(self) -> dict[str, str]:
+        """Return the bearer tokens of sources, by host."""
+        return {host: token.get_secret_value() for host, token in self.fetch_auth.items()}
+
     def secrets(self) -> list[str]:
         """Return the values that must never enter an event."""
-        found = [_revealed(value) for value in (self.nats_password, self.nats_token, self.nats_nkey_seed)]
+        found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
+        found += self.providers.secrets()
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.
             parts = urlsplit(url.strip())
@@ -122,6 +154,12 @@ class Config(BaseModel):
             return ""
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, ProviderSettings):
+            return value.shown()
+        if isinstance(value, tuple):
+            return ", ".join(value)
+        if isinstance(value, dict):
+            return ", ".join(f"{key}={one}" for key, one in value.items())
         return without_secrets(str(value)) if name == "nats_url" else str(value)
 
 
@@ -146,6 +184,20 @@ def load(
         **_from_env(env),
         **_from_flags(flags or {}, problems),
     }
+    warnings = _strangers(env)
+    if "fetch_auth" in values:
+        given, source = values["fetch_auth"]
+        auth = host_tokens(given, env, source)
+        values["fetch_auth"] = auth.tokens, source
+        problems += auth.problems
+        warnings += auth.warnings
+    if "providers" in values:
+        given, source = values.pop("providers")
+        settings, wrong, odd = read_settings(given, env, source)
+        if settings is not None:
+            values["providers"] = settings, source
+        problems += wrong
+        warnings += odd
     if "nats_url" not in values:
         values.setdefault("allow_scripts", (True, "embedded server"))
     try:
@@ -155,7 +207,7 @@ def load(
         raise ConfigInvalid(problems) from None
     if problems:
         raise ConfigInvalid(problems)
-    return config.traced({name: source for name, (_, source) in values.items()}, _strangers(env))
+    return config.traced({name: source for name, (_, source) in values.items()}, warnings)
 
 
 Values = dict[str, tuple[Any, str]]
@@ -184,7 +236,7 @@ def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> 
         problems.append(Problem("config.file", str(error), str(path)))
         return {}
     found: Values = {}
-    for name, value in document.items():
+    for name, value in _flat(document):
         if name not in Config.model_fields:
             problems.append(_unknown(name, str(path)))
         elif name in _PATHS and isinstance(value, str):
@@ -192,6 +244,16 @@ def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> 
         else:
             found[name] = (value, str(path))
     return found
+
+
+def _flat(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield settings by name; ``[fetch] auth``, or ``[fetch.auth]``, is the setting ``fetch_auth``."""
+    for name, value in document.items():
+        parts = {f"{name}_{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {}
+        if parts and name not in Config.model_fields and set(parts) <= set(Config.model_fields):
+            yield from parts.items()
+        else:
+            yield name, value
 
 
 def _from_env(env: Mapping[str, str]) -> Values:
@@ -213,7 +275,11 @@ def _from_flags(flags: Mapping[str, Any], problems: list[Problem]) -> Values:
 def _strangers(env: Mapping[str, str]) -> list[Problem]:
     """Return a warning for each variable with our prefix that is no setting of ours; it may be somebody else's."""
     names = [name for name in env if name.startswith(ENV_PREFIX)]
-    unknown = [name for name in names if name.removeprefix(ENV_PREFIX).lower() not in Config.model_fields]
+    unknown = [
+        name
+        for name in names
+        if name.removeprefix(ENV_PREFIX).lower() not in Config.model_fields and name not in FALLBACKS
+    ]
     return [
         msgspec.structs.replace(_unknown(name.removeprefix(ENV_PREFIX).lower(), name), severity="warning")
         for name in sorted(unknown)
@@ -228,10 +294,10 @@ def _unknown(name: str, source: str) -> Problem:
 
 def _invalid(details: ErrorDetails, values: Values) -> Problem:
     name = str(details["loc"][0]) if details["loc"] else ""
-    shown = "" if name in _SECRETS else f" ({details['input']!r})"
+    shown = "" if name in _HIDDEN else f" ({details['input']!r})"
     field = Config.model_fields.get(name)
     return Problem(
-        "config.invalid",
+        "config.value",
         f"{name}: {details['msg'][:1].lower()}{details['msg'][1:]}{shown}",
         values[name][1] if name in values else "",
         expected=field.description if field else None,

@@ -31,6 +31,7 @@ __all__ = ["export_run", "open_exporters", "spans_durable", "wants_metrics", "wa
 logger = structlog.get_logger(__name__)
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_SPANS_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 ENDPOINT_DEFAULT = "http://localhost:4318"
 """Where OTLP over HTTP goes if nothing else is said (OpenTelemetry's own default)."""
 
@@ -48,12 +49,20 @@ def wants_metrics(env: Mapping[str, str]) -> bool:
 
 def spans_durable(env: Mapping[str, str]) -> str:
     """Name the durable consumer that is the checkpoint of the backend which the environment names for spans."""
-    return f"exporter-spans-{_backend(env, 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT')}"
+    return f"exporter-spans-{_backend(env, _SPANS_ENDPOINT)}"
+
+
+def spans_endpoint(env: Mapping[str, str]) -> str:
+    """Return the address of the backend which the environment names for spans."""
+    return _endpoint(env, _SPANS_ENDPOINT)
+
+
+def _endpoint(env: Mapping[str, str], variable: str) -> str:
+    return env.get(variable) or env.get(ENDPOINT) or ENDPOINT_DEFAULT
 
 
 def _backend(env: Mapping[str, str], variable: str) -> str:
-    endpoint = env.get(variable) or env.get(ENDPOINT) or ENDPOINT_DEFAULT
-    return sha256(endpoint.encode()).hexdigest()[:12]
+    return sha256(_endpoint(env, variable).encode()).hexdigest()[:12]
 
 
 @asynccontextmanager

@@ -8,8 +8,9 @@ from msgspec import Struct
 from callboard.bus.commands import DefinitionSource
 from callboard.bus.commit import Message, publish, publish_batch
 from callboard.bus.events import Problem
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.subjects import TOKEN_BYTES_MAX, token
+from callboard.bus.jetstream import JetStreamLog, api
+from callboard.bus.log import Unknown
+from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
 from callboard.languages.language import Definition
 from callboard.runtime.definitions import Definitions
 
@@ -54,6 +55,20 @@ async def register(
     messages = [Message(log.subjects.definition(tenant, key), body, {}) for key in (parsed.hash, name) if key]
     await (publish_batch(log.requests, messages) if len(messages) > 1 else publish(log.requests, messages[0]))
     return Registered(parsed.language, parsed.hash, name, warnings=warnings)
+
+
+async def names(log: JetStreamLog, tenant: str) -> list[str]:
+    """Return the names under which definitions are registered, in order.
+
+    :raises Unknown: if JetStream does not answer
+    """
+    prefix = log.subjects.definition(tenant, "x").removesuffix("x")
+    answer = await api(log.requests, f"STREAM.INFO.{log.stream}", {"subjects_filter": f"{prefix}*"})
+    if "error" in answer:
+        raise Unknown(str(answer["error"].get("description")))
+    subjects: dict[str, int] = answer["state"].get("subjects") or {}
+    found = [name_of(subject.removeprefix(prefix)) for subject in subjects]
+    return sorted(name for name in found if not _HASH.fullmatch(name))
 
 
 def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:

@@ -5,7 +5,7 @@ with recorded events instead of new ones.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -59,9 +59,9 @@ def build_stage(admission: Admitted, ref: RunRef, events: Sequence[Event], sink:
     payload = ev.payload_of(started)
     assert isinstance(payload, ev.RunStart)
     info = RunInfo(
-        input=admission.plan.input,
-        arguments=admission.plan.arguments,
-        options=admission.plan.options,
+        input=payload.input,
+        arguments=payload.arguments,
+        options=payload.options,
         execution_id=payload.execution_id,
         environment=payload.environment,
         files=admission.start.files,
@@ -83,7 +83,11 @@ def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[E
 
     :raises ReplayDiverged: if it asks for something else than was recorded
     """
-    stage.begin(admission.language.interpret(admission.plan, stage), started)
+    recorded = ev.payload_of(started)
+    assert isinstance(recorded, ev.RunStart)
+    # As it was recorded: what a newer version would make of the same start message does not concern a run under way.
+    plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
+    stage.begin(admission.language.interpret(plan, stage), started)
     for event in events:
         if event.n > started.n:
             stage.deliver(event)

@@ -2,7 +2,8 @@
 
 It has one loop: append the oldest numbered event; when it is acknowledged, let its consequence follow (an intent is
 handed to its node's actor, an outcome is delivered to the interpreter); when nothing is left to append, look at
-commands and deadlines; when nothing is left to do here at all, park.
+commands and deadlines; when nothing is left to do here at all, park. Child runs that have ended wake it
+(`callboard.runtime.offspring`).
 
 Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
 Emits: run.claimed, run.start, run.parked, timer.fired
@@ -16,12 +17,14 @@ from typing import Any, Literal, Protocol
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import structlog
 
 from callboard.actors.actor import Supervisor
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.node import NodeActor, failed
 from callboard.bus import events as ev
+from callboard.bus.commands import Wake
 from callboard.bus.effects import Failure, digest
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
@@ -30,6 +33,8 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages.language import Language
 from callboard.runtime.conversation import Memory, model_turn
 from callboard.runtime.ending import conclude, conclude_failed
+from callboard.runtime.letters import Children, Posting
+from callboard.runtime.offspring import Offspring
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
 from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
 from callboard.runtime.stage import Stage
@@ -73,6 +78,11 @@ class Company(Protocol):
     always_replay: bool
     """Whether runs are replayed after every outcome, as a test of replay itself."""
 
+    @property
+    def children(self) -> Children:
+        """How its runs reach each other."""
+        ...
+
     def language(self, name: str) -> Language[Any]:
         """Find a language by its name."""
         ...
@@ -101,7 +111,10 @@ class RunActor:
         self.inbox: deque[Command] = deque()
         self._log = log
         self._company = company
-        self._runlog = RunLog(log, ref, writer=company.worker, clock=clock, inline_bytes_max=company.inline_bytes_max)
+        self._post = Posting(log, company.children)
+        self._runlog = RunLog(
+            self._post, ref, writer=company.worker, clock=clock, inline_bytes_max=company.inline_bytes_max
+        )
         self._wake = anyio.Event()
         self._nodes = Supervisor(self._node_failed)
         self._acting: dict[tuple[str, int], NodeActor] = {}
@@ -113,7 +126,9 @@ class RunActor:
         self._ending: Ending | None = None
         self._draining = False
         self._lost_to: Event | None = None
+        self._parked_n = 0
         self._carrier: Carrier
+        self._offspring: Offspring
         self._drop_interpreter: Callable[[], None] = _nothing
         self._stage: Stage
         self._admission: Admitted
@@ -188,6 +203,10 @@ class RunActor:
         if not any(event.type == ev.RunStart.type for event in events):
             events.append(await self._start(admission))
         self._admission = admission
+        self._offspring = Offspring(
+            self.ref, admission, self._log, self._company.children, keeper=self, spawn=self._nodes.spawn
+        )
+        self._parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
         self._replay(events)
         await self._live()
 
@@ -228,6 +247,7 @@ class RunActor:
         while True:
             while self._runlog.queue:
                 idle_since = None
+                await self._enclose(self._runlog.queue[0].event)
                 event = (await self._runlog.append_next()).event
                 self._follow(event)
                 if self._ending is not None:
@@ -264,6 +284,12 @@ class RunActor:
                 await self._rest(linger)
             elif not self._park():
                 await self._rest(None)
+
+    async def _enclose(self, event: Event) -> None:
+        """See to it that what an event means for another run is stored together with the event."""
+        letter = await self._offspring.letter(event)
+        if letter is not None:
+            self._post.letters[event.n] = letter
 
     async def _rest(self, at_most_s: float | None) -> None:
         """Wait for something to happen, for the next deadline, or for so many seconds."""
@@ -324,7 +350,9 @@ class RunActor:
 
     def _everything_far_away(self) -> bool:
         """Whether nothing that the run waits for is being done by this worker."""
-        return all(_far_away(effect.intent) for effect in self._stage.open.values())
+        return all(
+            _far_away(effect.intent) or self._offspring.far_away(key) for key, effect in self._stage.open.items()
+        )
 
     def _park(self) -> bool:
         """Park the run, unless its next deadline is too near to be worth it."""
@@ -343,6 +371,9 @@ class RunActor:
         if command.verb in ("start", "alarm") or command.sequence in self._causes:
             # It was there to wake the run, or is recorded already.
             command.done()
+            return
+        if command.verb == "wake":
+            self._look_at_child(command)
             return
         self._causes.add(command.sequence)
         event: Event | None = None
@@ -378,6 +409,10 @@ class RunActor:
         if effect is None or _far_away(effect.intent) or key in self._carried or self._draining:
             return
         self._carried.add(key)
+        if isinstance(effect.intent, ev.ChildStart):
+            # Whoever has parked had begun all children by then.
+            self._offspring.begin(key, effect.intent, known=effect.event.n < self._parked_n)
+            return
         idempotency_key = digest(self.ref.run, key)
         is_turn = isinstance(effect.intent, ev.ModelCall)
         job = Job(
@@ -404,18 +439,55 @@ class RunActor:
             if key in self._carried and (effect.node.path, effect.node.iteration) == (path, int(iteration)):
                 self.outcome(key, failed(effect.intent, failure))
 
+    # -- child runs: `callboard.runtime.offspring.Keeper` -------------------------------------------------------------
+
+    def _look_at_child(self, command: Command) -> None:
+        key = msgspec.json.decode(command.body, type=Wake).key
+        effect = self._stage.open.get(key)
+        if effect is None or not isinstance(effect.intent, ev.ChildStart) or not self._stage.is_open(key):
+            # Nobody waits for that child any more.
+            command.done()
+        else:
+            self._offspring.wake(key, command)
+
+    @property
+    def killed(self) -> bool:
+        return self._stage.killed is not None
+
+    def child_id(self, key: str) -> str:
+        return self._stage.child_id(key)
+
+    def child_begun(self, key: str) -> None:
+        self._carried.discard(key)
+        self._wake.set()
+
+    def child_ended(self, key: str, end: ev.ChildEnd, wake: Command | None = None) -> None:
+        n = self._runlog.n
+        self.outcome(key, end, cause=wake.sequence if wake is not None else 0)
+        if wake is None:
+            return
+        if self._runlog.n == n:
+            # Too late: it is done with when what made it so has been appended, which is when commands are looked at.
+            self.tell(wake)
+        else:
+            self._causes.add(wake.sequence)
+            self._recording[self._runlog.n] = wake
+
     # -- `callboard.actors.node.Publisher` ----------------------------------------------------------------------------
 
-    def outcome(self, key: str, payload: Payload) -> None:
+    def outcome(self, key: str, payload: Payload, cause: int = 0) -> None:
         if self._closing or not self._stage.is_open(key):
             return
-        event = self._runlog.state(payload, key=key, node=self._stage.address_of(key))
+        event = self._runlog.state(payload, key=key, cause=cause, node=self._stage.address_of(key))
         self._stage.close_by_runtime(key, event)
         self._carried.discard(key)
-        if event.path and (event.path, event.iteration) not in self._stage.entered:
-            # An effect after the node's exit, such as the question where to go on: its actor was called back for it.
-            self._leave(event.path, event.iteration)
+        self._leave_unentered(event.path, event.iteration)
         self._wake.set()
+
+    def _leave_unentered(self, path: str, iteration: int) -> None:
+        """Let an actor go that was called for one effect: after its node's exit, or of a place that is no node."""
+        if path and (path, iteration) not in self._stage.entered:
+            self._leave(path, iteration)
 
     def aside(self, key: str, payload: Payload) -> None:
         if self._closing or not self._stage.is_open(key) or len(self._runlog.queue) > QUEUED_PROGRESS_MAX:
@@ -437,9 +509,11 @@ class RunActor:
     def abandon(self, key: str) -> None:
         self._carried.discard(key)
         path, _, rest = key.rpartition("#")
-        actor = self._acting.get((path, int(rest.partition(".")[0])))
+        iteration = int(rest.partition(".")[0])
+        actor = self._acting.get((path, iteration))
         if actor is not None:
             actor.abandon(key)
+            self._leave_unentered(path, iteration)
 
     def close_toolbox(self, key: str) -> None:
         path, _, rest = key.rpartition("#")

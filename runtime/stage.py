@@ -28,6 +28,7 @@ from callboard.languages.language import (
     Settled,
     Unwound,
 )
+from callboard.languages.signals import is_meant
 from callboard.runtime.driver import Driver, Task, Wait
 from callboard.runtime.journal import Journal
 from callboard.runtime.stagenode import Bound, Left, OpenEffect, StageNode, StageQuestion
@@ -98,6 +99,7 @@ class Stage:
         self._signals: dict[str, deque[ev.SignalReceived]] = {}
         self._gates: list[Wait] = []
         self._now = sink.clock()
+        self._turn = 0
         self.root_node = StageNode(self, "", 1, "", self._now)
         self.main: Task[End] | None = None
 
@@ -117,6 +119,7 @@ class Stage:
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
             return
         self._now = event.time
+        self._turn += 1
         payload = payload if payload is not None else ev.payload_of(event)
         match payload:
             case ev.CancelRequested():
@@ -193,10 +196,11 @@ class Stage:
         """Whether something stands at a gate because the run is paused."""
         return bool(self._gates)
 
-    def awaits_signal(self, name: str) -> str | None:
-        """Key of the oldest open wait for a signal of this name."""
+    def awaits_signal(self, name: str, data: JSON = None) -> str | None:
+        """Key of the oldest open wait that a signal of this name, with this data, is for."""
         for key, effect in self.open.items():
-            if isinstance(effect.intent, ev.SignalAwaited) and effect.intent.name == name:
+            intent = effect.intent
+            if isinstance(intent, ev.SignalAwaited) and intent.name == name and is_meant(data, intent.match):
                 return key
         return None
 
@@ -251,11 +255,11 @@ class Stage:
         self._count(outcome)
 
     def _count(self, event: Event) -> None:
-        """Add what a turn cost, once: when its result is numbered, whether or not it is ever delivered."""
-        if event.type == ev.ModelResult.type and event.key not in self._counted:
+        """Add what a turn or a child run cost, once: when that is numbered, whether or not it is ever delivered."""
+        if event.type in (ev.ModelResult.type, ev.ChildEnd.type) and event.key not in self._counted:
             self._counted.add(event.key)
             result = ev.payload_of(event)
-            assert isinstance(result, ev.ModelResult)
+            assert isinstance(result, ev.ModelResult | ev.ChildEnd)
             self.usage += result.usage
 
     def is_open(self, key: str) -> bool:
@@ -288,9 +292,10 @@ class Stage:
         self._journal.verify_spent()
 
     def left_behind(self, node: StageNode, left: Left) -> None:
-        """Keep what a node execution leaves for later messages."""
-        self.exits[f"{node.path}#{node.iteration}"] = left
-        self.told[node.name] = left
+        """Keep what a node execution leaves for later messages; constructs inside nodes leave nothing to recall."""
+        if node.kind == "node":
+            self.exits[f"{node.path}#{node.iteration}"] = left
+            self.told[node.name] = left
         self.entered.pop((node.path, node.iteration), None)
 
     def ordinal(self, what: str) -> int:
@@ -346,13 +351,14 @@ class Stage:
         return recorded
 
     async def await_signal(self, node: StageNode, key: str, intent: ev.SignalAwaited) -> ev.SignalReceived:
-        kept = self._signals.get(intent.name)
-        if not kept:
-            received: ev.SignalReceived = await self.effect(node, key, intent)
-            return received
+        kept = self._signals.get(intent.name, ())
+        received = next((signal for signal in kept if is_meant(signal.data, intent.match)), None)
+        if received is None:
+            awaited: ev.SignalReceived = await self.effect(node, key, intent)
+            return awaited
         await self.driver.checkpoint()
         self.announce(node, key, intent)
-        received = kept.popleft()
+        self._signals[intent.name].remove(received)
         self._close_here(node, key, received)
         return received
 
@@ -364,6 +370,9 @@ class Stage:
 
     def now(self) -> Instant:
         return self._now
+
+    def turn(self) -> int:
+        return self._turn
 
     def enter(
         self,
@@ -381,22 +390,28 @@ class Stage:
         node = node or last_id(path)
         payload = ev.NodeEnter(kind_=kind, node=node, name=name, instruction=instruction, input=input, due=due)
         event = self.state(payload, path, iteration, 1)
-        entered = StageNode(self, path, iteration, node, event.time)
+        entered = StageNode(self, path, iteration, node, event.time, kind)
         self.entered[path, iteration] = entered
         return entered
+
+    def place(self, path: str, node: str = "") -> StageNode:
+        iteration = self._iterations.get(path, 0) + 1
+        self._iterations[path] = iteration
+        return StageNode(self, path, iteration, node or last_id(path), self._now, "place")
+
+    async def checkpoint(self) -> None:
+        await self.driver.checkpoint()
 
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         self.state(ev.SourcesResolved(sources=sources), "", 1, 1)
 
-    async def gate(self, node: Node | None, step: str, when: Literal["before", "after"] = "before") -> Resumed | None:
+    async def gate(
+        self, node: Node | None, step: str, when: Literal["before", "after"] = "before", *, path: str = ""
+    ) -> Resumed | None:
         await self.driver.checkpoint()
         resumed: Resumed | None = None
-        if step in self._breakpoints:
-            holder = (
-                node
-                if isinstance(node, StageNode)
-                else StageNode(self, encode_id(step), self._iterations.get(encode_id(step), 0) + 1, step, self._now)
-            )
+        if step in self._breakpoints or path in self._breakpoints:
+            holder = node if isinstance(node, StageNode) else self._coming(path or encode_id(step), step)
             pause = ev.RunPaused(reason="breakpoint", step=step)
             outcome: ev.RunResumed = await self.effect(holder, holder.key(f"gate.{when}"), pause)
             resumed = Resumed(outcome.variables)
@@ -426,7 +441,9 @@ class Stage:
     def shield(self) -> Any:
         return self.driver.shield()
 
-    async def within(self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str) -> Ok[T] | Expired[T]:
+    async def within(
+        self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str, cause: Failure | None = None
+    ) -> Ok[T] | Expired[T]:
         assert isinstance(node, StageNode)
         key = node.key(slot)
         try:
@@ -440,13 +457,19 @@ class Stage:
         wait = Wait(self.driver, lambda _cause: self._drop_bound(key))
         task.on_settled(lambda: None if self.driver.is_pending(waiting) else wait.wake("settled"))
         self.bounds[key] = Bound(due, wait.wake, node)
-        came = await wait
-        self._drop_bound(key)
-        if came == "expired":
-            self.driver.cancel(task, EXPIRED, key)
-            await self.driver.join(task)
-            assert task.settled is not None
-            return Expired(task.settled)
+        try:
+            came = await wait
+            self._drop_bound(key)
+            if came == "expired":
+                self.driver.cancel(task, cause or EXPIRED, key)
+                await self.driver.join(task)
+                assert task.settled is not None
+                return Expired(task.settled)
+        except Cancelled as cancelled:
+            # The work unwound first; what it came to meanwhile is what goes on.
+            if isinstance(task.settled, Unwound) and task.settled.owner == cancelled.owner:
+                raise Cancelled(task.settled.cause, cancelled.owner) from None
+            raise
         match task.settled:
             case Ok() as ok:
                 return ok

@@ -79,8 +79,11 @@ def _pointed(document: Any, pointer: str) -> Any:
 class StageNode:
     """A node execution as the interpreter holds it, and what later turns of it may refer to."""
 
-    def __init__(self, stage: "Stage", path: str, iteration: int, name: str, entered_at: Instant) -> None:
+    def __init__(
+        self, stage: "Stage", path: str, iteration: int, name: str, entered_at: Instant, kind: str = "node"
+    ) -> None:
         self.path = path
+        self.kind = kind
         self.iteration = iteration
         self.attempt = 1
         self.entered_at = entered_at

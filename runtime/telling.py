@@ -39,7 +39,7 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
                 return _refused(verb, tell, "cancel.already", "the run is being cancelled already")
             return [Reaction(ev.CancelRequested(tell.reason, tell.by, tell.message, tell.details))]
         case Kill():
-            return [Reaction(ev.CancelRequested(tell.reason, tell.by, "killed", kill=True))]
+            return [Reaction(kill_requested(tell))]
         case Pause():
             if stage.paused:
                 return _refused(verb, tell, "pause.already", "the run is paused already")
@@ -52,7 +52,12 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
             return _answer(stage, tell)
         case Signal():
             received = ev.SignalReceived(name=tell.name, data=tell.data, by=tell.by)
-            return [Reaction(received, stage.awaits_signal(tell.name) or "")]
+            return [Reaction(received, stage.awaits_signal(tell.name, tell.data) or "")]
+
+
+def kill_requested(kill: Kill) -> ev.CancelRequested:
+    """What a kill is recorded as, whatever the run is at."""
+    return ev.CancelRequested(kill.reason, kill.by, "killed", kill=True)
 
 
 def _answer(stage: Stage, answer: Answer) -> list[Reaction]:

@@ -115,11 +115,12 @@ class Place:
         )
 
     @contextmanager
-    def process(self, *args: str) -> Generator[subprocess.Popen[str]]:
-        """A command as a process of its own; killed at the end of the block if it still runs."""
+    def process(self, *args: str, env: dict[str, str] | None = None) -> Generator[subprocess.Popen[str]]:
+        """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
         command = [*PROGRAM, *args]
+        surroundings = {**self.env, **(env or {})}
         with subprocess.Popen(
-            command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, cwd=self.folder, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
                 yield process

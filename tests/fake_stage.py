@@ -115,7 +115,7 @@ class FakeStage:
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         self.record("sources.resolved", "", {"sources": sources})
 
-    async def gate(self, node: Any, step: str, when: str = "before") -> None:
+    async def gate(self, node: Any, step: str, when: str = "before", *, path: str = "") -> None:
         self.record("gate", step, {"when": when, "node": node})
 
     def spawn(self, coro: Coroutine[Any, Any, Any]) -> _Task:

@@ -15,6 +15,7 @@ from typing import Any
 
 from callboard.bus.effects import JSON
 from callboard.languages.language import Ask, Cancelled, End, Failed, Node, Ok, Settled, Stage
+from tests import households
 from tests.theatre import Play, PlayLanguage
 from tests.workflows import document
 
@@ -108,7 +109,13 @@ async def gated(stage: Stage) -> End:
     return End("completed", "through")
 
 
-PLAYS: Mapping[str, Play] = {"waits": waits, "unwinds": unwinds, "steps": steps, "gated": gated}
+PLAYS: Mapping[str, Play] = {
+    "waits": waits,
+    "unwinds": unwinds,
+    "steps": steps,
+    "gated": gated,
+    **households.PLAYS,
+}
 
 LANGUAGE = PlayLanguage(PLAYS)
 

@@ -30,7 +30,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.events import Event
 from callboard.bus.log import Recorded
-from callboard.projections.diagram import DiagramFold, mermaid
+from callboard.projections.diagram import DiagramFold
+from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Projection, fold
 from callboard.projections.results import Results
 from callboard.projections.span import Span

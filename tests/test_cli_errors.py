@@ -70,6 +70,26 @@ def test_hints_repeat_where_but_no_password() -> None:
     assert where_options(Settings()) == ""
 
 
+def test_a_remedy_leads_to_where_the_command_led(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings({"nats_url": "nats://me:hush@host", "data_dir": "my data"})
+    report(UnknownRun(RunRef("t", "r")), as_json=False, settings=settings)
+    assert "`callboard runs --nats nats://host --data-dir 'my data'`;" in capsys.readouterr().err
+    report(NoVerdict("start", 10), as_json=True, settings=Settings({"data_dir": "there"}))
+    remedy = json.loads(capsys.readouterr().out)["error"]["remedy"]
+    assert "(`callboard up --data-dir there` or `callboard worker --data-dir there`)" in remedy
+    report(UnknownRun(RunRef("t", "r")), as_json=False, settings=Settings())
+    assert "`callboard runs`;" in capsys.readouterr().err
+
+
+def test_problems_of_the_configuration_are_told_once_each() -> None:
+    problems = [Problem("config.value", "sync: wrong", "CALLBOARD_SYNC"), Problem("config.unknown", "no", "my.toml")]
+    assert click.unstyle(error_text(ConfigInvalid(problems))).splitlines() == [
+        "error config.invalid: the configuration has 2 problems",
+        "error config.value CALLBOARD_SYNC: sync: wrong",
+        "error config.unknown my.toml: no",
+    ]
+
+
 def test_errors_of_the_house_are_known_by_their_base() -> None:
     assert report(CallboardError("x.y", "something"), as_json=False) == exits.FAILED
 

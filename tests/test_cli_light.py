@@ -98,7 +98,8 @@ def test_config_says_what_is_in_force_and_why(tmp_path_factory: pytest.TempPathF
     assert told["settings"]["tenant"] == {"value": "acme", "source": "callboard.toml"}
     assert told["settings"]["sync"] == {"value": "1s", "source": "CALLBOARD_SYNC"}
     assert told["settings"]["nats_url"] == {"value": "nats://example.org", "source": "--nats-url"}
-    assert told["settings"]["partitions"]["source"] == "default"
+    assert told["settings"]["partitions"] == {"value": 16, "source": "default"}
+    assert [told["settings"][name]["value"] for name in ("otel", "ack_wait_s", "model")] == [False, 30.0, None]
     assert set(told["settings"]) == set(Config.model_fields)
     assert "hush" not in str(told)
     text = place.here("config").stdout

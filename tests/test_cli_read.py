@@ -1,6 +1,7 @@
 """Reading at the command line, with no server standing: list, show, trace, replay, rebuild."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_views_are_the_same_when_rebuilt(performed: tuple[Place, list[dict[str, 
     assert (told["run"], told["events"], told["different"]) == ("r1", len(events), [])
     assert set(told["digests"]) == {"results", "trace", "diagram", "runs", "spans", "workflow result"}
     assert all(digest in place.here("rebuild", "r1").stdout for digest in told["digests"].values())
+
+
+def test_a_backend_of_spans_that_is_not_there_is_named_at_once(
+    performed: tuple[Place, list[dict[str, Any]]],
+) -> None:
+    place, _ = performed
+    with socket.socket() as bound:
+        # Bound, and nobody listens.
+        bound.bind(("127.0.0.1", 0))
+        endpoint = f"http://me:hush@127.0.0.1:{bound.getsockname()[1]}"
+        done = place.here("rebuild", "r1", "--spans", "--json", env={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint})
+    assert done.exit_code == 1
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["where"]) == ("spans.unreachable", endpoint.replace("me:hush@", ""))
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in error["remedy"]
 
 
 def test_spans_are_sent_again_on_demand(performed: tuple[Place, list[dict[str, Any]]]) -> None:

@@ -33,6 +33,15 @@ def test_a_run_for_people(place: Place) -> None:
         assert place.here(*words[1:]).exit_code == exits.OK
 
 
+def test_a_scripted_model_without_a_script_is_refused_before_anything_starts(place: Place) -> None:
+    file, *_ = place.one({"text": "hello"})
+    for command in ("run", "start"):
+        done = place.here(command, file, "--model", "scripted")
+        assert done.exit_code == exits.USAGE
+        assert "--script FILE" in done.stderr
+    assert not (place.folder / ".callboard").exists()
+
+
 def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
     terminal, end = os.openpty()
     args = ["run", *place.one({"text": "hello"}), "--data-dir", "temp"]

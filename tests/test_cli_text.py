@@ -114,7 +114,7 @@ def test_the_tree_of_a_run() -> None:
     assert tree_text(fold(TraceFold(), RUN)).splitlines() == [
         "✗ r1  triage  7.00 s  tool.failed: it broke",
         "├─ ✓ gather  2.00 s",
-        "│  ├─ ✓ model scripted  500 ms  12/3 tokens",
+        "│  ├─ ✓ model scripted · turn  500 ms  12/3 tokens",
         "│  ├─ ! ODD  this is odd",
         "│  └─   → note  only path",
         "└─ ✗ note  1.50 s  tool.failed: it broke",
@@ -126,7 +126,7 @@ def test_the_tree_of_a_run_that_goes_on() -> None:
     assert tree_text(fold(TraceFold(), RUN[:5])).splitlines() == [
         "● r1  triage",
         "└─ ● gather",
-        "   └─ ● model scripted",
+        "   └─ ● model scripted · turn",
     ]
 
 

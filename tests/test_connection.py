@@ -34,9 +34,11 @@ ADA = Credentials(user="ada", password="pw")
 
 
 @asynccontextmanager
-async def nats_server(home: Path, config: str = "", *, jetstream: bool = True) -> AsyncGenerator[str]:
+async def nats_server(
+    home: Path, config: str = "", *, jetstream: bool = True, port: int | None = None
+) -> AsyncGenerator[str]:
     """Run a real server with the given configuration; yields its URL."""
-    port = free_ports(1)[0]
+    port = port or free_ports(1)[0]
     store = f"jetstream {{ store_dir: {json.dumps(str(home / 'store'))} }}" if jetstream else ""
     path = home / "server.conf"
     path.write_text(f'host: "127.0.0.1"\nport: {port}\n{store}\n{config}\n')
@@ -73,6 +75,36 @@ async def test_nobody_there() -> None:
         await connect(f"nats://u:secret@127.0.0.1:{port}", name="t", connect_wait_s=0.3)
     assert caught.value.url == f"nats://127.0.0.1:{port}"
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nobody.invalid"])
+async def test_who_waits_for_an_answer_does_not_wait_long_where_nobody_listens(host: str) -> None:
+    watch = ConnectionWatch("t", refused_wait_s=0.05)
+    with pytest.raises(ServerUnreachable):
+        await connect(f"nats://{host}:{free_ports(1)[0]}", name="t", watch=watch, connect_wait_s=100 * PATIENCE_S)
+
+
+async def test_a_server_that_comes_up_meanwhile_is_waited_for(tmp_path: Path) -> None:
+    """The first try is refused; patience with that is no hindrance to the second."""
+    port = free_ports(1)[0]
+    refused, connected_to = anyio.Event(), anyio.Event()
+
+    class Watch(ConnectionWatch):
+        async def error(self, error: Exception) -> None:
+            await super().error(error)
+            refused.set()
+
+    async def come() -> None:
+        watch = Watch("t", refused_wait_s=PATIENCE_S)
+        async with connected(f"nats://127.0.0.1:{port}", name="t", watch=watch):
+            connected_to.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(come)
+        with anyio.fail_after(PATIENCE_S):
+            await refused.wait()
+            async with nats_server(tmp_path, port=port):
+                await connected_to.wait()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nats://127.0.0.1:port"])

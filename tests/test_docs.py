@@ -42,7 +42,7 @@ NOT_PERFORMED = {
 }
 """Commands in ``sh`` blocks, and why nobody performs them here."""
 
-HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "example.com", "nats"}
+HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "mwl.dev", "example.com", "nats"}
 """The only hosts that pages name in addresses."""
 
 
@@ -203,5 +203,5 @@ def test_every_error_is_in_the_table() -> None:
     source = Path(str(errors.__file__)).read_text(encoding="utf-8")
     codes = re.findall(r"super\(\).__init__\(\s*\"([a-z_]+\.[a-z_]+)\"", source)
     assert len(codes) > 10
-    named = _quoted([row[0] for row in _table(ROOT / "docs" / "operations.md", "code")])
+    named = _quoted([row[0] for row in _table(ROOT / "docs" / "errors.md", "code")])
     assert set(codes) - set(named) == set()

@@ -45,6 +45,59 @@ def test_what_is_split_is_joined_again(document: dict[str, Any], limit: int) -> 
         assert (slim, blobs) == (payload, {})
 
 
+LONG = ["long" * 2_000 * k for k in range(1, 5)]
+digests = st.sampled_from([sha256(msgspec.json.encode(text)).hexdigest() for text in LONG])
+marks = st.sampled_from(["$blob", "$$blob", "$$$blob"])
+forgeable: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([*LONG, 1]) | digests,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(marks | st.just("bytes"), inner, max_size=3)
+        | st.builds(lambda mark, digest, other: {mark: digest, "bytes": other}, marks, digests, inner)
+        | st.builds(lambda mark, digest, other: {"bytes": other, mark: digest}, marks, digests, inner)
+        | st.builds(lambda one, two: {"$blob": one, "$$blob": two}, digests | inner, digests)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(fixed, max_examples=400)
+@given(st.dictionaries(marks | st.text(max_size=3), forgeable, max_size=5), limits)
+def test_a_forged_marker_comes_back_as_what_it_is(document: dict[str, Any], limit: int) -> None:
+    """Its digest is that of a part of the same payload: taken for a marker, it would turn into that part."""
+    payload = msgspec.json.encode(document)
+    slim, blobs = split(payload, limit)
+    assert join(slim, blobs) == payload
+    assert bool(blobs) or slim == payload
+
+
+def test_only_what_could_be_taken_for_a_marker_is_renamed() -> None:
+    digest = "0" * 64
+    forged = {"$blob": digest, "bytes": 1}
+    others = [{"$blob": digest}, {"$blob": "none", "bytes": 1}, {"blob": digest, "bytes": 1}, {"$blob": 1, "bytes": 1}]
+    slim, _ = split(
+        msgspec.json.encode({"large": "x" * 300_000, "forged": [forged, {"$$blob": digest, "a": forged}], "o": others})
+    )
+    document = msgspec.json.decode(slim)
+    assert document["forged"] == [
+        {"$$blob": digest, "bytes": 1},
+        {"$$$blob": digest, "a": {"$$blob": digest, "bytes": 1}},
+    ]
+    assert document["o"] == others
+    small = msgspec.json.encode({"forged": forged})
+    assert split(small) == (small, {})
+
+
+def test_what_was_split_before_markers_were_escaped_is_joined_as_it_was() -> None:
+    data = msgspec.json.encode({"deep": "y" * 5_000})
+    digest = sha256(data).hexdigest()
+    outer = msgspec.json.encode([{"$blob": digest, "bytes": len(data)}, {"$blob": "1" * 64, "bytes": 7}])
+    blobs = {digest: data, sha256(outer).hexdigest(): outer}
+    payload = {"output": {"$blob": sha256(outer).hexdigest(), "bytes": len(outer)}}
+    joined = msgspec.json.decode(join(msgspec.json.encode(payload), blobs))
+    assert joined == {"output": [{"deep": "y" * 5_000}, {"$blob": "1" * 64, "bytes": 7}]}
+
+
 @fixed
 @given(documents, limits)
 def test_splitting_is_a_function_of_the_payload(document: dict[str, Any], limit: int) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.projections import projection as projection_module
-from callboard.projections.diagram import DiagramFold, mermaid
+from callboard.projections.diagram import DiagramFold
+from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Checkpoint, OutOfOrder, Projection, fold
 from callboard.projections.renders import step_rows, step_table, waterfall
 from callboard.projections.results import Results

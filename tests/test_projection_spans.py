@@ -12,6 +12,7 @@ from callboard.bus.events import (
     ChildStart,
     EffectCancelled,
     NodeProgress,
+    Parent,
     RunEnd,
     ToolCall,
     ToolResult,
@@ -224,6 +225,22 @@ def test_children_and_forks_are_linked_and_have_traces_of_their_own() -> None:
         ("fork", span_ids.trace_id("origin"), span_ids.span_id("origin")),
     ]
     assert child.attributes[semconv.ERROR_TYPE] == "x"
+
+
+def test_a_child_run_is_linked_to_the_span_that_started_it() -> None:
+    parent = Log()
+    parent.accepted()
+    event = parent.add(ChildStart({"name": "sub"}, "child-0"), "a", 1, 1, "child")
+    parent.add(ChildEnd("completed"), "a", 1, 1, "child")
+    started, _ = spans_of(parent.ended())
+    child = Log("child-0")
+    child.accepted(parent=Parent(parent.run, event.key, 1))
+    (root,) = spans_of(child.ended())
+    assert [(link.kind, link.trace_id, link.span_id) for link in root.links] == [
+        ("parent", started.trace_id, started.span_id)
+    ]
+    assert root.attributes[semconv.PARENT_RUN] == parent.run
+    assert root.parent_id == ""
 
 
 def test_long_texts_and_long_lists_are_cut() -> None:

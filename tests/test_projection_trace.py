@@ -5,7 +5,8 @@ import re
 import pytest
 
 from callboard.bus.events import EffectCall, NodeEnter, NodeExit, NodeOutcome, Outline, OutlineEdge, OutlineNode
-from callboard.projections.diagram import Diagram, DiagramFold, mermaid
+from callboard.projections.diagram import Diagram, DiagramFold
+from callboard.projections.mermaid import mermaid
 from callboard.projections.places import above
 from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text, step_rows, step_table, waterfall

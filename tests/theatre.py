@@ -1,11 +1,13 @@
 """A theatre for tests: small languages written as Python coroutines, on the real run actor and an in-memory log.
 
-`Theatre` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms.
+`Theatre` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms. `Nursery`
+plays the door for child runs, and keeps what runs tell each other until somebody delivers it.
 """
 
 import datetime as dt
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +21,13 @@ from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON
+from callboard.bus.errors import RunLost
 from callboard.bus.events import Event, Outline, Problem
-from callboard.bus.log import EventLog
+from callboard.bus.log import Entry, EventLog
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.runtime.letters import Letter
 from callboard.runtime.replay import Admitted
 from callboard.runtime.run import Command, Ending, RunActor
 from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
@@ -73,6 +77,7 @@ class Theatre:
 
     def __post_init__(self) -> None:
         self.effects = anyio.CapacityLimiter(100)
+        self.children = Nursery(self)
         self._sequence = 1000
 
     # the company
@@ -157,6 +162,44 @@ class Theatre:
 
     async def events(self, ref: RunRef) -> list[Event]:
         return [recorded.event for recorded in await read_run(self.log, ref)]
+
+
+class Nursery:
+    """`callboard.runtime.letters.Children` in a list."""
+
+    def __init__(self, theatre: Theatre) -> None:
+        self.called: list[RunRef] = []
+        """Runs that somebody is to perform, in order."""
+        self.letters: list[Letter] = []
+        """What runs have told each other, in order."""
+        self._theatre = theatre
+
+    async def admit(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+        start = msgspec.json.decode(message, type=StartRun)
+        play = start.definition.source or ""
+        definition = self._theatre.language("play").parse(play)
+        if isinstance(definition, list):
+            return definition
+        runlog = RunLog(self._theatre.log, child, writer="admission", clock=self._theatre.clock)
+        runlog.definition = play
+        ref = ev.DefinitionRef("play", "", play, play)
+        runlog.state(ev.RunAccepted(definition=ref, start=msgspec.to_builtins(start), seed="seed", parent=parent))
+        with suppress(RunLost):
+            await runlog.append_next()
+        await self.call(child)
+        return []
+
+    async def call(self, child: RunRef) -> None:
+        self.called.append(child)
+
+    async def put(self, ref: RunRef, entry: Entry, after: int, letter: Letter) -> int:
+        try:
+            return await self._theatre.log.put(ref, entry, after)
+        finally:
+            # Stored it may be although its writer is not told.
+            last = await self._theatre.log.last(ref)
+            if last is not None and last.id == entry.id and letter not in self.letters:
+                self.letters.append(letter)
 
 
 def types(events: list[Event]) -> list[str]:

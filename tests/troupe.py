@@ -102,6 +102,8 @@ class Troupe:
         self.home = home
         self.workers: dict[str, Worker] = {}
         self.restarted = anyio.Event()
+        self.preload: list[str] = []
+        """Modules that workers have imported before they are forked."""
         self._config: dict[str, Any] = {
             "nats_url": server.url,
             "tenant": TENANT,
@@ -127,7 +129,7 @@ class Troupe:
         """Order a worker; it may be there already, or dead, when this returns."""
         worker = self.workers[name] = Worker(name)
         log = str(self.home / "workers.log")
-        orders = Orders(name, str(self._carried), log, {**self._config, **config}, kill, drain_s)
+        orders = Orders(name, str(self._carried), log, {**self._config, **config}, kill, drain_s, self.preload)
         assert self._process.stdin is not None
         await self._process.stdin.send(msgspec.json.encode(orders) + b"\n")
         return worker

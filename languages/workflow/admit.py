@@ -15,6 +15,7 @@ from callboard.languages.source_text import read
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input
 from callboard.languages.workflow.parts import Part, Whole, complaint
+from callboard.languages.workflow.provision import needs, shipped_for
 from callboard.languages.workflow.skill_files import discover
 from callboard.languages.workflow.skills import (
     Skill,
@@ -22,8 +23,6 @@ from callboard.languages.workflow.skills import (
     aliases,
     merged,
     missing_config,
-    optional_env,
-    required_env,
 )
 from callboard.languages.workflow.usage import declared_sources
 from callboard.languages.workflow.validate import unknown_skills
@@ -54,10 +53,12 @@ class Options(Part):
 def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] | list[Problem]:
     """Make a plan of a definition and a start.
 
-    ``Plan.options`` has ``max_steps``, ``offline``, ``skills`` (all of them, merged and complete), and ``config``: each
-    given key to the name under which the tools' environment knows its value, so that no value is recorded.
+    ``Plan.options`` has ``max_steps``, ``offline``, ``skills`` (all that start, files and workflow define, merged and
+    complete), ``shipped`` (those of ours that nodes list, if any, likewise), and ``config``: each given key to the name
+    under which the tools' environment knows its value, so that no value is recorded.
     ``Plan.needs`` has ``skills`` (id to the environment variables without which it is unavailable; an optional value
-    likewise, as ``id.KEY``) and ``environment`` (every variable that the run's tools may be given).
+    likewise, as ``id.KEY``; of a shipped skill both behind ``shipped:``) and ``environment`` (every variable that the
+    run's tools may be given and whose value must not be recorded).
     """
     document = definition.document
     tree = Tree({"options": start.options})
@@ -76,14 +77,15 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         return problems
     custom, warnings = discover(start.files)
     skills = merged(options.skills, custom, document.skills)
+    shipped = shipped_for(document, options.skills, custom)
     return Plan(
         definition=definition,
         input=given,
         arguments={},
-        options=_recorded(options, skills),
+        options=_recorded(options, skills, shipped),
         outline=outline(document),
-        needs=_needs(skills, options.config),
-        warnings=(*warnings, *_skill_warnings(definition, skills, options.config)),
+        needs=needs(skills, shipped, options.config),
+        warnings=(*warnings, *_skill_warnings(definition, skills | shipped, options.config)),
     )
 
 
@@ -136,20 +138,18 @@ def _skill_warnings(
     return warnings
 
 
-def _recorded(options: Options, skills: dict[str, Skill]) -> dict[str, Any]:
+def _recorded(options: Options, skills: dict[str, Skill], shipped: dict[str, Skill]) -> dict[str, Any]:
     return {
         "max_steps": options.max_steps,
         "offline": options.offline,
         "config": {key: key if value else "" for key, value in options.config.items()},
-        "skills": [skill.model_dump(mode="json", by_alias=True, exclude_none=True) for skill in skills.values()],
+        "skills": _dumped(skills),
+        **({"shipped": _dumped(shipped)} if shipped else {}),
     }
 
 
-def _needs(skills: dict[str, Skill], config: dict[str, str]) -> dict[str, Any]:
-    required = {skill.id: required_env(skill, config) for skill in skills.values()}
-    optional = {name: [env] for skill in skills.values() for name, env in optional_env(skill, config).items()}
-    asked = {name: env for name, env in (required | optional).items() if env}
-    return {"skills": asked, "environment": sorted({name for env in asked.values() for name in env})}
+def _dumped(skills: dict[str, Skill]) -> list[dict[str, Any]]:
+    return [skill.model_dump(mode="json", by_alias=True, exclude_none=True) for skill in skills.values()]
 
 
 def outline(document: Workflow) -> Outline:

@@ -10,9 +10,10 @@ from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
 from callboard.languages.language import Cancelled, End, Plan, Stage
 from callboard.languages.workflow.document import Workflow
+from callboard.languages.workflow.provision import holding
 from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routing import END, Onward, Router, Terminal
-from callboard.languages.workflow.skills import Skill, aliases, missing_config
+from callboard.languages.workflow.skills import Skill, aliases
 from callboard.languages.workflow.sources import resolve
 from callboard.languages.workflow.usage import declared_sources, layered
 from callboard.languages.workflow.visit import Context, Setting, visit
@@ -38,26 +39,26 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
 
 
 def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Setting:
-    skills = {skill.id: skill for skill in _skills(plan)}
     config: dict[str, str] = plan.options["config"]
     offered: dict[str, bool] = stage.info.environment.get("skills", {})
-    hopeless = {name for name, skill in skills.items() if missing_config(skill, config)}
+    own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
+    skills, missing = holding(own, shipped, config, offered)
     return Setting(
         document=plan.definition.document,
         given=plan.input,
         contents=contents,
         layers=layered(contents),
         skills=skills,
-        missing=frozenset(hopeless | {name for name, there in offered.items() if not there}),
+        missing=missing,
         config=config,
         aliases=aliases(list(skills.values()))[0],
     )
 
 
-def _skills(plan: Plan[Workflow]) -> list[Skill]:
-    """Return the plan's skills; the ids of a workflow's own are free, so they are not checked again."""
-    recorded: list[dict[str, Any]] = plan.options["skills"]
-    return [Skill.model_validate({**raw, "id": "checked"}).model_copy(update={"id": raw["id"]}) for raw in recorded]
+def _skills(recorded: list[dict[str, Any]]) -> dict[str, Skill]:
+    """Read a plan's skills, by id; the ids of a workflow's own are free, so they are not checked again."""
+    skills = [Skill.model_validate({**raw, "id": "checked"}).model_copy(update={"id": raw["id"]}) for raw in recorded]
+    return {skill.id: skill for skill in skills}
 
 
 class _Walk:

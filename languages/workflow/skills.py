@@ -109,11 +109,15 @@ class InlineSkill(Part):
 
 
 class ConfigField(Part):
-    """A value that a skill needs, by default from the environment variable ``env``."""
+    """A value that a skill needs, by default from the environment variable ``env``.
+
+    Beyond the specification, ``secret: false`` marks one that tools may repeat in what is recorded, such as an address.
+    """
 
     description: str
     required: bool = False
     env: Maybe[Variable] = None
+    secret: Maybe[bool] = None
 
 
 class SkillTool(Part):
@@ -208,10 +212,7 @@ def missing_config(skill: Skill, config: dict[str, str]) -> list[str]:
 def required_env(skill: Skill, config: dict[str, str]) -> list[str]:
     """Return the environment variables without which a skill is unavailable, those of its MCP server included."""
     own = [field.env for key, field in skill.config.items() if field.required and field.env and key not in config]
-    if skill.mcp is None:
-        return own
-    in_headers = [name for text in skill.mcp.headers.values() for name in _REFERENCE.findall(text)]
-    return [*own, *skill.mcp.env, *in_headers]
+    return [*own, *_server_env(skill)]
 
 
 def optional_env(skill: Skill, config: dict[str, str]) -> dict[str, str]:
@@ -221,6 +222,23 @@ def optional_env(skill: Skill, config: dict[str, str]) -> dict[str, str]:
         for key, field in skill.config.items()
         if field.env and not field.required and key not in config
     }
+
+
+def secret_env(skill: Skill, config: dict[str, str]) -> list[str]:
+    """Return the environment variables whose values must not be recorded: all that may be used, unless marked."""
+    own = [
+        field.env
+        for key, field in skill.config.items()
+        if field.env and field.secret is not False and key not in config
+    ]
+    return [*own, *_server_env(skill)]
+
+
+def _server_env(skill: Skill) -> list[str]:
+    if skill.mcp is None:
+        return []
+    in_headers = [name for text in skill.mcp.headers.values() for name in _REFERENCE.findall(text)]
+    return [*skill.mcp.env, *in_headers]
 
 
 def config_variables(skill: Skill, config: dict[str, str], missing: Collection[str]) -> dict[str, str]:

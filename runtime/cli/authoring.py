@@ -4,7 +4,7 @@ One entry per language, as the registry has them; a language without one names n
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.bus.events import Outline, Problem
@@ -13,15 +13,28 @@ from callboard.languages.registry import LANGUAGES, detect, language
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What a document says of itself; ``inputs`` are the declared fields of its input, by name, as they stand there."""
+
+    title: str = ""
+    description: str = ""
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
 class Authoring:
     """``files`` takes a document and a run's input and returns the named paths by field; ``outline`` the shape.
 
-    ``skills_beside`` says that a list of skills may lie beside the definition.
+    ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
+    a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
     """
 
     files: Callable[[Any, Any], dict[str, str]]
     outline: Callable[[Any], Outline]
     skills_beside: bool
+    dry_runs: bool = False
+    about: Callable[[Any], About] = lambda _document: About()
+    skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
 
 
 def _workflow() -> Authoring:
@@ -33,10 +46,24 @@ def _workflow() -> Authoring:
         sources, _problems = declared_sources(document, given if isinstance(given, dict) else {})
         return {field: source.value for field, source in sources.items() if source.kind == "file"}
 
-    return Authoring(files, outline, skills_beside=True)
+    def about(document: Workflow) -> About:
+        inputs = {name: one.model_dump(exclude_unset=True) for name, one in (document.inputs or {}).items()}
+        return About(document.name, document.description, inputs)
+
+    def skills(document: Workflow) -> frozenset[str]:
+        return frozenset(skill for node in document.nodes.values() for skill in node.skills)
+
+    return Authoring(files, outline, skills_beside=True, dry_runs=True, about=about, skills=skills)
 
 
-_AUTHORING: dict[str, Callable[[], Authoring]] = {"workflow": _workflow}
+def _flow() -> Authoring:
+    from callboard.languages.flow.interpret import ROOT
+    from callboard.languages.flow.outline import outline
+
+    return Authoring(lambda _document, _input: {}, lambda flow: outline(flow, ROOT), skills_beside=False)
+
+
+_AUTHORING: dict[str, Callable[[], Authoring]] = {"flow": _flow, "workflow": _workflow}
 
 
 def authoring(name: str) -> Authoring:

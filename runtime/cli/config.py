@@ -19,7 +19,8 @@ def config(settings: Settings) -> None:
     found = configured(settings)
     rows = found.explain()
     if settings.as_json:
-        values = {name: {"value": value, "source": source} for name, value, source in rows}
+        typed = found.values()
+        values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
         click.echo(compact({"settings": values, "warnings": found.warnings}))
         return
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]

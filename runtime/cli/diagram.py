@@ -1,20 +1,25 @@
-"""``callboard diagram``: a definition as a Mermaid flowchart."""
+"""``callboard diagram``: a definition, or a run of one, as a Mermaid flowchart or as an SVG drawing."""
 
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import json_option
+from callboard.runtime.cli.options import Settings, settings_options
+
+FORMS = ("mermaid", "svg")
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("what", metavar="FILE|RUN")
+@click.option("--format", "-f", "form", type=click.Choice(FORMS), default="mermaid", help="The form; default: mermaid.")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write it there, not to stdout.")
 @click.option("--direction", type=click.Choice(("TB", "LR")), default="TB", show_default=True, help="Down, or right.")
-@json_option
-def diagram(file: str, direction: str, as_json: bool) -> None:
-    """Print a definition as a Mermaid flowchart. Needs no server.
+@click.option("--title", metavar="TEXT", help="The title of an SVG drawing; default: the name of the definition.")
+@settings_options
+def diagram(settings: Settings, what: str, form: str, output: str | None, direction: str, title: str | None) -> None:
+    """Draw a definition, or what a run of it did.
 
-    `callboard trace RUN --format mermaid` prints the same, coloured by what happened.
+    A definition needs no server. Of a run, each node has the colour of its outcome, and the ways taken stand out.
     """
-    from callboard.runtime.cli.drawing import draw
+    from callboard.runtime.cli.drawing import Wanted, draw
 
-    draw(file, "LR" if direction == "LR" else "TB", as_json=as_json)
+    draw(what, Wanted("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)

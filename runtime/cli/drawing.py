@@ -1,31 +1,107 @@
-"""Drawing a definition: its outline as a diagram of nothing that has happened yet."""
+"""Drawing a definition or a run: the diagram of an outline, with what happened to it, in one of two forms."""
 
 import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 import msgspec
 from msgspec import Raw
 
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload
-from callboard.projections.diagram import DiagramFold, Direction, mermaid
+from callboard.projections.diagram import Diagram, DiagramFold, Direction
+from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
 from callboard.runtime.cli.authoring import authoring, parsed
 from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import text_of
-from callboard.runtime.cli.views import compact
+from callboard.runtime.cli.views import compact, result_of, took
+
+RUN_SHOWN_CHARS_MAX = 60
 
 
-def draw(file: str, direction: Direction, *, as_json: bool) -> None:
-    """Print a definition's diagram.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How to draw: the form, to the right or down, the title unless it is the usual one, the file or stdout."""
+
+    form: Literal["mermaid", "svg"]
+    across: bool
+    title: str | None
+    output: str | None
+
+    @property
+    def direction(self) -> Direction:
+        return "LR" if self.across else "TB"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is drawn, and how it is called."""
+
+    diagram: Diagram
+    title: str
+    subtitle: str
+
+
+def draw(what: str, wanted: Wanted, settings: Settings) -> None:
+    """Print the diagram of a definition's file, or else of a run, or write it to a file.
 
     :raises Refused: if the definition has problems
+    :raises CallboardError: if there is neither such a file nor such a run, or the output cannot be written
     """
+    subject = _of_file(what) if _is_file(what) else _of_run(what, settings)
+    text = drawn(subject, wanted)
+    if wanted.output is not None:
+        try:
+            Path(wanted.output).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CallboardError("file.unwritable", f"the file cannot be written: {error}", wanted.output) from error
+    if settings.as_json:
+        outline = msgspec.to_builtins(subject.diagram.outline)
+        said: dict[str, Any] = {"definition": subject.title, "outline": outline, wanted.form: text}
+        click.echo(compact(said | ({"output": wanted.output} if wanted.output else {})))
+    elif wanted.output is None:
+        click.echo(text.rstrip("\n"))
+    else:
+        click.echo(f"Wrote {wanted.output}", err=True)
+
+
+def drawn(subject: Subject, wanted: Wanted) -> str:
+    """Return the diagram in the form that is wanted."""
+    if wanted.form == "mermaid":
+        return mermaid(subject.diagram, direction=wanted.direction, title=wanted.title)
+    from callboard.projections.drawing.svg import svg
+
+    title = subject.title if wanted.title is None else wanted.title
+    return svg(subject.diagram, direction=wanted.direction, title=title, subtitle=subject.subtitle)
+
+
+def svg_of_run(events: Sequence[Event]) -> str:
+    """Return the drawing of a run."""
+    return drawn(_run_subject(events), Wanted("svg", False, None, None))
+
+
+def _is_file(what: str) -> bool:
+    """Whether a definition's file is meant; what looks like one and is not there is wrong usage, not a run."""
+    path = Path(what)
+    if path.is_file():
+        return True
+    if path.suffix in (".yaml", ".yml", ".json", ".md") or "/" in what or path.exists():
+        raise click.BadParameter(f"there is no file {what!r}", param_hint="FILE|RUN")
+    return False
+
+
+def _of_file(file: str) -> Subject:
     source = text_of(Path(file))
     definition = parsed(source)
     if isinstance(definition, list):
         raise Refused("definition", definition, file, source)
-    outline = authoring(definition.language).outline(definition.document)
+    known = authoring(definition.language)
+    outline = known.outline(definition.document)
     # The diagram of a run that was accepted and has done nothing: the projection's own reading of an outline.
     ref = DefinitionRef(definition.language, definition.hash, "", definition.name)
     accepted = encode_payload(RunAccepted(ref, {}, outline))
@@ -39,8 +115,22 @@ def draw(file: str, direction: Direction, *, as_json: bool) -> None:
         path="",
         payload=Raw(accepted),
     )
-    text = mermaid(fold(DiagramFold(), [event]), direction=direction)
-    if as_json:
-        click.echo(compact({"definition": definition.name, "outline": msgspec.to_builtins(outline), "mermaid": text}))
-    else:
-        click.echo(text.rstrip("\n"))
+    title = known.about(definition.document).title or definition.name or Path(file).stem
+    nodes = f"{len(outline.nodes)} node{'s' if len(outline.nodes) != 1 else ''}"
+    told = [definition.name if definition.name != title else "", definition.language, nodes]
+    return Subject(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
+
+
+def _of_run(run: str, settings: Settings) -> Subject:
+    import anyio
+
+    from callboard.runtime.cli.reading import events_of
+    from callboard.runtime.cli.settings import configured
+
+    return _run_subject(anyio.run(events_of, run, configured(settings), "diagram"))
+
+
+def _run_subject(events: Sequence[Event]) -> Subject:
+    result = result_of(events)
+    told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {took(result)}".strip()]
+    return Subject(fold(DiagramFold(), events), result.definition, " · ".join(told))

@@ -3,6 +3,7 @@
 What is none of ours is a fault of this program and goes on as it is.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,8 +15,13 @@ from callboard.bus.errors import CallboardError, ConfigInvalid, LogUnavailable, 
 from callboard.bus.events import Problem
 from callboard.bus.log import Unknown
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.views import where_options
 from callboard.runtime.client import NoVerdict
+
+_SAID = re.compile(r"`callboard [a-z]+")
+"""A command inside a remedy."""
 
 
 class NoServer(OperatorError):
@@ -35,8 +41,10 @@ class Refused(CallboardError):
         self.source = source
 
 
-def report(error: BaseException, *, as_json: bool) -> int:
+def report(error: BaseException, *, as_json: bool, settings: Settings | None = None) -> int:
     """Show an error, unwrapped from any groups; return the exit code for it.
+
+    What its remedy says to type leads to where ``settings`` led.
 
     :raises BaseException: the error, if it is no error of ours
     """
@@ -46,9 +54,12 @@ def report(error: BaseException, *, as_json: bool) -> int:
     broken = next((leaf for leaf in found if isinstance(leaf, BrokenPipeError)), None)
     if broken is not None:
         raise broken
-    told = next((known for leaf in found if (known := _known(leaf))), None)
+    told = known_error(error)
     if told is None:
         raise error
+    if settings is not None:
+        where = where_options(settings)
+        told.remedy = _SAID.sub(lambda said: said[0] + where, told.remedy)
     if as_json:
         click.echo(msgspec.json.encode({"error": error_object(told)}).decode())
     else:
@@ -61,6 +72,11 @@ def report_usage(error: click.UsageError) -> None:
     where = error.ctx.command_path if error.ctx else "callboard"
     found = CallboardError("usage.invalid", error.format_message(), where, f"See `{where} --help`.")
     click.echo(msgspec.json.encode({"error": error_object(found)}).decode())
+
+
+def known_error(error: BaseException) -> CallboardError | None:
+    """Return the first error of ours in an exception or a group of them; None if there is none."""
+    return next((known for leaf in leaves(error) if (known := _known(leaf))), None)
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -113,6 +129,8 @@ def error_text(error: CallboardError) -> str:
         lines.append(f"  where: {error.where}")
     if isinstance(error, Refused):
         lines += [problem_text(problem, error.where, error.source) for problem in error.problems]
+    elif isinstance(error, ConfigInvalid):
+        lines += [problem_text(problem) for problem in error.problems]
     if error.remedy:
         lines.append(f"  {error.remedy}")
     return "\n".join(lines)

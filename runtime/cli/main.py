@@ -11,13 +11,14 @@ from importlib import import_module
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import wants_json
+from callboard.runtime.cli.options import settings_of, wants_json
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Run": {
         "run": "run:run",
         "up": "up:up",
         "worker": "up:worker",
+        "mcp": "mcp:mcp",
         "start": "start:start",
     },
     "Look": {
@@ -25,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "runs": "runs:runs",
         "show": "show:show",
         "trace": "trace:trace",
+        "diff": "diff:diff",
         "replay": "replay:replay",
         "rebuild": "rebuild:rebuild",
     },
@@ -37,13 +39,21 @@ SECTIONS: dict[str, dict[str, str]] = {
         "signal": "tell:signal",
     },
     "Write and set up": {
+        "new": "new:new",
         "validate": "validate:validate",
+        "eval": "eval:evaluate",
         "diagram": "diagram:diagram",
+        "conformance": "conformance:conformance",
+        "skills": "skills:skills",
+        "providers": "providers:providers",
         "config": "config:config",
         "completion": "completion:completion",
     },
 }
 """Every command by section: its name to ``module:attribute`` below this package."""
+
+SENTENCE_CHARS_MAX = 200
+"""How much of what a command says of itself stands in the list of commands."""
 
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
@@ -64,8 +74,8 @@ class Board(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
-            width = formatter.width - 6 - max(map(len, COMMANDS))
-            rows = [(name, command.get_short_help_str(width)) for name, command in commands if command]
+            # Whole sentences: what does not fit on a line goes on below it.
+            rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
 
@@ -89,7 +99,7 @@ class Board(click.Group):
         except (Exception, BaseExceptionGroup) as error:
             from callboard.runtime.cli.errors import report
 
-            ctx.exit(report(error, as_json=wants_json(ctx)))
+            ctx.exit(report(error, as_json=wants_json(ctx), settings=settings_of(ctx)))
         finally:
             from callboard.runtime.cli.settings import quiet
 

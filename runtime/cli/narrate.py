@@ -8,6 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
+from callboard.projections.effects import PROVIDER, kind_and_name
 
 TEXT_CHARS_MAX = 100
 """How much of a text or value one line quotes."""
@@ -25,9 +26,11 @@ def narrated(event: Event, payload: Payload) -> str:
             why = "" if payload.outcome == "cancelled" else _because(payload.error)
             return f"{mark} {last_id(event.path)} {payload.outcome}{why}"
         case ev.NodeRetry():
-            return f"↻ retry {payload.attempt}: {short(payload.reason)}"
+            why = payload.error.code if payload.error else short(payload.reason)
+            return f"↻ retry {payload.attempt}" + (f" in {payload.delay:g} s" if payload.delay else "") + f": {why}"
         case ev.Route():
-            return f"→ {payload.target}" + (f"  ({short(payload.reason)})" if payload.reason else "")
+            edge = payload.edge if isinstance(payload.edge, str) and payload.reason == "next" else payload.reason
+            return f"→ {payload.target}" + (f"  ({short(edge)})" if edge else "")
         case ev.NodeProgress():
             return short(payload.message)
         case ev.NodeWarning():
@@ -122,7 +125,8 @@ def _effect(
         case ev.ToolResult():
             return f"{payload.tool} failed{_because(payload.error)}" if payload.error else f"= {short(payload.output)}"
         case ev.EffectCall():
-            return f"{payload.kind_} …"
+            kind, name = kind_and_name(payload)
+            return f"{kind} {name} …" if payload.kind_ == PROVIDER else f"{kind} …"
         case ev.EffectResult():
             return f"failed{_because(payload.error)}" if payload.error else f"= {_value(payload.value)}"
         case ev.TimerSet():

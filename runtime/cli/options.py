@@ -10,6 +10,7 @@ import click
 Command = Callable[..., Any]
 
 _JSON = "callboard.json"
+_SETTINGS = "callboard.settings"
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -26,6 +27,16 @@ class Settings:
 def wants_json(ctx: click.Context) -> bool:
     """Whether the command that was called is to speak JSON."""
     return bool(ctx.meta.get(_JSON))
+
+
+def settings_of(ctx: click.Context) -> Settings:
+    """What the command that was called was told about where and how; all defaults if it was not told anything."""
+    return ctx.meta.get(_SETTINGS, Settings())
+
+
+def forget_json(ctx: click.Context) -> None:
+    """Have errors told in words on stderr, whatever form was asked for."""
+    ctx.meta[_JSON] = False
 
 
 def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
@@ -60,7 +71,9 @@ def settings_options(command: Command) -> Command:
     ) -> Any:
         flags = {"nats_url": nats, "data_dir": data_dir, "tenant": tenant, "log_level": log_level}
         given = {name: value for name, value in flags.items() if value is not None}
-        return command(*args, settings=Settings(given, config_file, as_json), **others)
+        settings = Settings(given, config_file, as_json)
+        click.get_current_context().meta[_SETTINGS] = settings
+        return command(*args, settings=settings, **others)
 
     for option in reversed(
         [
@@ -94,6 +107,9 @@ def start_options(command: Command) -> Command:
         offline: bool,
         run_id: str | None,
         breakpoints: tuple[str, ...],
+        project_skills: bool,
+        skill_commands: bool,
+        arguments_text: str | None,
         **others: Any,
     ) -> Any:
         order = Order(
@@ -107,6 +123,9 @@ def start_options(command: Command) -> Command:
             offline,
             run_id,
             breakpoints,
+            project_skills,
+            skill_commands,
+            arguments_text,
         )
         return command(*args, order=order, **others)
 
@@ -116,9 +135,25 @@ def start_options(command: Command) -> Command:
             click.argument("file", type=readable),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
             click.option(
+                "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments, for a flow's parameters."
+            ),
+            click.option(
                 "--script", type=readable, help="Answers of a scripted model and scripted tools (YAML, JSON)."
             ),
             click.option("--skills", type=readable, help="A list of skills; default: skills.yaml beside FILE."),
+            click.option(
+                "--no-skills",
+                "project_skills",
+                flag_value=False,
+                default=True,
+                help="Take no skill files of the project.",
+            ),
+            click.option(
+                "--skill-commands",
+                is_flag=True,
+                envvar="SWENY_ALLOW_SKILL_STDIO_COMMAND",
+                help="Let skill files of the project name programs to run as MCP servers.",
+            ),
             click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
             click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),
             click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
@@ -145,6 +180,9 @@ class Order:
     offline: bool = False
     run_id: str | None = None
     breakpoints: tuple[str, ...] = ()
+    project_skills: bool = True
+    skill_commands: bool = False
+    arguments_text: str | None = None
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

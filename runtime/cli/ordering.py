@@ -5,9 +5,11 @@ the files which it names travel in the message: no worker reads this disk.
 """
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from posixpath import normpath
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -21,19 +23,29 @@ from callboard.runtime.cli.authoring import Authoring, authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
 
+if TYPE_CHECKING:
+    from callboard.runtime.cli.skillfiles import SkillFiles
+
 SKILL_FILES = ("skills.yaml", "skills.yml", "skills.json")
 """Names under which a list of skills is found beside a definition."""
 
 STDIN = "-"
 
+SCRIPTED = "scripted"
+"""The model whose answers stand in a script."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A start message, ready to be published, with the definition it starts and the folder that one lies in."""
+    """A start message, ready to be published, with the definition it starts and the folder that one lies in.
+
+    ``warnings`` are about skill files of the project.
+    """
 
     message: dict[str, Any]
     definition: Definition[Any]
     folder: Path
+    warnings: tuple[Problem, ...] = ()
 
     def check_size(self, bytes_max: int) -> None:
         """Check that the message fits through the server.
@@ -55,7 +67,8 @@ def ordered(order: Order) -> Ordered:
     """Make the start message of an order.
 
     :raises Refused: with every problem of the definition, its files, skills or script
-    :raises click.BadParameter: if the input cannot be read
+    :raises click.BadParameter: if the input or the arguments cannot be read
+    :raises click.UsageError: if the model is scripted, and there is no script
     """
     path = Path(order.file)
     source = text_of(path)
@@ -65,20 +78,46 @@ def ordered(order: Order) -> Ordered:
     folder = path.absolute().parent
     known = authoring(definition.language)
     given = input_of(order.input_text)
+    if order.dry_run and not known.dry_runs:
+        raise click.UsageError(f"a {definition.language} has no dry run")
     if order.dry_run:
         given = {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
     message: dict[str, Any] = {"definition": {"language": definition.language, "source": source}, "input": given}
-    if files := bundled(definition, known, given, order.file):
+    if order.arguments_text is not None:
+        message["arguments"] = _arguments(order.arguments_text)
+    files = bundled(definition, known, given, order.file)
+    found = project_skills(order, known.skills(definition.document), folder)
+    named = {normpath(name) for name in files}
+    files |= {name: text for name, text in found.files.items() if name not in named}
+    if files:
         message["files"] = files
     if options := _options(order, known, folder):
         message["options"] = options
     if order.script is not None:
         message["script"] = _document(Path(order.script), "script", dict)
+    if order.model == SCRIPTED and order.script is None:
+        raise click.UsageError("--model scripted needs --script FILE, with the answers that it is to give")
     # A script is there to stand in for the model, whatever the default is; both may still be named.
-    model = order.model or ("scripted" if order.script is not None else None)
+    model = order.model or (SCRIPTED if order.script is not None else None)
     others = {"model": model, "run_id": order.run_id, "breakpoints": list(order.breakpoints) or None}
     message |= {name: value for name, value in others.items() if value is not None}
-    return Ordered(message, definition, folder)
+    return Ordered(message, definition, folder, tuple(found.warnings))
+
+
+def _arguments(given: str) -> dict[str, Any]:
+    found = input_of(given, "--arguments")
+    if not isinstance(found, dict):
+        message = f"are {kind_of(found)}, and must be an object: a value for each parameter"
+        raise click.BadParameter(message, param_hint="--arguments")
+    return found
+
+
+def project_skills(order: Order, wanted: Collection[str], folder: Path) -> "SkillFiles":
+    """Find the skills that a definition asks for among the skill files of its project."""
+    from callboard.runtime.cli.skillfiles import SkillFiles, project_of, skill_files
+
+    project = project_of(folder, Path.cwd()) if wanted and order.project_skills else None
+    return skill_files(project, wanted, commands=order.skill_commands) if project else SkillFiles()
 
 
 def bundled(definition: Definition[Any], known: Authoring, given: Any, file: str) -> dict[str, str]:
@@ -150,27 +189,27 @@ def text_of(path: Path) -> str:
         raise CallboardError("file.unreadable", f"the file cannot be read as text: {error}", str(path)) from error
 
 
-def input_of(given: str | None) -> Any:
-    """Read the value of ``--input``: JSON; ``@file`` for a JSON or YAML file; ``-`` for stdin.
+def input_of(given: str | None, option: str = "--input") -> Any:
+    """Read the value of an option such as ``--input``: JSON; ``@file`` for a JSON or YAML file; ``-`` for stdin.
 
     :raises click.BadParameter: if it is none of these
     """
     if given is None:
         return None
-    where, text = _input_text(given)
+    where, text = _input_text(given, option)
     if where.endswith((".yaml", ".yml")):
         tree = read(text)
         if isinstance(tree, Tree):
             return tree.value
-        raise click.BadParameter("; ".join(f"{where}: {problem}" for problem in tree), param_hint="--input")
+        raise click.BadParameter("; ".join(f"{where}: {problem}" for problem in tree), param_hint=option)
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise click.BadParameter(f"{where} is not JSON: {error}", param_hint="--input") from error
+        raise click.BadParameter(f"{where} is not JSON: {error}", param_hint=option) from error
 
 
-def _input_text(given: str) -> tuple[str, str]:
-    """Return where the input's text stands, and the text."""
+def _input_text(given: str, option: str) -> tuple[str, str]:
+    """Return where the value's text stands, and the text."""
     if given == STDIN:
         return "stdin", sys.stdin.read()
     if not given.startswith("@"):
@@ -178,4 +217,4 @@ def _input_text(given: str) -> tuple[str, str]:
     try:
         return given[1:], Path(given[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{given[1:]} cannot be read: {error}", param_hint="--input") from error
+        raise click.BadParameter(f"{given[1:]} cannot be read: {error}", param_hint=option) from error

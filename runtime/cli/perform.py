@@ -92,7 +92,7 @@ async def _start(house: House, performance: Performance) -> str:
         raise Refused("start", verdict.problems)
     if verdict.duplicate:
         click.echo(f"run {verdict.run_id} had been started before; this is what becomes of it", err=True)
-    _warn(verdict.warnings, performance, definition.source)
+    _warn([*performance.ordered.warnings, *verdict.warnings], performance, definition.source)
     return verdict.run_id
 
 

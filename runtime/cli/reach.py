@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 
+from callboard.bus.connection import REFUSED_WAIT_S
 from callboard.bus.errors import StoreLocked
 from callboard.bus.server import READY_WAIT_S
 from callboard.bus.serverstore import running_url
@@ -21,8 +22,10 @@ POLL_S = 0.05
 
 
 @asynccontextmanager
-async def reach(config: Config, *, reads: bool, name: str) -> AsyncGenerator[House]:
-    """Connect to the server; ``reads`` says that the command only reads.
+async def reach(
+    config: Config, *, reads: bool, name: str, refused_wait_s: float | None = REFUSED_WAIT_S
+) -> AsyncGenerator[House]:
+    """Connect to the server; ``reads`` says that the command only reads, ``refused_wait_s`` is as in `open_house`.
 
     :raises NoServer: if none runs, and none may be started for this
     :raises OperatorError: whatever keeps the server from being usable
@@ -36,15 +39,27 @@ async def reach(config: Config, *, reads: bool, name: str) -> AsyncGenerator[Hou
         remedy = "There is no store either. Name its directory with --data-dir, or begin with `callboard run FILE`."
         raise NoServer(str(config.data_dir), remedy)
     async with AsyncExitStack() as stack:
-        yield await _opened(stack, config, name)
+        yield await _opened(stack, config, name, refused_wait_s)
 
 
-async def _opened(stack: AsyncExitStack, config: Config, name: str) -> House:
+@asynccontextmanager
+async def join(config: Config, *, name: str) -> AsyncGenerator[House]:
+    """Connect to the server that stands; where none does, start the embedded one: then the house has a ``server``.
+
+    :raises OperatorError: whatever keeps the server from being usable
+    """
+    if config.nats_url is None and (url := running_url(config.data_dir)):
+        config = config.model_copy(update={"nats_url": url})
+    async with AsyncExitStack() as stack:
+        yield await _opened(stack, config, name, None)
+
+
+async def _opened(stack: AsyncExitStack, config: Config, name: str, refused_wait_s: float | None) -> House:
     """Open the house; if another process is just starting or stopping the server of this store, wait until it has."""
     until = anyio.current_time() + READY_WAIT_S
     while True:
         try:
-            return await stack.enter_async_context(open_house(config, name))
+            return await stack.enter_async_context(open_house(config, name, refused_wait_s=refused_wait_s))
         except StoreLocked:
             if anyio.current_time() >= until:
                 raise

@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 from callboard.bus.events import Event
-from callboard.projections.diagram import DiagramFold, mermaid
+from callboard.projections.diagram import DiagramFold
+from callboard.projections.eliding import elided
+from callboard.projections.flow_trace import FlowTrace
 from callboard.projections.jaeger import jaeger
+from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Projection, fold
 from callboard.projections.renders import step_rows, step_table, waterfall
 from callboard.projections.results import RunResult
@@ -16,15 +19,18 @@ from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.projections.workflow_trace import WorkflowExecution
+from callboard.runtime.cli.drawing import svg_of_run
+from callboard.runtime.cli.narrate import short
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.showing import event_object
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import (
     COLOURS,
+    chain_lines,
     compact,
     local,
-    node_line,
+    node_lines,
     open_line,
     path_of,
     pretty,
@@ -35,7 +41,7 @@ from callboard.runtime.cli.views import (
 )
 from callboard.runtime.config import Config
 
-LANGUAGE_RESULTS: dict[str, Callable[[], Projection[Any]]] = {"workflow": WorkflowExecution}
+LANGUAGE_RESULTS: dict[str, Callable[[], Projection[Any]]] = {"flow": FlowTrace, "workflow": WorkflowExecution}
 """The projection with a language's own execution result; for others the common one stands in."""
 
 
@@ -72,12 +78,13 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings) ->
     ]
     if usage := tokens(result):
         lines.append(f"usage       {usage}")
-    if result.error:
-        lines.append(f"error       {result.error.code}: {result.error.message}")
+    lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(chain_lines(result.error))]
+    if result.status == "completed" and result.output is not None:
+        lines.append(f"output      {short(result.output)}")
     if taken := path_of(events):
         lines.append(f"path        {' → '.join(taken)}")
     if result.nodes:
-        lines += ["", "Nodes, as they last stood:", *(node_line(node) for node in result.nodes.values())]
+        lines += ["", "Nodes, as they last stood:", *node_lines(result)]
     if result.open:
         lines += ["", "Open:", *(open_line(effect, result.run, settings) for effect in result.open)]
     return "\n".join(lines)
@@ -107,14 +114,15 @@ def language_result(events: Sequence[Event]) -> Any:
 
 
 def _waterfall(events: Sequence[Event]) -> str:
-    return waterfall(fold(TraceFold(), events), shutil.get_terminal_size((100, 24)).columns)
+    return waterfall(elided(fold(TraceFold(), events)), shutil.get_terminal_size((100, 24)).columns)
 
 
 FORMS: dict[str, Callable[[Sequence[Event]], str]] = {
     "tree": lambda events: tree_text(fold(TraceFold(), events)),
     "waterfall": _waterfall,
-    "table": lambda events: step_table(step_rows(fold(TraceFold(), events))),
+    "table": lambda events: step_table(step_rows(elided(fold(TraceFold(), events)))),
     "mermaid": lambda events: mermaid(fold(DiagramFold(), events)),
+    "svg": svg_of_run,
     "result": lambda events: pretty(language_result(events)),
     "json": lambda events: pretty(fold(TraceFold(), events)),
     "jaeger": lambda events: pretty(jaeger(spans_of(events))),
@@ -122,5 +130,5 @@ FORMS: dict[str, Callable[[Sequence[Event]], str]] = {
 }
 """Every form of a trace: its name to what makes it of a run's events."""
 
-TEXTS = frozenset({"tree", "waterfall", "table", "mermaid"})
+TEXTS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
 """The forms that are no JSON by themselves."""

@@ -1,14 +1,18 @@
 """Rebuilding: every view of a run folded twice, from the log as it is read and as it is followed, and compared."""
 
+import os
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import anyio.to_thread
 import click
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.connection import without_secrets
 from callboard.bus.effects import canonical
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
@@ -28,12 +32,15 @@ from callboard.runtime.cli.listing import run_rows, standing_events
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.reading import LANGUAGE_RESULTS
-from callboard.runtime.cli.views import compact
+from callboard.runtime.cli.views import compact, result_of
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
-from callboard.runtime.exporters import export_run
+from callboard.runtime.exporters import export_run, spans_endpoint
 
 DIGEST_CHARS = 16
+
+BACKEND_WAIT_S = 2.0
+"""How long a backend of spans may take to let us in."""
 
 
 class Spans:
@@ -56,9 +63,13 @@ VIEWS: dict[str, Callable[[], Projection[Any]]] = {
     "diagram": DiagramFold,
     "runs": Runs,
     "spans": Spans,
-    **{f"{name} result": made for name, made in LANGUAGE_RESULTS.items()},
 }
-"""Every view of one run that is folded here."""
+"""The views of every run that are folded here."""
+
+
+def views_of(language: str) -> dict[str, Callable[[], Projection[Any]]]:
+    """Return the views of a run: those of every run, and that of its language."""
+    return {**VIEWS, **{f"{name} result": made for name, made in LANGUAGE_RESULTS.items() if name == language}}
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):
@@ -75,9 +86,11 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     """Rebuild the views of one run or of all; return the exit code.
 
     :raises UnknownRun: if there is no such run
-    :raises CallboardError: ``spans.refused`` if the backend does not take the spans
+    :raises CallboardError: ``spans.unreachable`` without a backend, ``spans.refused`` if it does not take the spans
     """
     found: list[Rebuilt] = []
+    if spans:
+        await check_backend(spans_endpoint(os.environ))
     async with reach(config, reads=True, name="callboard rebuild") as house:
         names = [run] if run else [row.run for row in reversed(await run_rows(house.log, config.tenant))]
         for name in names:
@@ -104,9 +117,10 @@ async def _rebuilt(house: House, run: str, *, send: bool) -> Rebuilt:
                 followed.append(await whole(house.log, recorded))
     if not followed:
         raise UnknownRun(ref)
-    at_once = {name: digest_of(made(), read) for name, made in VIEWS.items()}
-    singly = {name: digest_of(made(), followed, look=True) for name, made in VIEWS.items()}
-    different = [name for name in VIEWS if at_once[name] != singly[name]]
+    views = views_of(result_of(read[:1]).language)
+    at_once = {name: digest_of(made(), read) for name, made in views.items()}
+    singly = {name: digest_of(made(), followed, look=True) for name, made in views.items()}
+    different = [name for name in views if at_once[name] != singly[name]]
     sent = await _send(house, ref) if send else None
     return Rebuilt(run=run, events=last, digests=at_once, different=different, spans_sent=sent)
 
@@ -119,6 +133,34 @@ def digest_of(projection: Projection[Any], events: Sequence[Event], *, look: boo
             projection.view()
     plain = msgspec.to_builtins(projection.view(), str_keys=True)
     return sha256(canonical(plain)).hexdigest()[:DIGEST_CHARS]
+
+
+async def check_backend(endpoint: str) -> None:
+    """Check that somebody listens at the backend's address, before spans are folded and their sending is retried.
+
+    :raises CallboardError: ``spans.unreachable``
+    """
+    parts = urlsplit(endpoint)
+    proxies = getproxies()
+    if parts.hostname is None or (parts.scheme in proxies and not proxy_bypass(parts.hostname)):
+        # What a proxy reaches only the proxy knows.
+        return
+    reason = f"no answer within {BACKEND_WAIT_S:g} s"
+    with anyio.move_on_after(BACKEND_WAIT_S):
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            stream = await anyio.connect_tcp(parts.hostname, port)
+        except OSError as error:
+            reason = str(error.__cause__ or error)
+        else:
+            await stream.aclose()
+            return
+    raise CallboardError(
+        "spans.unreachable",
+        f"no OpenTelemetry backend can be reached: {reason}",
+        without_secrets(endpoint),
+        "Start one there, or name it: OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
+    )
 
 
 async def _send(house: House, ref: RunRef) -> int:

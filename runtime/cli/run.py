@@ -36,7 +36,7 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
     from callboard.runtime.cli.perform import Performance, perform
     from callboard.runtime.cli.settings import configured
 
-    config = configured(settings, allow_scripts=True if order.script else None)
+    config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
     what = ordered(order)
     where = Path(workdir).absolute() if workdir else what.folder
     ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream)))

@@ -15,6 +15,7 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import compact, program, where_options
+from callboard.runtime.collector import settled_collector
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
 from callboard.runtime.service import open_service
@@ -42,12 +43,15 @@ async def stand(standing: Standing) -> int:
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
         name = "callboard worker" if standing.joins else "callboard up"
         opening = (
-            reach(standing.config, reads=False, name=name) if standing.joins else open_house(standing.config, name)
+            reach(standing.config, reads=False, name=name, refused_wait_s=None)
+            if standing.joins
+            else open_house(standing.config, name)
         )
         house = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(house))
         worker = await stack.enter_async_context(open_worker(house, env))
         await stack.enter_async_context(open_service(house))
+        stack.enter_context(settled_collector())
         _say_where(house, standing.settings)
         async for _first in signals:
             break

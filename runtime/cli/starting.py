@@ -23,11 +23,12 @@ async def publish(ordered: Ordered, config: Config, settings: Settings, file: st
         verdict = await house.client.start(ordered.message)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise Refused("start", verdict.problems, file)
+    warnings = [*ordered.warnings, *verdict.warnings]
     if settings.as_json:
         found = {"run_id": verdict.run_id, "duplicate": verdict.duplicate}
-        click.echo(compact({**found, "warnings": msgspec.to_builtins(verdict.warnings)}))
+        click.echo(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
         return
-    for warning in verdict.warnings:
+    for warning in warnings:
         click.echo(problem_text(warning, file, ordered.definition.source), err=True)
     if verdict.duplicate:
         click.echo("it had been started before", err=True)

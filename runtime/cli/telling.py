@@ -15,6 +15,7 @@ from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.views import compact
+from callboard.runtime.client import Client
 from callboard.runtime.config import Config
 
 RECORDED_WAIT_S = 5.0
@@ -37,26 +38,40 @@ async def tell_run(run: str, verb: str, fields: dict[str, Any], config: Config, 
     :raises Refused: if admission, or the run, refuses it
     :raises CallboardError: if there is no server, or no worker that answers
     """
+    async with reach(config, reads=False, name=f"callboard {verb}") as house:
+        found = await told(house.client, run, verb, fields)
+    _say(found, run, verb, settings)
+
+
+async def told(client: Client, run: str, verb: str, fields: dict[str, Any]) -> Event | None:
+    """Tell a run something; return the event that it became, None if the run has not recorded it in time.
+
+    :raises Refused: if admission refuses it
+    :raises CallboardError: if admission, or the run, refuses it, or no worker answers
+    """
     mark = uuid4().hex
     message = TELLS[verb](id=mark, **fields)
-    async with reach(config, reads=False, name=f"callboard {verb}") as house:
-        client = house.client
-        async with client.follow(run, after=None) as feed:
-            verdict = await client.tell(run, verb, message)
-            if verdict.status == "rejected":
-                raise _refused(verb, run, verdict.problems)
-            found: Event | None = None
-            with anyio.move_on_after(RECORDED_WAIT_S):
-                async for recorded in feed:
-                    if _concerns(recorded.event, verb, mark):
-                        found = recorded.event
-                        break
-    _say(found, run, verb, settings)
+    found: Event | None = None
+    async with client.follow(run, after=None) as feed:
+        verdict = await client.tell(run, verb, message)
+        if verdict.status == "rejected":
+            raise _refused(verb, run, verdict.problems)
+        with anyio.move_on_after(RECORDED_WAIT_S):
+            async for recorded in feed:
+                if _concerns(recorded.event, verb, mark):
+                    found = recorded.event
+                    break
+    payload = payload_of(found) if found is not None else None
+    if isinstance(payload, ev.CommandRefused):
+        raise CallboardError(payload.code, payload.message, run)
+    return found
 
 
 def _refused(verb: str, run: str, problems: list[Problem]) -> CallboardError:
     if len(problems) == 1:
-        return CallboardError(problems[0].code, problems[0].message, run, "See `callboard show` and `callboard runs`.")
+        known = problems[0].code != "run.unknown"
+        remedy = f"See `callboard show` {run}." if known else "List the runs with `callboard runs`."
+        return CallboardError(problems[0].code, problems[0].message, run, remedy)
     return Refused(verb, problems, run)
 
 
@@ -70,8 +85,6 @@ def _concerns(event: Event, verb: str, mark: str) -> bool:
 
 def _say(event: Event | None, run: str, verb: str, settings: Settings) -> None:
     payload = payload_of(event) if event is not None else None
-    if isinstance(payload, ev.CommandRefused):
-        raise CallboardError(payload.code, payload.message, run)
     if settings.as_json:
         click.echo(compact({"run_id": run, "verb": verb, "recorded": event.n if event else None}))
     elif event is None or payload is None:

@@ -5,7 +5,7 @@ import click
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, settings_options
 
-FORMATS = ("tree", "waterfall", "table", "mermaid", "result", "json", "jaeger", "events")
+FORMATS = ("tree", "waterfall", "table", "mermaid", "svg", "result", "json", "jaeger", "events")
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -20,6 +20,7 @@ def trace(settings: Settings, run: str, form: str | None) -> None:
     waterfall  the same over time
     table      one line per node execution
     mermaid    the definition's diagram, coloured by what happened
+    svg        the same as a drawing
     result     the execution result of the language's specification (JSON)
     json       the whole trace (JSON)
     jaeger     a file that the Jaeger UI loads (JSON)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from callboard.projections.renders import duration_text
-from callboard.projections.tree import Effect, Node, Trace
+from callboard.projections.eliding import elided
+from callboard.projections.renders import duration_text, node_label, placed_label
+from callboard.projections.tree import Attempt, Effect, Node, Trace
 
 State = Literal["running", "ok", "failed", "cancelled", "skipped", "note", "warning"]
 
@@ -30,6 +31,10 @@ _STATES: dict[str | None, State] = {
 }
 
 
+PLAIN = "next"
+"""The reason of a way that nothing was decided about."""
+
+
 class Row(NamedTuple):
     """One line: the branches before it, its state, its text, and what is told behind it in a softer voice."""
 
@@ -48,8 +53,11 @@ class _Item(NamedTuple):
 
 
 def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
-    """Return the tree's lines, the run first; without ``all_effects`` nodes that are over show none of theirs."""
-    root = trace.root
+    """Return the tree's lines, the run first; of many dispatches of a node only some have lines.
+
+    Without ``all_effects`` nodes that are over show none of theirs.
+    """
+    root = elided(trace).root
     head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _node_aside(root))
     return [head, *_below(root, "", all_effects)]
 
@@ -80,19 +88,21 @@ def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
         for child in node.children
     ]
     if all_effects or node.outcome is None:
-        found += [_effect_item(effect) for effect in node.effects]
+        found += [_effect_item(effect, node) for effect in node.effects]
     yield from sorted(found, key=lambda item: item.n)
     for retry in node.attempts:
-        yield _Item(0, "note", f"↻ retry {retry.number}", " ".join(retry.reason.split()))
+        yield _retry_item(retry)
     for warning in node.warnings:
         yield _Item(0, "warning", warning.code or "warning", " ".join(warning.message.split()))
     for step in node.routes:
-        yield _Item(0, "note", f"→ {step.target}", " ".join(step.reason.split()))
+        # Where the reason says no more than that it goes on, the field of the definition says how.
+        why = step.edge if isinstance(step.edge, str) and step.reason == PLAIN else step.reason
+        yield _Item(0, "note", f"→ {step.target}", " ".join(why.split()))
 
 
 def _node_text(node: Node) -> str:
     again = f" #{node.iteration}" if node.iteration > 1 else ""
-    return f"{node.node}{again}"
+    return f"{node_label(node)}{again}"
 
 
 def _node_aside(node: Node) -> str:
@@ -106,9 +116,15 @@ def _node_aside(node: Node) -> str:
     return "  ".join(told)
 
 
-def _effect_item(effect: Effect) -> _Item:
-    name = " ".join(effect.name.split())
-    text = effect.kind if name in ("", effect.kind) else f"{effect.kind} {name}"
+def _retry_item(retry: Attempt) -> _Item:
+    """A retry, with what retries where that is no node itself, how long it waited, and why."""
+    what = f"{retry.path.rpartition(':')[2]} " if retry.path else ""
+    why = retry.error.code if retry.error else " ".join(retry.reason.split())
+    waited = f"after {duration_text(retry.delay)}" if retry.delay else ""
+    return _Item(0, "note", f"↻ {what}retry {retry.number}", "  ".join(part for part in (waited, why) if part))
+
+
+def _effect_item(effect: Effect, node: Node) -> _Item:
     told: list[str] = []
     if effect.ended_at:
         told.append(duration_text((effect.ended_at - effect.started_at).total_seconds()))
@@ -117,5 +133,5 @@ def _effect_item(effect: Effect) -> _Item:
     if effect.executions > 1:
         told.append(f"executed {effect.executions}×")
     if effect.error:
-        told.append(f"{effect.error.code}: {' '.join(effect.error.message.split())}")
-    return _Item(effect.first_n, _STATES.get(effect.outcome, "note"), text, "  ".join(told))
+        told.append(f"{effect.error.code}: {' '.join(effect.error.message.split())}".removesuffix(": "))
+    return _Item(effect.first_n, _STATES.get(effect.outcome, "note"), placed_label(effect, node), "  ".join(told))

@@ -22,6 +22,7 @@ _drain_wait = click.option(
     show_default=True,
     help="How long running effects may finish when we stop.",
 )
+_offline = click.option("--offline", is_flag=True, help="Fetch no sources from the web, whatever a start says.")
 _allow_scripts = click.option(
     "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; with an embedded server it always does."
 )
@@ -31,10 +32,16 @@ _allow_scripts = click.option(
 @_import_from
 @_drain_wait
 @_allow_scripts
+@_offline
 @settings_options
 @click.pass_context
 def up(
-    ctx: click.Context, settings: Settings, import_from: tuple[str, ...], drain_wait: float, allow_scripts: bool
+    ctx: click.Context,
+    settings: Settings,
+    import_from: tuple[str, ...],
+    drain_wait: float,
+    allow_scripts: bool,
+    offline: bool,
 ) -> None:
     """Keep a server and a worker standing until Ctrl-C or SIGTERM.
 
@@ -42,24 +49,30 @@ def up(
     itself if they use the same data directory. On the way out running effects may finish, and what is left goes on
     with the next worker, from the log.
     """
-    _stand(ctx, settings, import_from, drain_wait, allow_scripts)
+    _stand(ctx, settings, import_from, drain_wait, allow_scripts=allow_scripts, offline=offline)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @_import_from
 @_drain_wait
 @_allow_scripts
+@_offline
 @settings_options
 @click.pass_context
 def worker(
-    ctx: click.Context, settings: Settings, import_from: tuple[str, ...], drain_wait: float, allow_scripts: bool
+    ctx: click.Context,
+    settings: Settings,
+    import_from: tuple[str, ...],
+    drain_wait: float,
+    allow_scripts: bool,
+    offline: bool,
 ) -> None:
     """Keep a worker standing at a server that runs elsewhere.
 
     The server is the one that --nats or the configuration names, else the one that `callboard up` runs over the data
     directory. Any number of workers share the runs; one that dies loses nothing.
     """
-    _stand(ctx, settings, import_from, drain_wait, allow_scripts, joins=True)
+    _stand(ctx, settings, import_from, drain_wait, allow_scripts=allow_scripts, offline=offline, joins=True)
 
 
 def _stand(
@@ -67,8 +80,9 @@ def _stand(
     settings: Settings,
     import_from: tuple[str, ...],
     drain_wait: float,
-    allow_scripts: bool,
     *,
+    allow_scripts: bool,
+    offline: bool,
     joins: bool = False,
 ) -> None:
     from pathlib import Path
@@ -78,6 +92,6 @@ def _stand(
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.standing import Standing, stand
 
-    config = configured(settings, level="info", allow_scripts=allow_scripts or None)
+    config = configured(settings, level="info", allow_scripts=allow_scripts or None, offline=offline or None)
     folders = tuple(Path(folder).absolute() for folder in import_from)
     ctx.exit(anyio.run(stand, Standing(config, settings, folders, drain_wait, joins)))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -13,6 +14,7 @@ import click
 import msgspec
 
 from callboard.bus.connection import without_secrets
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event, NodeEnter
 from callboard.bus.paths import last_id
 from callboard.projections.projection import fold
@@ -20,6 +22,14 @@ from callboard.projections.renders import duration_text
 from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
 from callboard.runtime.cli.narrate import short
 from callboard.runtime.cli.options import Settings
+
+CHAIN_SHOWN_MAX = 8
+"""How many failures of a chain are told."""
+
+NODES_SHOWN_MAX = 60
+"""How many nodes are listed."""
+
+_INNER = re.compile(r"[/\[:]")
 
 COLOURS = {"completed": "green", "failed": "red", "expired": "red", "cancelled": "magenta", "ok": "green"}
 
@@ -40,10 +50,17 @@ def result_of(events: Sequence[Event]) -> RunResult:
 
 
 def path_of(events: Sequence[Event]) -> list[str]:
-    """Return the outer nodes in the order in which they were entered, a repeated one as ``node#2``."""
+    """Return the outer nodes in the order in which they were entered, a repeated one as ``node#2``.
+
+    If there is but one, and others stand in it, as the steps of a flow do in its frame, it is those.
+    """
+    entered = [event for event in events if event.type == NodeEnter.type]
+    outer = {event.path for event in entered if not _INNER.search(event.path)}
+    within = f"{next(iter(outer))}/" if len(outer) == 1 and any("/" in event.path for event in entered) else ""
     taken: list[str] = []
-    for event in events:
-        if event.type == NodeEnter.type and "/" not in event.path:
+    for event in entered:
+        name = event.path.removeprefix(within)
+        if event.path.startswith(within) and not _INNER.search(name):
             name = last_id(event.path)
             taken.append(name if event.iteration <= 1 else f"{name}#{event.iteration}")
     return taken
@@ -71,19 +88,41 @@ def summary_text(result: RunResult, events: Sequence[Event]) -> str:
     """Return how a run came out, for people."""
     status = click.style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
-    if result.error:
-        lines.append(f"  {result.error.code}: {result.error.message}")
+    lines += [f"  {line}" for line in chain_lines(result.error)]
     if taken := path_of(events):
         lines += ["", f"Path: {' → '.join(taken)}"]
     if result.nodes:
-        lines += ["", "Results:", *(node_line(node) for node in result.nodes.values())]
+        lines += ["", "Results:", *node_lines(result)]
     return "\n".join(lines)
+
+
+def chain_lines(error: Failure | None) -> list[str]:
+    """Return a failure and those before it that led to it, the last one first, a line each."""
+    lines: list[str] = []
+    while error is not None and len(lines) < CHAIN_SHOWN_MAX:
+        kind = f" ({error.type})" if error.type not in ("", "error") else ""
+        told = f"{error.code}{kind}: {' '.join(error.message.split())}".removesuffix(": ")
+        lines.append(f"after {told}" if lines else told)
+        error = error.previous
+    return [*lines, "…"] if error is not None else lines
+
+
+def node_lines(result: RunResult) -> list[str]:
+    """Return how each node last ended, a line each; of many nodes the outer ones."""
+    nodes = sorted(result.nodes.values(), key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
+    shown = {node.path for node in nodes}
+    lines = [node_line(node) for node in result.nodes.values() if node.path in shown]
+    left = len(result.nodes) - len(lines)
+    return [*lines, f"  … and {left} more, which the trace shows"] if left else lines
 
 
 def node_line(node: NodeState) -> str:
     """Return how a node last ended, in one line."""
     outcome = node.outcome or "running"
-    data = node.result.get("data") if isinstance(node.result, dict) and "data" in node.result else node.result
+    data = node.result
+    if isinstance(data, dict):
+        # What the record of the language holds as its product.
+        data = data.get("data", data.get("value") if data.get("type") == "success" else data)
     told = f"{node.error.code}: {short(node.error.message)}" if node.error else short(data) if data is not None else ""
     visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
     return f"  {click.style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
@@ -112,6 +151,7 @@ def open_line(effect: OpenEffect, run: str, settings: Settings) -> str:
         "human.asked": f"{ours} answer{here} {name} {key} RESPONSE",
         "signal.awaited": f"{ours} signal{here} {name} NAME",
         "run.paused": f"{ours} resume{here} {name}",
+        "child.start": f"{ours} show{here} {shlex.quote(effect.run or '')}",
     }.get(effect.type)
     since = local(effect.since)
     return f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")

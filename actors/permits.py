@@ -1,0 +1,56 @@
+"""Permits: which Python functions and which programs of MCP servers definitions may have a worker run.
+
+A pattern is that of `fnmatch`, ``*`` for any letters, ``?`` for one, and has to match from end to end: a function's
+dotted path (``acme_tools.*``), a program with its arguments as a shell would write them (``npx -y @acme/*``).
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from callboard.actors.tools.failures import tool_failed
+from callboard.bus.effects import McpTools, PythonTools, ToolSource
+
+COMMAND_CHARS_MAX = 500
+"""A command in a refusal is cut here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """Patterns of what may be run; None permits everything."""
+
+    python: Sequence[str] | None = None
+    mcp_commands: Sequence[str] | None = None
+
+    def check(self, sources: Sequence[ToolSource]) -> None:
+        """Check the sources of a toolbox before any of them is opened.
+
+        :raises ToolFailed: ``tool.refused``, naming everything that may not be run
+        """
+        refused = [what for source in sources for what in self._refused(source)]
+        if refused:
+            settings = "tools_allow_python, tools_allow_mcp_commands"
+            message = f"this worker may not run {'; '.join(refused)}; its settings {settings} say what it may"
+            raise tool_failed("tool.refused", message, {"refused": refused}, retryable=False)
+
+    def _refused(self, source: ToolSource) -> Iterator[str]:
+        match source:
+            case PythonTools(functions=functions):
+                for tool, path in functions.items():
+                    if not _permitted(path, self.python):
+                        yield f"the Python function {path[:COMMAND_CHARS_MAX]} (tool {tool})"
+            case McpTools(command=[_, *_] as command):
+                line = shlex.join(command)
+                if not _permitted(line, self.mcp_commands):
+                    yield f"the program {line[:COMMAND_CHARS_MAX]} (MCP server {source.name})"
+            case _:
+                # A URL, a NATS subject or a script has this worker run nothing.
+                return
+
+
+def _permitted(what: str, patterns: Sequence[str] | None) -> bool:
+    return patterns is None or any(fnmatchcase(what, pattern) for pattern in patterns)
+
+
+EVERYTHING = Permits()

@@ -1,0 +1,1 @@
+"""Call providers of the flow language that a worker carries out."""

@@ -1,0 +1,138 @@
+"""The ``http`` provider: one HTTP request, guarded, bounded in time and size, never repeated by itself.
+
+Every hop, redirects included, is resolved and checked (`callboard.actors.addresses`) and connected to at the checked
+address; a token goes only to the host it was given for. Retries are the flow's: its failures say which are worth one.
+"""
+
+import ssl
+import time
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from callboard.actors.addresses import AddressRefused, checked_addresses
+from callboard.actors.providers.http_request import PORTS, Asked, Unsendable, asked_of
+from callboard.actors.providers.http_response import PREFIX, answer_of
+from callboard.actors.providers.provider import Answer, Request, failure
+
+if TYPE_CHECKING:
+    import httpx
+
+HTTP = "mwl:provider.call/callboard/http/v1"
+
+BYTES_MAX = 16 * 1024 * 1024
+TIMEOUT_MAX_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRules:
+    """What a worker lets flows request.
+
+    ``tokens`` are bearer tokens by host (``host``, or ``host:port`` for other than the scheme's port); they go over
+    https, and over http to ``allow_hosts`` only, which are hosts whose addresses need not be public.
+    """
+
+    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    allow_hosts: Set[str] = frozenset()
+    bytes_max: int = BYTES_MAX
+    timeout_max_s: float = TIMEOUT_MAX_S
+
+
+class TooLarge(Exception):
+    """A body exceeds its limit."""
+
+
+class Http:
+    """Makes HTTP requests. Nothing is kept between them, so that no connection is taken for another host's."""
+
+    def __init__(self, rules: HttpRules) -> None:
+        self._rules = rules
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+    async def execute(self, request: Request) -> Answer:
+        import httpx
+
+        metadata: dict[str, Any] = {}
+        began = time.monotonic()
+        try:
+            asked = asked_of(request, self._rules.bytes_max, self._rules.timeout_max_s)
+            with anyio.fail_after(asked.timeout_s):
+                # No proxies from the environment: through one, the checked address would not be the one reached.
+                async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=None) as client:
+                    asked, response, content = await self._exchange(client, asked, metadata)
+        except Unsendable as unsendable:
+            return _failed(unsendable.code, str(unsendable), False, metadata)
+        except AddressRefused as refused:
+            return _failed("Refused", f"the request is refused: {refused}", False, metadata)
+        except TimeoutError:
+            message = f"no response within {request.arguments.get('timeout', 'PT30S')}"
+            return _failed("Timeout", message, True, metadata, type="timeout")
+        except TooLarge as error:
+            return _failed("ResponseTooLarge", str(error), False, metadata)
+        except httpx.LocalProtocolError as error:
+            return _failed("InvalidRequest", f"the request cannot be sent: {error}", False, metadata)
+        except (httpx.TransportError, httpx.DecodingError, OSError) as error:
+            message = f"the host cannot be reached: {type(error).__name__}: {error}"
+            return _failed("ConnectionFailed", message, True, metadata)
+        metadata["duration_ms"] = round((time.monotonic() - began) * 1000, 3)
+        return answer_of(asked, response, content, metadata)
+
+    async def _exchange(
+        self, client: "httpx.AsyncClient", asked: Asked, metadata: dict[str, Any]
+    ) -> "tuple[Asked, httpx.Response, bytes]":
+        """Send a request, and the ones it is redirected to; return the last, its response and the body."""
+        while True:
+            response = await self._sent(client, asked)
+            try:
+                metadata |= {"status": response.status_code, "url": str(asked.url), "redirects": asked.followed}
+                if request_id := response.headers.get("x-request-id"):
+                    metadata["request_id"] = request_id
+                location = response.headers.get("location")
+                if location is None or not asked.follows(response.status_code):
+                    return asked, response, await _content(response, asked)
+                asked = asked.redirected(response.status_code, location)
+            finally:
+                await response.aclose()
+
+    async def _sent(self, client: "httpx.AsyncClient", asked: Asked) -> "httpx.Response":
+        """Send a request to the first of its host's addresses that takes a connection."""
+        import httpx
+
+        url = asked.url
+        if url.scheme not in PORTS or not url.host:
+            raise Unsendable(f"{url} is no http or https URL with a host", "Refused")
+        rules, netloc = self._rules, url.netloc.decode("ascii")
+        addresses = await checked_addresses(url.host, url.port or PORTS[url.scheme], rules.allow_hosts)
+        headers = {"user-agent": "callboard", "accept": "application/json, */*;q=0.5", **asked.headers, "host": netloc}
+        private = bool({url.host, f"{url.host}:{url.port or PORTS[url.scheme]}"} & rules.allow_hosts)
+        if (token := rules.tokens.get(netloc)) and (url.scheme == "https" or private):
+            headers.setdefault("authorization", f"Bearer {token}")
+        for k, address in enumerate(addresses):
+            target = url.copy_with(host=address)
+            request = client.build_request(asked.method, target, headers=headers, content=asked.content)
+            request.extensions["sni_hostname"] = url.host  # the certificate is checked against the name
+            try:
+                return await client.send(request, stream=True)
+            except httpx.ConnectError:
+                if k == len(addresses) - 1:
+                    raise
+        raise OSError(f"{url.host} has no address")
+
+
+async def _content(response: "httpx.Response", asked: Asked) -> bytes:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > asked.bytes_max:
+            raise TooLarge(f"{asked.url.copy_with(query=None)} answers with more than {asked.bytes_max} bytes")
+    return bytes(content)
+
+
+def _failed(code: str, message: str, retryable: bool, metadata: dict[str, Any], type: str = "error") -> Answer:
+    return failure(f"{PREFIX}.{code}", message, type=type, retryable=retryable, **metadata)

@@ -1,0 +1,180 @@
+"""HTTP requests as the ``http`` provider makes them: of a call's arguments, and where a redirect leads them. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from callboard.actors.providers.durations import seconds_of
+
+if TYPE_CHECKING:
+    import httpx
+
+    from callboard.actors.providers.provider import Request
+
+TIMEOUT = "PT30S"
+TIMEOUT_MIN_S = 0.001
+
+REDIRECTS = 5
+
+REDIRECTED = frozenset({301, 302, 303, 307, 308})
+
+PORTS = {"http": 80, "https": 443}
+
+_SEPARATORS = re.compile(r"/|\\|%2[fF]|%5[cC]")
+"""What separates the segments of a path, also to servers that decode before they look."""
+
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
+"""Headers that the connection needs and no author may set."""
+
+_HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
+"""Headers that go along when a redirect leads to another host; all others may be meant for the first one only."""
+
+
+class Unsendable(Exception):
+    """The arguments make no request; ``code`` is the failure's."""
+
+    def __init__(self, message: str, code: str = "InvalidRequest") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, and what of the response is a success."""
+
+    method: str
+    url: "httpx.URL"
+    headers: Mapping[str, str]
+    content: bytes | None
+    timeout_s: float
+    expect: list[int | str]
+    redirects: int
+    bytes_max: int
+    followed: int = field(default=0)
+
+    def expects(self, status: int) -> bool:
+        return status in self.expect or f"{status // 100}xx" in self.expect
+
+    def follows(self, status: int) -> bool:
+        """Whether a redirect of this status is followed; one that is expected, or bends the method, is handed back."""
+        if status not in REDIRECTED or not self.redirects or status in self.expect:
+            return False
+        return status in (303, 307, 308) or self.method in _SAFE
+
+    def redirected(self, status: int, location: str) -> "Asked":
+        """Return the request that a redirect leads to.
+
+        :raises Unsendable: ``TooManyRedirects``; ``Refused`` if it gives up encryption, or takes a body elsewhere
+        """
+        import httpx
+
+        if self.followed == self.redirects:
+            raise Unsendable(f"{self.url} is redirected more than {self.redirects} times", "TooManyRedirects")
+        try:
+            url = self.url.join(location)
+        except httpx.InvalidURL as error:
+            raise Unsendable(f"{self.url} leads to no valid URL: {error}", "Refused") from error
+        if self.url.scheme == "https" and url.scheme != "https":
+            raise Unsendable(f"{self.url} leads to {url}, which is not encrypted", "Refused")
+        same = _origin(self.url) == _origin(url)
+        method, content, headers = self.method, self.content, dict(self.headers)
+        if status == 303 and method != "HEAD":
+            method, content = "GET", None
+            headers.pop("content-type", None)
+            headers.pop("idempotency-key", None)
+        if not same and (content is not None or method not in _SAFE):
+            raise Unsendable(f"{self.url} sends a {method} on to another host, {url.host}", "Refused")
+        if not same:
+            headers = {name: value for name, value in headers.items() if name in _HARMLESS}
+        return replace(self, method=method, url=url, content=content, headers=headers, followed=self.followed + 1)
+
+
+def asked_of(request: "Request", bytes_max: int, timeout_max_s: float) -> Asked:
+    """Make the request that a call's arguments describe.
+
+    :raises Unsendable: if they describe none
+    """
+    arguments = request.arguments
+    method: str = arguments.get("method", "GET")
+    headers = _headers(arguments.get("headers", {}))
+    content = _content(method, arguments, request.input, headers)
+    if method not in _SAFE:
+        headers.setdefault("idempotency-key", request.idempotency_key)
+    timeout_s = max(TIMEOUT_MIN_S, min(seconds_of(arguments.get("timeout", TIMEOUT)), timeout_max_s))
+    return Asked(
+        method,
+        _url(arguments),
+        headers,
+        content,
+        timeout_s,
+        [int(one) if isinstance(one, float) else one for one in arguments.get("expect", ["2xx"])],
+        int(arguments.get("redirects", REDIRECTS)),
+        min(int(arguments.get("max_bytes", bytes_max)), bytes_max),
+    )
+
+
+def _url(arguments: dict[str, Any]) -> "httpx.URL":
+    import httpx
+
+    if "url" in arguments:
+        text = arguments["url"]
+        if "path" in arguments:
+            raise Unsendable("path goes with base, not with url")
+    else:
+        base, path = arguments["base"], arguments.get("path", "")
+        if any(unquote(segment) in (".", "..") for segment in _SEPARATORS.split(path.partition("?")[0])):
+            raise Unsendable("the path leads away from the base")
+        text = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise Unsendable(f"{text!r:.200} is no URL: {error}") from error
+    if url.scheme not in PORTS or not url.host:
+        raise Unsendable(f"{text!r:.200} is no http or https URL with a host")
+    if "base" in arguments and _origin(url) != _origin(httpx.URL(arguments["base"])):
+        raise Unsendable("the path leads away from the base")
+    if url.userinfo:
+        raise Unsendable("a URL carries no password: have the worker configured with a token for the host")
+    return url.copy_merge_params(_query(arguments["query"])) if arguments.get("query") else url
+
+
+def _query(query: dict[str, Any]) -> dict[str, list[str]]:
+    listed = {name: value if isinstance(value, list) else [value] for name, value in query.items()}
+    texts = {name: [_text(one) for one in values if one is not None] for name, values in listed.items()}
+    return {name: values for name, values in texts.items() if values}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(int(value) if isinstance(value, float) and value.is_integer() else value).decode()
+
+
+def _headers(given: dict[str, str]) -> dict[str, str]:
+    headers = {name.lower(): value for name, value in given.items()}
+    if forbidden := sorted(set(headers) & _OURS):
+        raise Unsendable(f"{', '.join(forbidden)} cannot be set: the connection needs them")
+    for name, value in headers.items():
+        if not name.isascii() or any(letter in value for letter in "\r\n\0"):
+            raise Unsendable(f"the header {name!r} cannot be sent")
+    return headers
+
+
+def _content(method: str, arguments: dict[str, Any], input: Any, headers: dict[str, str]) -> bytes | None:
+    if "body" in arguments:
+        return arguments["body"].encode()
+    if "json" not in arguments and method not in _WITH_BODY:
+        return None
+    headers.setdefault("content-type", "application/json")
+    return msgspec.json.encode(arguments.get("json", input))
+
+
+def _origin(url: "httpx.URL") -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or PORTS.get(url.scheme, 0)

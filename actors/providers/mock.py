@@ -1,0 +1,18 @@
+"""The mock provider: its Result follows from its arguments alone. Its delay is the interpreter's to wait for."""
+
+from callboard.actors.providers.provider import Answer, Request
+
+MOCK = "mwl:provider.call/mwl/mock/v1"
+
+
+class Mock:
+    """Stands in for any provider."""
+
+    async def execute(self, request: Request) -> Answer:
+        arguments = request.arguments
+        failure = arguments.get("failure")
+        if failure is not None:
+            result = {"type": "error", **failure}
+        else:
+            result = {"type": "success", "value": arguments.get("value", request.input)}
+        return Answer(result, arguments.get("metadata", {}))

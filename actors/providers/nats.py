@@ -1,0 +1,171 @@
+"""The ``nats`` provider: a request on a subject, or to a service found by its name, over the worker's connection.
+
+Services are those of the NATS service API: ``$SRV.INFO.<name>`` tells their endpoints, and the headers
+``Nats-Service-Error-Code`` and ``Nats-Service-Error`` of a reply that it is an error.
+"""
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from callboard.actors.providers.durations import seconds_of
+from callboard.actors.providers.provider import Answer, Request, failure, success
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+NATS = "mwl:provider.call/callboard/nats/v1"
+PREFIX = "Provider.Call.Nats"
+
+TIMEOUT = "PT30S"
+TIMEOUT_MIN_S = 0.001
+TIMEOUT_MAX_S = 3_600.0
+
+DISCOVERY_TIMEOUT_S = 2.0
+"""How long finding a service may take, of the call's own time."""
+
+SUBJECT_CHARS_MAX = 1_000
+"""A subject that exceeds the server's control line (4 KiB) would cost the worker its connection."""
+
+_SUBJECT = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
+_SERVICE = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+_ERROR = "nats-service-error"
+_ERROR_CODE = "nats-service-error-code"
+
+
+class _Refused(Exception):
+    """The request is not sent; the failure says why."""
+
+    def __init__(self, code: str, message: str, *, retryable: bool | None = None) -> None:
+        super().__init__(message)
+        self.answer = failure(f"{PREFIX}.{code}", message, retryable=retryable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A service's endpoint."""
+
+    subject: str
+    service: dict[str, Any]
+
+
+class Nats:
+    """Asks on subjects, except the server's own and those below ``prefix``, which are this runtime's."""
+
+    def __init__(self, nc: "Client", prefix: str) -> None:
+        self._nc = nc
+        self._prefix = prefix
+
+    async def execute(self, request: Request) -> Answer:
+        from nats.errors import ConnectionClosedError, MaxPayloadError, NoRespondersError
+        from nats.errors import TimeoutError as NatsTimeout
+
+        arguments = request.arguments
+        timeout_s = max(TIMEOUT_MIN_S, min(seconds_of(arguments.get("timeout", TIMEOUT)), TIMEOUT_MAX_S))
+        metadata: dict[str, Any] = {}
+        try:
+            headers = _headers(arguments.get("headers", {}), request)
+            with anyio.fail_after(timeout_s):
+                subject = await self._subject(arguments, metadata)
+                payload = _payload(arguments.get("payload", request.input))
+                # Its own bound is the same as ours, which is the one that counts.
+                reply = await self._nc.request(subject, payload, timeout=timeout_s + 1, headers=headers)
+        except _Refused as refused:
+            return Answer(refused.answer.result, metadata)
+        except NoRespondersError:
+            message = f"nobody listens on {metadata['subject']}"
+            return failure(f"{PREFIX}.NoResponders", message, retryable=True, **metadata)
+        except (TimeoutError, NatsTimeout):
+            message = f"no reply within {arguments.get('timeout', TIMEOUT)}"
+            return failure(f"{PREFIX}.Timeout", message, type="timeout", retryable=True, **metadata)
+        except MaxPayloadError:
+            message = f"the request is larger than the {self._nc.max_payload} bytes of one message"
+            return failure(f"{PREFIX}.PayloadTooLarge", message, retryable=False, **metadata)
+        except (ConnectionClosedError, OSError) as error:
+            message = f"the worker has no connection: {type(error).__name__}: {error}"
+            return failure(f"{PREFIX}.ConnectionFailed", message, retryable=True, **metadata)
+        return _answer(reply, metadata)
+
+    async def _subject(self, arguments: dict[str, Any], metadata: dict[str, Any]) -> str:
+        if "service" in arguments:
+            found = await self._discovered(arguments["service"], arguments.get("endpoint"))
+            metadata["service"] = found.service
+            subject = found.subject
+        else:
+            subject = arguments["subject"]
+        if not _SUBJECT.fullmatch(subject) or len(subject) > SUBJECT_CHARS_MAX:
+            raise _Refused("InvalidRequest", f"{subject!r:.200} is no subject: words joined by dots, without wildcards")
+        if f"{subject}.".startswith(("$", "_INBOX.", f"{self._prefix}.")):
+            raise _Refused("Refused", f"{subject} is no subject for flows: it is the server's own, or this runtime's")
+        metadata["subject"] = subject
+        return subject
+
+    async def _discovered(self, name: str, endpoint: str | None) -> _Found:
+        """Find a service's endpoint; the first instance that answers tells of it.
+
+        :raises _Refused: ``NoResponders`` if there is no such service, ``UnknownEndpoint``
+        """
+        from nats.errors import NoRespondersError
+        from nats.errors import TimeoutError as NatsTimeout
+
+        if not _SERVICE.fullmatch(name):
+            raise _Refused("InvalidRequest", f"{name!r:.200} is no service's name: letters, digits, - and _")
+        try:
+            reply = await self._nc.request(f"$SRV.INFO.{name}", b"", timeout=DISCOVERY_TIMEOUT_S)
+            info = msgspec.json.decode(reply.data)
+            endpoints: dict[str, str] = {one["name"]: one["subject"] for one in info["endpoints"]}
+        except (NoRespondersError, NatsTimeout):
+            raise _Refused("NoResponders", f"there is no service {name!r}", retryable=True) from None
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise _Refused("NoResponders", f"the service {name!r} does not say what it offers: {error}") from error
+        wanted = endpoint if endpoint is not None else next(iter(endpoints), "")
+        if wanted not in endpoints or (endpoint is None and len(endpoints) > 1):
+            known = ", ".join(sorted(endpoints)) or "none"
+            asked = f"no endpoint {endpoint!r}" if endpoint is not None else "not one endpoint that could be meant"
+            raise _Refused("UnknownEndpoint", f"the service {name!r} has {asked}; it has {known}")
+        service = {member: info[member] for member in ("name", "id", "version") if member in info}
+        return _Found(endpoints[wanted], service)
+
+
+def _headers(given: dict[str, str], request: Request) -> dict[str, str]:
+    for name, value in given.items():
+        if not _HEADER.fullmatch(name) or any(letter in value for letter in "\r\n"):
+            raise _Refused("InvalidRequest", f"the header {name!r:.200} cannot be sent")
+        if name.lower().startswith("nats-"):
+            raise _Refused("InvalidRequest", f"the header {name} is the server's own")
+    return {"Idempotency-Key": request.idempotency_key, **given}
+
+
+def _payload(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _answer(reply: "Msg", metadata: dict[str, Any]) -> Answer:
+    headers = {name.lower(): value for name, value in (reply.headers or {}).items()}
+    metadata["headers"] = headers
+    body = _read(reply.data)
+    if _ERROR in headers or _ERROR_CODE in headers:
+        details = {"code": headers.get(_ERROR_CODE, ""), "description": headers.get(_ERROR, ""), "body": body}
+        message = f"{metadata['subject']} answers with an error: {details['code']} {details['description']}".rstrip()
+        return failure(f"{PREFIX}.ServiceError", message, details=details, **metadata)
+    return success(body, **metadata)
+
+
+def _read(data: bytes) -> Any:
+    """Return a payload as a value: parsed if it is JSON, else as text; bytes that are neither in Base64."""
+    if not data:
+        return None
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(data).decode("ascii")}

@@ -1,0 +1,138 @@
+"""One HTTP request with bounds: on its time, on the size of its answer, on where redirects may lead.
+
+Whatever keeps it from an answer is an `Unanswered`, whose text holds nothing of the request: libraries quote headers.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+REQUEST_TIMEOUT_S = 30.0
+"""How long one request may take to connect, and how long the answer may pause."""
+
+LAST_TIMEOUT_S = 1.0
+"""What a request gets at least, however near the deadline of the whole call."""
+
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
+REDIRECTS_MAX = 3
+
+
+class Unanswered(Exception):
+    """There is no answer to a request; the text says why. ``passes`` says that another try may get one."""
+
+    def __init__(self, message: str, *, passes: bool = False) -> None:
+        super().__init__(message)
+        self.passes = passes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service answered, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request: its address, what is added to that, JSON to send (None: nothing). ``credential`` names a setting."""
+
+    method: str
+    url: str = field(repr=False)
+    params: Mapping[str, Any]
+    body: Any
+    headers: Mapping[str, str] = field(repr=False)
+    credential: str
+
+
+def send(request: Request, deadline: float) -> Answer:
+    """Send a request and read the answer, before an instant of the monotonic clock.
+
+    :raises Unanswered: if there is none
+    """
+    import httpx
+
+    url = address(request.url)
+    if url is None:
+        raise Unanswered("has no usable address: whoever runs the worker has to correct it")
+    try:
+        return _followed(request, url.copy_merge_params(request.params) if request.params else url, deadline)
+    except httpx.TimeoutException:
+        raise Unanswered("did not answer in time", passes=True) from None
+    except httpx.NetworkError as error:
+        message = f"cannot be reached at {_origin(url)} ({str(error) or type(error).__name__})"
+        raise Unanswered(message, passes=True) from None
+    except httpx.InvalidURL:
+        raise Unanswered("sends to where no address is") from None
+    except (httpx.LocalProtocolError, UnicodeError):
+        message = f"cannot be asked: a value of {request.credential} does not fit into a header"
+        raise Unanswered(message) from None
+    except httpx.HTTPError as error:
+        raise Unanswered(f"broke off its answer ({type(error).__name__})", passes=True) from None
+
+
+def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
+    """Follow redirects within the origin: credentials go nowhere else."""
+    import httpx
+
+    follows = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
+    headers = {"user-agent": "callboard", "accept": "application/json", **request.headers}
+    timeout = min(REQUEST_TIMEOUT_S, max(deadline - time.monotonic(), LAST_TIMEOUT_S))
+    with httpx.Client(headers=headers, timeout=timeout, verify=_trusted()) as client:
+        for _ in range(REDIRECTS_MAX + 1):
+            with client.stream(request.method, url, json=request.body) as response:
+                answer = Answer(response.status_code, dict(response.headers), _read(response, deadline))
+            target = answer.headers.get("location")
+            if answer.status not in follows or not target:
+                return answer
+            onward = url.join(target)
+            if _origin(onward) != _origin(url):
+                raise Unanswered(f"sends to another server, {_origin(onward)}, where no credentials are sent")
+            url = onward
+    raise Unanswered(f"sends in circles: more than {REDIRECTS_MAX} redirects")
+
+
+def _read(response: "httpx.Response", deadline: float) -> bytes:
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            raise Unanswered(f"answered with more than {ANSWER_BYTES_MAX} bytes; ask for less")
+        if time.monotonic() > deadline:
+            raise Unanswered("did not come to the end of its answer in time; ask for less")
+    return bytes(body)
+
+
+@cache
+def _trusted() -> "ssl.SSLContext":
+    """Read the certificate authorities, once in a process: it takes longer than a request."""
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
+def address(text: str) -> "httpx.URL | None":
+    """Read an address of the web; None if it is none."""
+    import httpx
+
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        return None
+    return url if url.scheme in ("http", "https") and url.host else None
+
+
+def _origin(url: "httpx.URL") -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"

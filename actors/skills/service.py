@@ -1,0 +1,193 @@
+"""A service over HTTP as the shipped skills speak to it: requests with bounds, and errors that a model can act upon.
+
+A handler makes a `Service` of its configuration and asks it. What fails is a `ServiceFailed` whose text has the status,
+the service's own words and a remedy, and never a value of the configuration. Redirects are followed within the
+service's own origin only: credentials go nowhere else.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
+from callboard.actors.skills.words import Trouble, said_in, without
+
+CALL_TIMEOUT_S = 50.0
+"""How long all tries of a request may take together; a tool that takes 60 s is killed without a word of its own."""
+
+TRIES_MAX = 3
+PAUSE_S = 0.5
+"""Before the second try, where the service does not say how long; doubled before each further one."""
+
+RETRY_AFTER_MAX_S = 20.0
+"""A service that asks for a longer pause is not waited for: the model is told."""
+
+WEBHOOK_SECRET_CHARS_MIN = 8
+"""Parts of a webhook's address that are as long as this are not told."""
+
+PASSING = frozenset({502, 503, 504})
+"""Faults that pass; a request that changes nothing is then tried again."""
+
+
+class Context(Protocol):
+    """What the handlers use of a tool's context."""
+
+    @property
+    def config(self) -> Mapping[str, str]: ...
+    @property
+    def log(self) -> logging.Logger: ...
+    @property
+    def idempotency_key(self) -> str: ...
+
+
+class ServiceFailed(Exception):
+    """A request came to nothing; the text is for a model. ``status`` is that of the answer, 0 if there was none."""
+
+    def __init__(self, message: str, status: int = 0, said: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = said
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service: its name, where it is, what every request to it carries, and the values that must not be told.
+
+    ``credential`` names the configuration that a refusal may be about.
+    """
+
+    name: str
+    base: str
+    credential: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def webhook(cls, name: str, url: str, credential: str, headers: Mapping[str, str] | None = None) -> "Service":
+        """A service that is one address, which is a secret: whoever has it may post there."""
+        found = address(url)
+        words = [*found.path.split("/"), *dict(found.params).values()] if found is not None else []
+        hidden = [word for word in words if len(word) >= WEBHOOK_SECRET_CHARS_MIN]
+        return cls(name, url, credential, headers or {}, (url, *hidden))
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Read something; return the JSON that answers.
+
+        :raises ServiceFailed: if there is no usable answer
+        """
+        return self.decoded(self.ask("GET", path, params=params, repeatable=True))
+
+    def post(self, path: str, body: Any, *, repeatable: bool = False) -> Any:
+        """Send JSON; return the JSON that answers. ``repeatable`` says that sending it twice does no harm.
+
+        :raises ServiceFailed: if there is no usable answer
+        """
+        return self.decoded(self.ask("POST", path, body=body, repeatable=repeatable))
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        """Make a request, again where that may help; return an answer of success.
+
+        :raises ServiceFailed: any other answer, or none
+        """
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        url = f"{self.base.rstrip('/')}{path}" if path else self.base
+        request = Request(method, url, given, body, self.headers, self.credential)
+        for tried in range(1, TRIES_MAX + 1):
+            try:
+                answer = send(request, deadline)
+            except Unanswered as unanswered:
+                pause = PAUSE_S * 2 ** (tried - 1) if repeatable and unanswered.passes else None
+                failed = self.failed(str(unanswered))
+            else:
+                if answer.ok:
+                    return answer
+                pause = _pause(answer, tried, repeatable=repeatable)
+                failed = self.refused(answer)
+            if pause is None or tried == TRIES_MAX or time.monotonic() + pause > deadline:
+                raise failed from None
+            time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    def decoded(self, answer: Answer) -> Any:
+        """Return the JSON of an answer.
+
+        :raises ServiceFailed: if it is none
+        """
+        try:
+            return msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            start = answer.body[:60].decode("utf-8", "replace")
+            raise self.failed(
+                f"answered HTTP {answer.status} with something that is no JSON: {start!r}. "
+                f"Whoever runs the worker should check the address of {self.name}",
+                answer.status,
+            ) from None
+
+    def refused(self, answer: Answer) -> ServiceFailed:
+        """Make the error of an answer that is no success."""
+        said = said_in(answer.body)
+        trouble = Trouble(answer.status, _retry_after(answer.headers), self.credential)
+        phrase = HTTPStatus(answer.status).phrase if answer.status in _PHRASED else ""
+        told = f"answered HTTP {answer.status} {phrase}".rstrip()
+        return self.failed(f"{told}{f': {said}' if said else ''}. {trouble.remedy}", answer.status, said)
+
+    def failed(self, message: str, status: int = 0, said: str = "") -> ServiceFailed:
+        """Make an error; values that must not be told are taken out of its text."""
+        told = without(f"{self.name} {message}", self.secrets)
+        return ServiceFailed(told, status, without(said, self.secrets))
+
+
+_PHRASED = frozenset(status.value for status in HTTPStatus)
+
+
+def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
+    """Return how long to wait before another try, None if there should be none."""
+    after = _retry_after(answer.headers)
+    limited = answer.status == 429 or (answer.status == 403 and after is not None)
+    if not limited and not (repeatable and answer.status in PASSING):
+        return None
+    pause = PAUSE_S * 2 ** (tried - 1) if after is None else after
+    return pause if pause <= RETRY_AFTER_MAX_S else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read ``Retry-After`` in its form as seconds; services of the web send no dates there."""
+    text = headers.get("retry-after", "").strip()
+    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() else None
+
+
+def segment(text: str, what: str) -> str:
+    """Quote a text as one segment of a path.
+
+    :raises ServiceFailed: if it is none: empty, or a step upwards
+    """
+    if text.strip() in ("", ".", ".."):
+        raise ServiceFailed(f"{text!r} is no {what}")
+    return quote(text, safe="")
+
+
+def member(value: Any, *names: str) -> Any:
+    """Return what lies below these names, None where there is no such thing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def value_of(context: Context, name: str, default: str = "") -> str:
+    """Return a value of a skill's configuration, without blanks around it."""
+    return context.config.get(name, "").strip() or default

@@ -1,0 +1,179 @@
+"""The closures that an expression is made of: each is given a scope and gives a value, or raises `EvaluationError`."""
+
+from collections.abc import Callable, Mapping
+
+from callboard.languages.cel.comprehensions import not_bool
+from callboard.languages.cel.errors import EvaluationError
+from callboard.languages.cel.members import has, key_kind, key_value, select, stored_key
+from callboard.languages.cel.overloads import Dispatch, no_overload
+from callboard.languages.cel.scope import BINDINGS, Run, Scope
+from callboard.languages.cel.values import CelList, CelMap, TypeValue, Value, double_of
+
+
+def constant(value: Value) -> Run:
+    return lambda scope: value
+
+
+def root(name: str, named_type: TypeValue | None) -> Run:
+    def run(scope: Scope) -> Value:
+        try:
+            value = scope[BINDINGS][name]
+        except KeyError:
+            if named_type is not None:
+                return named_type
+            raise EvaluationError(f"there is no {name!r} here; there are: {_listed(scope[BINDINGS])}") from None
+        return double_of(value) if type(value) is int else value
+
+    return run
+
+
+def _listed(bindings: Mapping[str, Value]) -> str:
+    return ", ".join(sorted(bindings)) or "no variables at all"
+
+
+def root_member(name: str, field: str) -> Run:
+    """Read ``name.field`` at once: most expressions do little else."""
+    slow = member(root(name, None), field)
+
+    def run(scope: Scope) -> Value:
+        bindings = scope[BINDINGS]
+        if name in bindings:
+            value = bindings[name]
+            if type(value) is dict and field in value:
+                found = value[field]
+                return double_of(found) if type(found) is int else found
+        return slow(scope)
+
+    return run
+
+
+def member(operand: Run, name: str) -> Run:
+    def run(scope: Scope) -> Value:
+        value = operand(scope)
+        if type(value) is dict and name in value:
+            member = value[name]
+            return double_of(member) if type(member) is int else member
+        return select(value, name)
+
+    return run
+
+
+def path(operand: Run, fields: list[str]) -> Run:
+    """Read several members in a row: a chain of selections is one closure, however long."""
+    *leading, last = fields
+
+    def walk(scope: Scope) -> Value:
+        value = operand(scope)
+        for name in leading:
+            value = value[name] if type(value) is dict and name in value else select(value, name)
+        return value
+
+    return member(walk, last)
+
+
+def presence(operand: Run, name: str) -> Run:
+    return lambda scope: has(operand(scope), name)
+
+
+def inverted(value: Value) -> bool:
+    if type(value) is bool:
+        return not value
+    raise EvaluationError(f"'!' negates a bool, not {key_kind(value)}")
+
+
+def unary(function: Callable[[Value], Value], operand: Run) -> Run:
+    return lambda scope: function(operand(scope))
+
+
+def binary(function: Callable[[Value, Value], Value], left: Run, right: Run) -> Run:
+    return lambda scope: function(left(scope), right(scope))
+
+
+def arithmetic(first: Run, rest: list[tuple[Callable[[Value, Value], Value], Run]]) -> Run:
+    if len(rest) == 1:
+        return binary(rest[0][0], first, rest[0][1])
+
+    def run(scope: Scope) -> Value:
+        value = first(scope)
+        for operate, operand in rest:
+            value = operate(value, operand(scope))
+        return value
+
+    return run
+
+
+def logic(operands: list[Run], *, decisive: bool) -> Run:
+    """``||`` is decided by a true, ``&&`` by a false operand, whatever the others do; else the first fault stands."""
+
+    def run(scope: Scope) -> bool:
+        fault: EvaluationError | None = None
+        for operand in operands:
+            try:
+                verdict = operand(scope)
+            except EvaluationError as raised:
+                fault = fault or raised
+                continue
+            if verdict is decisive:
+                return decisive
+            if type(verdict) is not bool:
+                fault = fault or not_bool(verdict)
+        if fault:
+            raise fault
+        return not decisive
+
+    return run
+
+
+def choose(condition: Run, yes: Run, no: Run) -> Run:
+    def run(scope: Scope) -> Value:
+        verdict = condition(scope)
+        if verdict is True:
+            return yes(scope)
+        if verdict is False:
+            return no(scope)
+        raise not_bool(verdict)
+
+    return run
+
+
+def listing(items: list[Run]) -> Run:
+    """``[items]``"""
+    return lambda scope: CelList([item(scope) for item in items])
+
+
+def mapping(entries: list[tuple[Run, Run]]) -> Run:
+    def run(scope: Scope) -> CelMap:
+        made = CelMap()
+        for key_run, value_run in entries:
+            key = stored_key(key_run(scope))
+            if key in made:
+                raise EvaluationError(f"the map has the key {key_value(key)!r} twice")
+            made[key] = value_run(scope)
+        return made
+
+    return run
+
+
+def dispatched(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
+    """Call the overload that the arguments' types ask for; a function that does not exist has none."""
+    if len(arguments) == 1:
+        only = arguments[0]
+        single = {types[0]: overload for types, overload in overloads.items()}
+
+        def run_single(scope: Scope) -> Value:
+            value = only(scope)
+            overload = single.get(type(value))
+            if overload is None:
+                raise no_overload(name, (value,), member=member)
+            return overload(value)
+
+        return run_single
+
+    def run(scope: Scope) -> Value:
+        values = tuple([argument(scope) for argument in arguments])
+        overload = overloads.get(tuple([type(value) for value in values]))
+        if overload is None:
+            raise no_overload(name, values, member=member)
+        return overload(*values)
+
+    return run

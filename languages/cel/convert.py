@@ -1,0 +1,106 @@
+"""The way out: a CEL value as JSON data, or why it has no such form (MWL, expressions, "Result values")."""
+
+from math import copysign, isfinite
+
+from callboard.bus.effects import JSON
+from callboard.languages.cel.errors import Unrepresentable
+from callboard.languages.cel.members import key_kind, key_value
+from callboard.languages.cel.values import EXACT_MAX, ITEMS_MAX, CelList, CelMap, UInt, Value, kind
+
+_INSTEAD = {
+    "bytes": "base64.encode() makes text of it",
+    "timestamp": "string() makes text of it",
+    "duration": "string() or durationToIso8601() make text of it",
+    "type": "it is only for comparing",
+}
+
+
+def to_data(value: Value) -> JSON:
+    """Return a value as JSON data. Data that only passed through is returned as it is, not copied.
+
+    A whole double within 2^53 becomes an int, so that it is written 5 and not 5.0; minus zero stays what it is.
+
+    :raises Unrepresentable: if it has no such form, or something in it has none
+    """
+    try:
+        return _Way().out(value)
+    except _Refused as refused:
+        place = "".join(reversed(refused.path)).lstrip(".")
+        said = f"{refused.reason} at {place}" if place else refused.reason
+        raise Unrepresentable(f"{said}; {refused.hint}" if refused.hint else said) from None
+
+
+class _Refused(Exception):
+    """Something has no form as data. Its path is collected on the way up, innermost part first."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+        self.path: list[str] = []
+
+
+class _Way:
+    """One value's way out. It counts what it makes: shared parts of a value are written once for each place."""
+
+    def __init__(self) -> None:
+        self._left = ITEMS_MAX
+
+    def out(self, value: Value) -> JSON:
+        kept = type(value)
+        if kept is str or kept is bool or value is None or kept is dict or kept is list:
+            return value
+        if kept is float:
+            return _double(value)
+        if kept is int or kept is UInt:
+            return _whole(value)
+        if kept is CelList:
+            return self._list(value)
+        if kept is CelMap:
+            return self._map(value)
+        raise _Refused(f"{key_kind(value)} cannot be data", _INSTEAD.get(kind(value), ""))
+
+    def _list(self, items: list[Value]) -> JSON:
+        self._charge(len(items))
+        made: list[JSON] = []
+        try:
+            for item in items:
+                made.append(self.out(item))
+        except _Refused as refused:
+            refused.path.append(f"[{len(made)}]")
+            raise
+        return made
+
+    def _map(self, members: dict[Value, Value]) -> JSON:
+        self._charge(len(members))
+        made: dict[str, JSON] = {}
+        for key, member in members.items():
+            if type(key) is not str:
+                told = key_value(key)
+                raise _Refused(f"the key {told!r} of a map is {key_kind(told)}", "the keys of data are strings")
+            try:
+                made[key] = self.out(member)
+            except _Refused as refused:
+                refused.path.append(f".{key}")
+                raise
+        return made
+
+    def _charge(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise _Refused(f"the value has more than {ITEMS_MAX} items")
+
+
+def _whole(number: int) -> int:
+    if not -EXACT_MAX <= number <= EXACT_MAX:
+        hint = "string() keeps it exactly, double() rounds it"
+        raise _Refused(f"the {kind(number)} {number} is beyond 2^53", hint)
+    return int(number)
+
+
+def _double(value: float) -> int | float:
+    if not isfinite(value):
+        name = "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+        raise _Refused(f"the double {name} cannot be data", "a division by 0.0, perhaps")
+    whole = value.is_integer() and -EXACT_MAX <= value <= EXACT_MAX and (value != 0 or copysign(1, value) > 0)
+    return int(value) if whole else value

@@ -1,0 +1,93 @@
+"""The functions of core CEL that convert nothing: sizes, what a text contains, the parts of an instant."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from callboard.languages.cel.arithmetic import quotient, remainder
+from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.overloads import Declarations
+from callboard.languages.cel.patterns import matches
+from callboard.languages.cel.temporal import NS, to_datetime
+from callboard.languages.cel.values import Duration, Timestamp, Value
+
+ZONES_KEPT_MAX = 256
+"""How many time zones are kept in memory."""
+
+_FIXED = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
+
+
+@lru_cache(ZONES_KEPT_MAX)
+def zone(name: str) -> tzinfo:
+    """Return a time zone: a name of the IANA's database, or an offset such as ``+02:00``.
+
+    :raises EvaluationError: if there is none of that name
+    """
+    if match := _FIXED.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < timedelta(days=1):
+            return timezone(-offset if match[1] == "-" else offset)
+    elif name:
+        try:
+            return ZoneInfo(name)
+        except (ValueError, OSError, LookupError):
+            pass
+    raise EvaluationError(f"{shown(name)} is no time zone; write one like 'Europe/Paris' or '+02:00'")
+
+
+def _local(timestamp: Timestamp, name: str | None) -> datetime:
+    instant = to_datetime(timestamp)
+    try:
+        return instant.astimezone(zone(name)) if name is not None else instant.astimezone(UTC)
+    except OverflowError:
+        raise EvaluationError("in that time zone the instant lies outside of the years 1 to 9999") from None
+
+
+_PARTS: dict[str, Callable[[datetime], int]] = {
+    "getFullYear": lambda local: local.year,
+    "getMonth": lambda local: local.month - 1,
+    "getDate": lambda local: local.day,
+    "getDayOfMonth": lambda local: local.day - 1,
+    "getDayOfWeek": lambda local: local.isoweekday() % 7,
+    "getDayOfYear": lambda local: local.timetuple().tm_yday - 1,
+    "getHours": lambda local: local.hour,
+    "getMinutes": lambda local: local.minute,
+    "getSeconds": lambda local: local.second,
+    "getMilliseconds": lambda local: local.microsecond // 1000,
+}
+
+
+def _part_in_utc(part: Callable[[datetime], int]) -> Callable[[Timestamp], int]:
+    return lambda timestamp: part(_local(timestamp, None))
+
+
+def _part_in_zone(part: Callable[[datetime], int]) -> Callable[[Timestamp, str], int]:
+    return lambda timestamp, name: part(_local(timestamp, name))
+
+
+def _in_units(ns: int) -> Callable[[Duration], int]:
+    return lambda duration: quotient(duration.ns, ns)
+
+
+def _size(value: Value) -> int:
+    return len(value)
+
+
+CORE: Declarations = {
+    **{f"size({kind})": _size for kind in ("string", "bytes", "list", "map")},
+    **{f"{kind}.size()": _size for kind in ("string", "bytes", "list", "map")},
+    "string.contains(string)": lambda text, part: part in text,
+    "string.startsWith(string)": str.startswith,
+    "string.endsWith(string)": str.endswith,
+    "string.matches(string)": matches,
+    "matches(string, string)": matches,
+    **{f"timestamp.{name}()": _part_in_utc(part) for name, part in _PARTS.items()},
+    **{f"timestamp.{name}(string)": _part_in_zone(part) for name, part in _PARTS.items()},
+    "duration.getHours()": _in_units(3600 * NS),
+    "duration.getMinutes()": _in_units(60 * NS),
+    "duration.getSeconds()": _in_units(NS),
+    "duration.getMilliseconds()": lambda duration: quotient(remainder(duration.ns, NS), 1_000_000),
+}
+"""Every one of them, by signature."""

@@ -1,0 +1,36 @@
+"""The ``encoders`` extension, as cel-go has it: base64 of the standard alphabet."""
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+
+from callboard.languages.cel.arithmetic import check_size
+from callboard.languages.cel.errors import EvaluationError
+from callboard.languages.cel.overloads import Declarations
+
+_ALPHABET = re.compile(r"[A-Za-z0-9+/\r\n]*=?[\r\n]*=?[\r\n]*", re.ASCII)
+
+
+def _decode(text: str) -> bytes:
+    """Decode base64. Line breaks in it are skipped, and its padding may be missing as a whole."""
+    packed = text.replace("\r", "").replace("\n", "")
+    if "=" not in packed:
+        packed += "=" * (-len(packed) % 4)
+    try:
+        if not _ALPHABET.fullmatch(text):
+            raise binascii.Error("a character outside of the alphabet")
+        return b64decode(packed, validate=True)
+    except binascii.Error:
+        raise EvaluationError("the text is no base64") from None
+
+
+def _encode(octets: bytes) -> str:
+    check_size(len(octets) * 4 // 3)
+    return b64encode(octets).decode()
+
+
+ENCODERS: Declarations = {
+    "base64.decode(string)": _decode,
+    "base64.encode(bytes)": _encode,
+}
+"""Every function of the profile, by signature."""

@@ -1,0 +1,143 @@
+"""``string.format`` (cel-spec, ``doc/extensions/strings.md``): ``'%d of %.1f'.format([2, 3.0])``."""
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+
+from callboard.languages.cel.conversions import bytes_of_text
+from callboard.languages.cel.errors import EvaluationError
+from callboard.languages.cel.members import index, items_of, key_kind, keys_of
+from callboard.languages.cel.temporal import NS, timestamp_text
+from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value
+
+PRECISION_MAX = 100
+"""How many digits behind the point can be asked for."""
+
+PRECISION = 6
+"""How many there are if none are asked for."""
+
+_CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL)
+_BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")
+_INTEGERS = frozenset((int, UInt))
+
+
+def formatted(pattern: str, arguments: list[Value]) -> str:
+    """Fill a pattern's clauses with the arguments, in order.
+
+    :raises EvaluationError: if a clause is unknown, or has no argument, or one that it cannot write
+    """
+    values = iter(items_of(arguments))
+
+    def fill(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        precision, letter = match[1], match[2]
+        write = _CLAUSES.get(letter or "")
+        if write is None or precision == "":
+            raise EvaluationError(f"{match[0]!r} is no clause of format(); there are %s %d %f %e %x %X %o %b %%")
+        if precision is not None and (len(precision) > 4 or int(precision) > PRECISION_MAX):
+            raise EvaluationError(f"{match[0]!r} asks for more than {PRECISION_MAX} digits")
+        try:
+            value = next(values)
+        except StopIteration:
+            raise EvaluationError(f"format() has no argument left for {match[0]!r}") from None
+        return write(value, PRECISION if precision is None else int(precision))
+
+    return _CLAUSE.sub(fill, pattern)
+
+
+def _unfit(clause: str, value: Value) -> EvaluationError:
+    return EvaluationError(f"format() cannot write {key_kind(value)} as %{clause}")
+
+
+def _not_finite(value: Value) -> str | None:
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    return None
+
+
+def plain_number(value: Value) -> str:
+    """Write a number in full, with no exponent and no needless digits: ``5``, ``0.000001``."""
+    if type(value) in _INTEGERS:
+        return str(int(value))
+    return _not_finite(value) or f"{Decimal(repr(value)):f}".removesuffix(".0")
+
+
+def text(value: Value) -> str:
+    """Write any value, as the clause ``%s`` does."""
+    if type(value) is str:
+        return value
+    if type(value) in NUMBERS:
+        return plain_number(value)
+    if value is None:
+        return "null"
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is bytes:
+        return _BROKEN.sub("\ufffd".encode(), value.decode(errors="replace").encode()).decode()
+    if type(value) in LISTS:
+        return f"[{', '.join(map(text, items_of(value)))}]"
+    if type(value) in MAPS:
+        entries = sorted((text(key), text(index(value, key))) for key in keys_of(value))
+        return f"{{{', '.join(f'{key}: {member}' for key, member in entries)}}}"
+    if type(value) is Timestamp:
+        return timestamp_text(value)
+    if type(value) is Duration:
+        return f"{plain_number(value.ns / NS)}s"
+    if type(value) is TypeValue:
+        return value.name
+    raise _unfit("s", value)
+
+
+def _string(value: Value, precision: int) -> str:
+    return text(value)
+
+
+def _decimal(value: Value, precision: int) -> str:
+    if type(value) not in NUMBERS:
+        raise _unfit("d", value)
+    return plain_number(value)
+
+
+def _pointed(letter: str) -> Callable[[Value, int], str]:
+    def write(value: Value, precision: int) -> str:
+        if type(value) not in NUMBERS:
+            raise _unfit(letter, value)
+        return _not_finite(value) or f"{float(value):.{precision}{letter}}"
+
+    return write
+
+
+def _based(letter: str) -> Callable[[Value, int], str]:
+    def write(value: Value, precision: int) -> str:
+        if type(value) not in _INTEGERS and not (letter == "b" and type(value) is bool):
+            raise _unfit(letter, value)
+        return format(int(value), letter)
+
+    return write
+
+
+def _hexadecimal(letter: str) -> Callable[[Value, int], str]:
+    whole = _based(letter)
+
+    def write(value: Value, precision: int) -> str:
+        octets = bytes_of_text(value) if type(value) is str else value
+        if type(octets) is not bytes:
+            return whole(value, precision)
+        return octets.hex().upper() if letter == "X" else octets.hex()
+
+    return write
+
+
+_CLAUSES: dict[str, Callable[[Value, int], str]] = {
+    "s": _string,
+    "d": _decimal,
+    "f": _pointed("f"),
+    "e": _pointed("e"),
+    "b": _based("b"),
+    "o": _based("o"),
+    "x": _hexadecimal("x"),
+    "X": _hexadecimal("X"),
+}

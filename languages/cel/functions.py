@@ -1,0 +1,39 @@
+"""The table of every function an expression can call: core CEL, MWL's own, and the five extension profiles."""
+
+from callboard.languages.cel.conversions import CONVERSIONS
+from callboard.languages.cel.core_functions import CORE
+from callboard.languages.cel.encoders_profile import ENCODERS
+from callboard.languages.cel.json_functions import from_json, to_json
+from callboard.languages.cel.lists_profile import LISTS_PROFILE
+from callboard.languages.cel.math_profile import MATH
+from callboard.languages.cel.overloads import Declarations, Functions
+from callboard.languages.cel.scope import CLOCK, Run, Scope
+from callboard.languages.cel.sets_profile import SETS
+from callboard.languages.cel.strings_profile import STRINGS
+from callboard.languages.cel.temporal import iso8601_text, of_datetime, read_iso8601
+from callboard.languages.cel.values import Timestamp
+
+MWL: Declarations = {
+    "toJson(any)": to_json,
+    "fromJson(string)": from_json,
+    "durationToIso8601(duration)": iso8601_text,
+    "durationFromIso8601(string)": read_iso8601,
+}
+"""MWL's own functions (expressions, "MWL functions"), but for the two that read the clock."""
+
+FUNCTIONS = Functions(CORE, CONVERSIONS, MWL, STRINGS, LISTS_PROFILE, SETS, ENCODERS, MATH)
+
+VARIADIC = frozenset(("math.greatest", "math.least"))
+"""Functions that take any number of arguments; more than one are handed over as a list."""
+
+
+def _now(scope: Scope) -> Timestamp:
+    return of_datetime(scope[CLOCK].now())
+
+
+def _wall_time(scope: Scope) -> Timestamp:
+    return of_datetime(scope[CLOCK].wall_time())
+
+
+CLOCK_FUNCTIONS: dict[str, Run] = {"now": _now, "wallTime": _wall_time}
+"""The functions that read the clock; they have no arguments."""

@@ -1,0 +1,243 @@
+"""A parser by precedence: an expression's tokens as a tree of `syntax` nodes."""
+
+from callboard.languages.cel.errors import CelSyntaxError, shown
+from callboard.languages.cel.lexer import KEYWORDS, RESERVED, Token, syntax_error, tokens
+from callboard.languages.cel.literals import BadLiteral, double, text_or_bytes, unsigned, whole
+from callboard.languages.cel.macros import expanded
+from callboard.languages.cel.operators import PRECEDENCE, joined
+from callboard.languages.cel.syntax import (
+    Call,
+    Choose,
+    Index,
+    ListOf,
+    Literal,
+    MapOf,
+    Name,
+    Node,
+    Select,
+    Unary,
+    children,
+)
+
+DEPTH_MAX = 100
+"""How deep the nodes of an expression may nest. Chains of one operator, however long, are one node."""
+
+NESTING_MAX = 2 * DEPTH_MAX
+"""How deep the parser itself may go; it also counts parentheses."""
+
+_CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+
+
+def parse(source: str) -> Node:
+    """Parse an expression.
+
+    :raises CelSyntaxError: if it is none, or too long or too deep
+    """
+    parser = _Parser(source)
+    node = parser.whole()
+    pending = [(node, 1)]
+    while pending:
+        node_below, depth = pending.pop()
+        if depth > DEPTH_MAX:
+            raise syntax_error(source, f"the expression is nested more than {DEPTH_MAX} deep", node_below.at)
+        pending += [(child, depth + 1) for child in children(node_below)]
+    return node
+
+
+class _Parser:
+    """One pass over the tokens of a text."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tokens = tokens(source)
+        self._next = 0
+        self._nesting = 0
+
+    def whole(self) -> Node:
+        if self._now.kind == "end":
+            raise self._refuse("the expression is empty", self._now.at)
+        node = self._expression()
+        if self._now.kind != "end":
+            raise self._unexpected("an operator or the end")
+        return node
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> Token:
+        return self._tokens[self._next]
+
+    def _refuse(self, message: str, at: int) -> CelSyntaxError:
+        return syntax_error(self._source, message, at)
+
+    def _unexpected(self, expected: str) -> CelSyntaxError:
+        found = "the expression ends" if self._now.kind == "end" else f"found {shown(self._now.text)}"
+        return self._refuse(f"{found} where {expected} should be", self._now.at)
+
+    def _take(self, text: str) -> bool:
+        """Step over a mark if it is next. (A string of that text is no mark, its token has quotes.)"""
+        if self._now.text == text:
+            self._next += 1
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        if not self._take(text):
+            raise self._unexpected(f"{text!r}")
+
+    def _enter(self) -> None:
+        self._nesting += 1
+        if self._nesting > NESTING_MAX:
+            raise self._refuse(f"the expression is nested more than {DEPTH_MAX} deep", self._now.at)
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+
+    def _expression(self) -> Node:
+        self._enter()
+        node = self._binary(1)
+        at = self._now.at
+        if self._take("?"):
+            yes = self._binary(1)
+            self._expect(":")
+            node = Choose(at, node, yes, self._expression())
+        self._nesting -= 1
+        return node
+
+    def _binary(self, least: int) -> Node:
+        self._enter()
+        left = self._operand()
+        while (precedence := PRECEDENCE.get(self._now.text, 0)) >= least:
+            token = self._now
+            self._next += 1
+            left = joined(token, left, self._binary(precedence + 1))
+        self._nesting -= 1
+        return left
+
+    def _operand(self) -> Node:
+        """Read an operand with its signs. Signs of one kind cancel each other out in pairs, as the grammar has it."""
+        sign = self._now
+        signs = 0
+        while sign.text in ("!", "-") and self._now.text == sign.text:
+            self._next += 1
+            signs += 1
+        if sign.text == "-" and signs == 1 and self._now.kind in ("int", "double"):
+            return self._member(self._number(self._advance(), negative=True))
+        node = self._member(self._primary())
+        return Unary(sign.at, sign.text, node) if signs % 2 else node
+
+    def _member(self, node: Node) -> Node:
+        while True:
+            at = self._now.at
+            if self._take("."):
+                node = self._selected(node)
+            elif self._take("["):
+                node = Index(at, node, self._expression())
+                self._expect("]")
+            else:
+                return node
+
+    def _selected(self, node: Node) -> Node:
+        name = self._advance()
+        if name.kind == "quoted":
+            return Select(name.at, node, name.text[1:-1])
+        if name.kind != "name" or name.text in KEYWORDS:
+            self._next -= 1
+            raise self._unexpected("a member's name (one that is no plain word is read as value['name'])")
+        if self._now.text == "(":
+            return expanded(Call(name.at, name.text, node, self._arguments()), self._refuse)
+        if self._now.text == "{" and isinstance(node, Name | Select):
+            raise self._no_messages()
+        return Select(name.at, node, name.text)
+
+    # -- primaries -----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> Token:
+        token = self._now
+        self._next += 1
+        return token
+
+    def _primary(self) -> Node:
+        token = self._advance()
+        match token.kind, token.text:
+            case _, "(":
+                node = self._expression()
+                self._expect(")")
+                return node
+            case _, "[":
+                return ListOf(token.at, self._list("]"))
+            case _, "{":
+                return self._map(token.at)
+            case _, "true" | "false" | "null":
+                return Literal(token.at, _CONSTANTS[token.text])
+            case "int" | "uint" | "double", _:
+                return self._number(token, negative=False)
+            case "string" | "raw", _:
+                return self._text(token)
+            case "name", name if name not in KEYWORDS:
+                return self._name(token, absolute=False)
+            case _, "." if self._now.kind == "name" and self._now.text not in KEYWORDS:
+                return self._name(self._advance(), absolute=True)
+            case _:
+                self._next -= 1
+                raise self._unexpected("a value")
+
+    def _name(self, token: Token, *, absolute: bool) -> Node:
+        if token.text in RESERVED:
+            raise self._refuse(f"{token.text!r} is a reserved word and cannot be a name", token.at)
+        if self._now.text == "(":
+            return expanded(Call(token.at, token.text, None, self._arguments()), self._refuse)
+        if self._now.text == "{":
+            raise self._no_messages()
+        return Name(token.at, token.text, absolute)
+
+    def _no_messages(self) -> CelSyntaxError:
+        return self._refuse(
+            "there are no protocol buffer messages here; a map is written {'name': value}", self._now.at
+        )
+
+    def _number(self, token: Token, *, negative: bool) -> Node:
+        try:
+            match token.kind:
+                case "int":
+                    return Literal(token.at, whole(token.text, negative=negative))
+                case "uint":
+                    return Literal(token.at, unsigned(token.text))
+                case _:
+                    return Literal(token.at, double(token.text, negative=negative))
+        except BadLiteral as bad:
+            raise self._refuse(str(bad), token.at) from None
+
+    def _text(self, token: Token) -> Node:
+        try:
+            return Literal(token.at, text_or_bytes(token.text, raw=token.kind == "raw"))
+        except BadLiteral as bad:
+            raise self._refuse(str(bad), token.at) from None
+
+    def _arguments(self) -> list[Node]:
+        self._expect("(")
+        if self._take(")"):
+            return []
+        arguments = [self._expression()]
+        while self._take(","):
+            arguments.append(self._expression())
+        if not self._take(")"):
+            raise self._unexpected("',' or ')'")
+        return arguments
+
+    def _list(self, closing: str) -> list[Node]:
+        items: list[Node] = []
+        while not self._take(closing):
+            items.append(self._expression())
+            if not self._take(",") and self._now.text != closing:
+                raise self._unexpected(f"',' or {closing!r}")
+        return items
+
+    def _map(self, at: int) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        while not self._take("}"):
+            key = self._expression()
+            self._expect(":")
+            entries.append((key, self._expression()))
+            if not self._take(",") and self._now.text != "}":
+                raise self._unexpected("',' or '}'")
+        return MapOf(at, entries)

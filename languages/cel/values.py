@@ -1,0 +1,154 @@
+"""What a CEL value is in Python, and how the kinds are named.
+
+| CEL | Python |
+| --- | --- |
+| null, bool, string, bytes | None, bool, str, bytes |
+| int, uint, double | int, `UInt`, float |
+| list, map | `CelList`, `CelMap`, or plain ``list`` and ``dict``: data |
+| timestamp, duration, type | `Timestamp`, `Duration`, `TypeValue` |
+
+Data stays as JSON gives it, and every number in it is a double, whatever Python holds: an ``int`` read out of a plain
+list or dict counts as a float. So nothing is converted before an expression runs; whoever reads a member of a container
+goes through `members`. Kinds are told by ``type(x) is``, never by ``isinstance``: True is not 1, and a uint not an int.
+"""
+
+from types import NoneType
+from typing import Any
+
+Value = Any
+"""A CEL value, as the table above has it."""
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+UINT_MAX = 2**64 - 1
+EXACT_MAX = 2**53
+"""Up to this magnitude every whole number is a double."""
+
+SIZE_MAX = 10_000_000
+"""How many characters or bytes a value may have that an expression makes."""
+
+ITEMS_MAX = 1_000_000
+"""How many items, those of its lists and maps included, a value may have that an expression makes."""
+
+ITERATIONS_MAX = 10_000_000
+"""How many elements all comprehensions of one evaluation may visit together."""
+
+
+class UInt(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+class CelList(list[Value]):
+    """A list that an expression made: an int in it is an int."""
+
+    __slots__ = ()
+
+
+class CelMap(dict[Value, Value]):
+    """A map that an expression made: an int in it is an int. Its keys are as `members.stored_key` makes them."""
+
+    __slots__ = ()
+
+
+class Timestamp:
+    """An instant: nanoseconds since 1970 in UTC, between the years 1 and 9999."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self, ns: int) -> None:
+        self.ns = ns
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Timestamp and self.ns == other.ns
+
+    def __lt__(self, other: "Timestamp") -> bool:
+        return self.ns < other.ns
+
+    def __hash__(self) -> int:
+        return hash((Timestamp, self.ns))
+
+
+class Duration:
+    """A length of time in nanoseconds, of either sign, within 64 bits."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self, ns: int) -> None:
+        self.ns = ns
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Duration and self.ns == other.ns
+
+    def __lt__(self, other: "Duration") -> bool:
+        return self.ns < other.ns
+
+    def __hash__(self) -> int:
+        return hash((Duration, self.ns))
+
+
+class TypeValue:
+    """A type as a value, such as ``int``."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TypeValue and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((TypeValue, self.name))
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "null": (NoneType,),
+    "bool": (bool,),
+    "int": (int,),
+    "uint": (UInt,),
+    "double": (float,),
+    "string": (str,),
+    "bytes": (bytes,),
+    "list": (list, CelList),
+    "map": (dict, CelMap),
+    "timestamp": (Timestamp,),
+    "duration": (Duration,),
+    "type": (TypeValue,),
+}
+"""The Python types of each kind of value, by its short name."""
+
+KIND_NAMES: dict[type, str] = {python: kind for kind, pythons in KINDS.items() for python in pythons}
+
+NUMBERS = frozenset((int, UInt, float))
+LISTS = frozenset((list, CelList))
+MAPS = frozenset((dict, CelMap))
+
+_LONG_NAMES = {
+    "null": "null_type",
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+}
+
+TYPE_VALUES: dict[str, TypeValue] = {
+    _LONG_NAMES.get(kind, kind): TypeValue(_LONG_NAMES.get(kind, kind)) for kind in KINDS
+}
+"""The types that an expression can name."""
+
+
+def kind(value: Value) -> str:
+    """Return the short name of a value's kind: ``int``, ``timestamp``."""
+    return KIND_NAMES.get(type(value), type(value).__name__)
+
+
+def type_of(value: Value) -> TypeValue:
+    """Return a value's type, as the function ``type`` does."""
+    return TYPE_VALUES[_LONG_NAMES.get(kind(value), kind(value))]
+
+
+def double_of(number: int) -> float:
+    """Return the double nearest to a whole number of the data; infinity where it is beyond them all."""
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")

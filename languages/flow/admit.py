@@ -1,0 +1,93 @@
+"""A start is checked against a flow.
+
+Arguments that do not fit the root's parameters are not refused: a frame's validation failure is its Result, the root
+frame's too, and an execution must produce it (specification: *The Flow object*, Validation).
+"""
+
+import msgspec
+
+from callboard.bus.commands import StartRun
+from callboard.bus.events import Problem
+from callboard.languages.flow.borrowing import variables
+from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
+from callboard.languages.flow.interpret import ROOT
+from callboard.languages.flow.outline import outline
+from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
+from callboard.languages.language import Definition, Plan
+
+
+def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Problem]:
+    """Make a plan of a definition and a start.
+
+    ``Plan.needs`` has ``providers``, the URIs that do not ship; ``model``, whether the run may need one; and
+    ``environment``, the worker's variables that tools may borrow.
+    """
+    problems = _surplus(start)
+    drawn = outline(definition.document, ROOT)
+    known = {node.id for node in drawn.nodes} | {node.name for node in drawn.nodes}
+    problems += [
+        Problem("UNKNOWN_BREAKPOINT", f"there is no step {name!r}", f"breakpoints[{index}]", expected="a step's name")
+        for index, name in enumerate(start.breakpoints)
+        if name not in known
+    ]
+    if problems:
+        return problems
+    reached = providers(definition.document)
+    return Plan(
+        definition=definition,
+        input=start.input,
+        arguments=start.arguments,
+        options={},
+        outline=drawn,
+        needs={
+            "providers": sorted(reached - set(CONTRACTS)),
+            "model": bool(reached & NEED_A_MODEL),
+            "environment": sorted(set(variables(msgspec.json.decode(definition.canonical)))),
+        },
+        warnings=definition.warnings,
+    )
+
+
+def _surplus(start: StartRun) -> list[Problem]:
+    problems: list[Problem] = []
+    if start.options:
+        message = f"a flow takes no options, but there is {', '.join(sorted(start.options))}"
+        problems.append(
+            Problem("SCHEMA", message, "options", expected="arguments, which the root's parameters declare")
+        )
+    if start.state is not None:
+        problems.append(Problem("SCHEMA", "a flow takes no state document", "state"))
+    return problems
+
+
+def providers(flow: Flow) -> set[str]:
+    """Return the URIs of all providers, of calls and of middleware, that a flow or one that it calls may reach."""
+    found: set[str] = set()
+    flows = [flow]
+    seen: set[int] = set()
+    while flows:
+        one = flows.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        entries, calls = list(one.middleware), list[Call]()
+        for step in one.steps.values():
+            if isinstance(step, CallStep):
+                entries += step.middleware
+                calls.append(step.call)
+            elif isinstance(step, GatherStep):
+                calls += step.calls
+        _entries(entries, calls, found)
+        flows += [call.flow for call in calls if call.flow is not None]
+        found |= {call.provider for call in calls if call.provider is not None}
+    return found
+
+
+def _entries(entries: list[Entry], calls: list[Call], found: set[str]) -> None:
+    """Add the providers of a stack, and the calls that its entries hold, with the stacks around those."""
+    while entries:
+        entry = entries.pop()
+        found.add(entry.provider)
+        entries += entry.stack
+        if entry.call is not None:
+            calls.append(entry.call)

@@ -1,0 +1,59 @@
+"""Whether the arguments that are written out fit what they are for. They only fail where they are used: warnings.
+
+Of arguments with expressions in them, only what the expressions cannot change is told: names too many or too few.
+"""
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.embedding import expressions_in
+from callboard.languages.flow.inspection import Arguments, Findings
+from callboard.languages.flow.validation import Schema, Violation
+
+_CONDITIONAL = frozenset({"if", "then", "else", "anyOf", "oneOf", "not", "dependentSchemas", "contains"})
+"""Keywords by which a schema hangs on what else a value holds."""
+
+_OF_NAMES = ("required", "additionalProperties")
+"""Keywords that look at an object's names only, which no expression makes."""
+
+
+def argument_warnings(findings: Findings) -> None:
+    """Warn of arguments that the schema of a contract, or of a flow in the document, refuses."""
+    schemas: dict[tuple[str, str | None], Schema] = {}
+    for found in findings.arguments:
+        if not isinstance(found.value, dict):
+            continue
+        phase = found.contract.phases.get(found.phase or "") if found.contract else None
+        schema = None if phase and phase.structural else _schema(found, schemas)
+        violation = schema.violation(found.value) if schema else None
+        for one in (violation, *violation.all) if violation else ():
+            if _certain(one, found.value):
+                _warn(findings, found, one)
+
+
+def _warn(findings: Findings, found: Arguments, violation: Violation) -> None:
+    what = found.contract.uri if found.contract else "the flow"
+    when = f" at {found.phase}" if found.phase else ""
+    message = f"the arguments do not fit the parameters of {what}{when}, so it fails where it is used: {violation}"
+    findings.warn("ARGUMENTS", message, found.location)
+
+
+def _certain(violation: Violation, arguments: JSON) -> bool:
+    """Say whether a violation stands whatever the expressions in the arguments come to."""
+    if not any(True for _ in expressions_in(arguments)):
+        return True
+    way = violation.schema_path.split("/")
+    if _CONDITIONAL.intersection(way):
+        return False
+    return way[-1] in _OF_NAMES or not any(True for _ in expressions_in(violation.value))
+
+
+def _schema(found: Arguments, schemas: dict[tuple[str, str | None], Schema]) -> Schema | None:
+    """Return the schema that arguments are for; None where it is not known, or is none itself."""
+    if found.contract is None:
+        node = found.node.resolve(found.flow) if isinstance(found.flow, str) else found.flow
+        return node.parameters if node else None
+    key = (found.contract.uri, found.phase)
+    if key not in schemas:
+        phase = found.contract.phases.get(found.phase) if found.phase else None
+        declared = found.contract.parameters if found.phase is None else phase.parameters if phase else None
+        schemas[key] = Schema(declared)
+    return schemas[key]

@@ -1,0 +1,114 @@
+"""Calls: one execution of a call object, from the evaluation of its fields to its finished Result.
+
+`CallRun.settle` runs the target; `CallRun.finish` runs the arm. A Call step does both at once, a Gather runs all arms
+when its fan-out is complete (specification: *The Call interface and Result*).
+"""
+
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.document import Call
+from callboard.languages.flow.frame import Frame, Place, apart, evaluated, object_of, violated
+from callboard.languages.flow.providers import Dispatch, dispatch
+from callboard.languages.flow.result import Fault, Result, is_success, success, superseding
+from callboard.languages.flow.template import Scope
+from callboard.languages.flow.temporal import format_instant
+
+
+class CallRun:
+    """One execution of a call object."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        call: Call,
+        path: str,
+        inbound: JSON,
+        roots: dict[str, JSON],
+        index: int | None = None,
+    ) -> None:
+        self._frame = frame
+        self._call = call
+        self._roots = roots
+        self._place = Place(frame.stage, path)
+        self._pin = frame.stage.now()
+        self._metadata: dict[str, JSON] = {"enteredAt": format_instant(self._pin)}
+        self._view: dict[str, JSON] = {"input": inbound, "metadata": self._metadata}
+        if index is not None:
+            self._view["index"] = index
+        self._window: dict[str, JSON] | None = None
+
+    async def run(self) -> Result:
+        """Run the call as a Call step does."""
+        return self.finish(await self.settle())
+
+    # -- the target ---------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> Result:
+        """Evaluate the fields, run the target, and return its Result; a fault in a field is the Result too."""
+        call = self._call
+        try:
+            scope = self._scope()
+            input = evaluated(call.input, scope, self._view["input"])
+            arguments = object_of(call.arguments, scope)
+            if call.flow is None:
+                assert call.provider is not None
+                violation = self._frame.execution.schema(call.provider).violation(arguments)
+                if violation is not None:
+                    raise Fault(violated("with", violation))
+        except Fault as fault:
+            return fault.result
+        self._metadata = {**self._metadata, "dispatchedAt": format_instant(self._frame.stage.now())}
+        result = await (self._flow(input, arguments) if call.flow is not None else self._provider(input, arguments))
+        settled = format_instant(self._frame.stage.now())
+        self._metadata = {**self._metadata, "acceptedAt": settled, "exitedAt": settled}
+        return result
+
+    async def _provider(self, input: JSON, arguments: dict[str, Any]) -> Result:
+        assert self._call.provider is not None
+        execution = self._frame.execution
+        contract = execution.contract(self._call.provider)
+        reply = await dispatch(Dispatch(contract, input, arguments, self._place.node, execution.stage))
+        self._window = {"provider": {"input": input, "result": reply.result, "metadata": reply.metadata}}
+        return reply.result
+
+    async def _flow(self, input: JSON, arguments: dict[str, Any]) -> Result:
+        """Run the target's frame as a task of its own, so that deep nesting costs no depth of the stack."""
+        flow, frame = self._call.flow, self._frame
+        assert flow is not None
+        run = frame.execution.run_frame(frame.execution, flow, self._place.path, input, arguments)
+        completed = await apart(frame.stage, run)
+        self._window = {
+            "flow": {
+                "input": completed.input,
+                "metadata": completed.metadata,
+                "vars": completed.vars,
+                "result": completed.result,
+            }
+        }
+        return completed.result
+
+    # -- the arms -----------------------------------------------------------------------------------------------------
+
+    def finish(self, settled: Result) -> Result:
+        """Run the arm that the target's Result selects; a target that never ran has none."""
+        if self._window is None or not self._call.has_arms:
+            return settled
+        scope = self._scope(settled)
+        try:
+            if is_success(settled):
+                value = evaluated(self._call.value, scope, settled["value"])
+                self._frame.assign(self._call.on_success, scope)
+                return success(value)
+            self._frame.assign(self._call.on_failure, scope)
+        except Fault as fault:
+            return superseding(fault.result, settled)
+        return settled
+
+    def _scope(self, settled: Result | None = None) -> Scope:
+        view = {**self._view, "metadata": self._metadata}
+        roots = {**self._frame.roots(), **self._roots, "call": view}
+        if settled is not None and self._window is not None:
+            view["result"] = settled
+            roots |= self._window
+        return Scope(roots, self._pin, self._place.wall_time)

@@ -1,0 +1,169 @@
+"""Middlewares whose actions a worker carries out: those that users bring themselves.
+
+Each action is one effect, in a node of its own, and is accepted when its outcome is in the log: a Timeout further out
+that elapses before that cancels it, one that elapses later comes too late. What an answer means is the kind's affair:
+
+* a *side-effect* leaves what is in flight alone;
+* a *transform* puts another value in flight before the author's shaping: at ``onEntry`` what goes down, at
+  ``onSuccess`` the value that rises, at ``onFailure`` the failure envelope, with the former one as its ``previous``;
+* a *control* puts another Result in flight. At ``onEntry`` it stands for what is inside, which then does not run, and
+  rises through the entry's own phases. At ``onSuccess`` a failure is emitted as it is, without shaping; at
+  ``onFailure`` it must be a failure too.
+
+An action that fails fails its phase. The others of this specification (Retry, Loop …), which run what is inside again,
+are the interpreter's own.
+"""
+
+from dataclasses import dataclass
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.contract import Contract, Phase
+from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
+from callboard.languages.flow.frame import aspect, outcome_of
+from callboard.languages.flow.result import (
+    Fault,
+    Result,
+    as_envelope,
+    as_failure,
+    failure,
+    is_success,
+    success,
+    superseding,
+)
+from callboard.languages.flow.stack import Around, Inner, Plain
+from callboard.languages.flow.template import Scope
+from callboard.languages.language import Cancelled, Node, Ok
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an action of a middleware came to: a Result, or None to let pass what is in flight."""
+
+    result: Result | None
+
+
+class Carried(Plain):
+    """One participation of a middleware whose actions a worker carries out."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._substitute: Result | None = None
+
+    async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:
+        declared = self._contract.phases.get("onEntry")
+        if declared is None or arguments is None:
+            return
+        given = (await self._act(around, "onEntry", arguments, None)).result
+        if given is None:
+            return
+        if declared.kind == "control":
+            self._substitute = given
+        elif not is_success(given):
+            raise Fault(given)
+        elif declared.kind == "transform":
+            around.descending = given["value"]
+
+    async def run(self, around: Around, down: JSON, inner: Inner) -> Result:
+        rising = await inner(down) if self._substitute is None else self._substitute
+        name: Phase = "onSuccess" if is_success(rising) else "onFailure"
+        try:
+            scope = around.scope(name, rising)
+            arguments = around.acts(name, scope)
+            risen = rising
+            if arguments is not None and name in self._contract.phases:
+                risen = await self._acted(around, name, arguments, rising)
+                scope = around.contributing(around.with_result(scope, risen))
+            if is_success(risen) == is_success(rising):
+                risen = around.shaped(name, scope, risen)
+            around.frame.assign(around.phase(name).assign, scope)
+        except Fault as fault:
+            return superseding(fault.result, rising)
+        return risen
+
+    async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
+        if "onAlways" in self._contract.phases:
+            given = (await self._act(around, "onAlways", arguments, scope.roots["middleware"]["result"])).result
+            if given is not None and not is_success(given):
+                raise Fault(given)
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    async def _acted(self, around: Around, name: Phase, arguments: dict[str, JSON], rising: Result) -> Result:
+        """Act on the way up; return the Result that is in flight then.
+
+        :raises Fault: if the action fails
+        """
+        given = (await self._act(around, name, arguments, rising)).result
+        kind = self._contract.phases[name].kind
+        if given is None:
+            return rising
+        if kind == "control":
+            if name == "onFailure" and is_success(given):
+                raise Fault(failure(MALFORMED, f"{self._contract.uri} cannot make a success of a failure"))
+            return superseding(given, rising)
+        if not is_success(given):
+            raise Fault(given)
+        if kind == "side-effect":
+            return rising
+        if name == "onSuccess":
+            return success(given["value"])
+        return superseding(self._envelope(given["value"]), rising)
+
+    def _envelope(self, value: JSON) -> Result:
+        match value:
+            case {"type": str(type), "code": str()} if type != "success":
+                return value
+            case _:
+                raise Fault(failure(MALFORMED, f"{self._contract.uri} made no failure of one: {value!r:.200}"))
+
+    async def _act(self, around: Around, name: Phase, arguments: dict[str, JSON], in_flight: Result | None) -> Action:
+        """Have a worker carry an action out; keep what the middleware contributes.
+
+        :raises Fault: if the action failed, or could not be carried out
+        """
+        node = around.frame.stage.enter(aspect(around.path, name), "phase", node=self._contract.code_prefix)
+        try:
+            value = await self._carried(around, node, name, arguments, in_flight)
+        except Cancelled as cancelled:
+            node.exit("cancelled", error=cancelled.cause)
+            raise
+        except Fault as fault:
+            node.exit("failed", error=as_failure(fault.result))
+            raise
+        given = value.result
+        node.exit("ok" if given is None else outcome_of(given))
+        return value
+
+    async def _carried(
+        self, around: Around, node: Node, name: Phase, arguments: dict[str, JSON], in_flight: Result | None
+    ) -> Action:
+        asked: dict[str, JSON] = {
+            "provider": self._contract.uri,
+            "phase": name,
+            "with": arguments,
+            "input": around.input,
+            "result": in_flight,
+            "metadata": around.contributed,
+        }
+        outcome = await node.call("act", "provider", asked)
+        if not isinstance(outcome, Ok):
+            raise Fault(as_envelope(outcome.error))
+        match outcome.value:
+            case {"failed": {"type": str(type), "code": str()} as failed} if type != "success":
+                raise Fault(failed)
+            case {"result": None, "metadata": dict(metadata)}:
+                action = Action(None)
+            case {"result": {"type": "success", "value": _} as result, "metadata": dict(metadata)}:
+                action = Action(result)
+            case {"result": {"type": str(type), "code": str()} as result, "metadata": dict(metadata)} if (
+                type != "success"
+            ):
+                action = Action(result)
+            case other:
+                raise Fault(failure(MALFORMED, f"{self._contract.uri} answered with no Result: {other!r:.200}"))
+        shown = exposed(self._contract, metadata)
+        around.contributed = {
+            **around.contributed,
+            **{member: value for member, value in shown.items() if member not in TIMING},
+        }
+        return action

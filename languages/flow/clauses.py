@@ -1,0 +1,104 @@
+"""How failures are selected: the checks of failure matchers, and of lists in which the first match wins.
+
+Source: page *Step mechanics*, section *Failure matching*.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.embedding import expression_body, expressions_in
+from callboard.languages.flow.inspection import Here, boolean, fields, items, structural, text, typed
+
+SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")
+"""The failure types that the specification has; its other lower-case names are reserved."""
+
+_SUCCESS = "a success is no failure"
+
+retryable = typed(bool, type(None), expected="true, false, null, or an expression that gives one")
+
+
+def failure_type(here: Here, value: JSON) -> None:
+    """The type of a failure that is constructed here."""
+    if value == "success":
+        here.error("SUCCESS_TYPE", _SUCCESS, f"one of {', '.join(SPECIFIED_TYPES)}, or a name of your own")
+        return
+    text(here, value)
+    if not isinstance(value, str) or expression_body(value) is not None:
+        return
+    if value not in SPECIFIED_TYPES and not value[:1].isupper():
+        message = f"the type {value!r} is none of the specification's, whose lower-case names are reserved"
+        here.warn("RESERVED_TYPE", message, "a type of your own in PascalCase")
+
+
+def failure_code(here: Here, value: JSON) -> None:
+    """The code of a failure that is constructed here: any, though some would mislead."""
+    text(here, value)
+    if isinstance(value, str) and value.startswith(("System.", "Provider.")) and expression_body(value) is None:
+        whose = "the engine" if value.startswith("System.") else "a provider"
+        here.warn("RESERVED_CODE", f"the code {value!r} makes this failure look like one of {whose}", "another prefix")
+
+
+def _matched_type(here: Here, value: JSON) -> None:
+    if value == "success":
+        here.error("SUCCESS_TYPE", f"{_SUCCESS} and never gets here", "the type of a failure")
+    else:
+        structural(here, value)
+
+
+def matcher(here: Here, value: JSON) -> None:
+    """A failure matcher, written out."""
+    known = {
+        "codes": items(structural, filled=True),
+        "types": items(_matched_type, filled=True),
+        "retryable": boolean,
+    }
+    found = fields(here, value, known)
+    if found == {}:
+        here.error("SCHEMA", "must not be empty", 'codes, types or retryable; any failure is codes: ["*"]')
+
+
+def policies(here: Here, value: JSON) -> None:
+    """The policies of a Retry, as far as they are written out: which of them can never come to their turn."""
+    if isinstance(value, list) and not any(True for _ in expressions_in(value)):
+        first_wins(here, [policy.get("match") if isinstance(policy, dict) else None for policy in value], "policy")
+
+
+def first_wins(here: Here, matchers: Sequence[JSON], what: str) -> None:
+    """Warn of matchers in a list, of catch clauses or policies, that an earlier one leaves nothing."""
+    earlier: list[tuple[int, Mapping[str, Any]]] = []
+    for index, match in enumerate(matchers):
+        if not isinstance(match, dict) or not match:
+            continue
+        before = next((at for at, other in earlier if covers(other, match)), None)
+        if before is not None:
+            message = f"never comes to its turn: {what} {before + 1} already takes every failure that matches"
+            here.at(index).warn("UNREACHABLE_CLAUSE", message)
+        earlier.append((index, match))
+
+
+def covers(broad: Mapping[str, Any], narrow: Mapping[str, Any]) -> bool:
+    """Say whether every failure that one matcher selects is selected by another as well."""
+    if "retryable" in broad and ("retryable" not in narrow or narrow["retryable"] is not broad["retryable"]):
+        return False
+    if not _all_among(broad, narrow, "types"):
+        return False
+    codes, fewer = _texts(broad, "codes"), _texts(narrow, "codes")
+    if codes is None or "*" in codes:
+        return True
+    return fewer is not None and all(any(_matches(pattern, code) for pattern in codes) for code in fewer)
+
+
+def _all_among(broad: Mapping[str, Any], narrow: Mapping[str, Any], name: str) -> bool:
+    more, fewer = _texts(broad, name), _texts(narrow, name)
+    return more is None or (fewer is not None and set(fewer) <= set(more))
+
+
+def _texts(match: Mapping[str, Any], name: str) -> list[str] | None:
+    found = match.get(name)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else None
+
+
+def _matches(pattern: str, code: str) -> bool:
+    """Say whether a pattern selects all that a narrower pattern, or code, does."""
+    return pattern == code or (pattern.endswith(".*") and code.startswith(pattern[:-1]))

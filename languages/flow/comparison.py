@@ -1,0 +1,71 @@
+"""Whether a Result is the one that was expected, by the rules of the specification's conformance corpus.
+
+The type has to be the same, a success its value; of a failure, each member that is expected has to be there, deeply
+equal, and ``previous`` by these same rules. A member expected to be null may be absent; members that are not expected
+are free. Failures that stand inside of ``details``, the evidence of a Gather, are compared as failures too.
+"""
+
+import json
+from typing import Any, cast
+
+from callboard.bus.effects import JSON
+
+SHOWN_CHARS_MAX = 300
+"""How much of a value a difference repeats, in characters."""
+
+
+def differences(expected: dict[str, Any], found: dict[str, Any], place: str = "") -> list[str]:
+    """Return what differs, a line each, begun with its place: a member such as ``previous.code``."""
+    if expected["type"] != found.get("type"):
+        came = {name: found[name] for name in ("type", "code", "message", "value") if name in found}
+        return [f"{place}type: expected {expected['type']}, found {_shown(came)}"]
+    if expected["type"] == "success":
+        value = found.get("value")
+        return [] if same(expected["value"], value) else [_told(f"{place}value", expected["value"], value)]
+    return [line for name, value in expected.items() for line in _member(name, value, found.get(name), place)]
+
+
+def _member(name: str, expected: JSON, found: JSON, place: str) -> list[str]:
+    if expected is None:
+        matches = found is None
+    elif name == "previous" and isinstance(found, dict):
+        return differences(expected, cast("dict[str, Any]", found), f"{place}previous.")
+    elif name == "details":
+        matches = _within(expected, found)
+    else:
+        matches = same(expected, found)
+    return [] if matches else [_told(f"{place}{name}", expected, found)]
+
+
+def _told(place: str, expected: JSON, found: JSON) -> str:
+    return f"{place}: expected {_shown(expected)}, found {_shown(found)}"
+
+
+def _shown(value: JSON) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def _within(expected: JSON, found: JSON) -> bool:
+    match expected, found:
+        case {"type": str(), "code": str()}, {"type": str(), "code": str()}:
+            return not differences(expected, found)
+        case dict(), dict():
+            return expected.keys() == found.keys() and all(_within(expected[name], found[name]) for name in expected)
+        case list(), list():
+            return len(expected) == len(found) and all(map(_within, expected, found))
+        case _:
+            return same(expected, found)
+
+
+def same(one: JSON, other: JSON) -> bool:
+    """Deep equality of JSON values: 5 is 5.0, true is not 1."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        case list(), list():
+            return len(one) == len(other) and all(map(same, one, other))
+        case (bool(), _) | (_, bool()):
+            return one is other
+        case _:
+            return bool(one == other)

@@ -1,0 +1,76 @@
+"""Provider contracts: what a call provider or a middleware accepts, reports and may fail with, as data.
+
+A contract is the specification's provider document (page *Providers*), the form in which users bring theirs too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from callboard.bus.effects import JsonSchema
+
+CALL = "mwl:provider.call/"
+MIDDLEWARE = "mwl:provider.middleware/"
+
+PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
+Phase = Literal["onEntry", "onSuccess", "onFailure", "onAlways"]
+
+ActionKind = Literal["side-effect", "control", "transform"]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseContract:
+    """What a middleware does at one phase. ``parameters`` None: the phase accepts an empty ``with`` only."""
+
+    kind: ActionKind
+    parameters: JsonSchema | None = None
+    structural: tuple[str, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """A provider's contract.
+
+    ``parameters`` is a call provider's schema of ``with`` (None: no arguments), ``phases`` a middleware's actions.
+    ``metadata`` describes what `provider.metadata`, or a middleware's contributed members, may show.
+    """
+
+    uri: str
+    code_prefix: str
+    description: str = ""
+    parameters: JsonSchema | None = None
+    metadata: JsonSchema | None = None
+    closed: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    attachment: tuple[str, ...] = ()
+    phases: Mapping[str, PhaseContract] = field(default_factory=dict[str, PhaseContract])
+
+    @property
+    def is_call(self) -> bool:
+        return self.uri.startswith(CALL)
+
+
+def contract_of(document: Mapping[str, Any]) -> Contract:
+    """Read a provider document that is known to be valid."""
+    catalog = document.get("failureCatalog", {})
+    phases = {
+        name: PhaseContract(
+            kind=phase["action"]["kind"],
+            parameters=phase.get("parameters"),
+            structural=tuple(phase.get("structural", ())),
+            description=phase["action"].get("description", ""),
+        )
+        for name, phase in document.get("phases", {}).items()
+    }
+    return Contract(
+        uri=document["uri"],
+        code_prefix=document["codePrefix"],
+        description=document.get("description", ""),
+        parameters=document.get("parameters"),
+        metadata=document.get("metadata"),
+        closed=tuple(catalog.get("closed", ())),
+        open=tuple(catalog.get("open", ())),
+        attachment=tuple(document.get("attachment", ())),
+        phases=phases,
+    )

@@ -1,0 +1,33 @@
+"""The contract of the ``definition`` provider: a run of another definition."""
+
+from callboard.languages.flow.contracts.shipping import NAME, TEXT, members, shipped, told
+
+DEFINITION = shipped(
+    "definition",
+    "Definition",
+    "Runs another definition, in any language, as a run of its own, and waits for its end. The value is its output.",
+    parameters=members(
+        {
+            "name": told(NAME, "A registered definition."),
+            "hash": told(NAME, "A registered definition, by its hash."),
+            "source": told(NAME, "The definition itself, as text."),
+            "language": told(NAME, "The language of the source; by default the one it is recognised as."),
+            "arguments": told({"type": "object"}, "Arguments of the run."),
+            "options": told({"type": "object"}, "Options that its language takes."),
+            "model": told(NAME, "The run's default model."),
+        },
+        oneOf=[{"required": ["name"]}, {"required": ["hash"]}, {"required": ["source"]}],
+    ),
+    metadata=members(
+        {
+            "status": told(TEXT, "How the run ended: completed, failed, cancelled or expired."),
+            "results": {"description": "The run's results, as its language has them."},
+        }
+    ),
+    failures={
+        "Failed": "The run failed; its own failure is in previous.",
+        "Rejected": "The run was refused; details.problems says why.",
+        "Cancelled": "The run was cancelled by somebody else; of type cancellation.",
+        "Expired": "The run expired while it waited; of type timeout.",
+    },
+)

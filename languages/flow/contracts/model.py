@@ -1,0 +1,55 @@
+"""The contract of the ``model`` provider: a turn of an AI model, or a conversation with tools."""
+
+from callboard.languages.flow.contracts.shipping import COUNT, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.sources import TOOL_SOURCE
+
+TURNS_MAX = 100
+
+MODEL = shipped(
+    "model",
+    "Model",
+    "Has an AI model answer a prompt, with tools if it is given any. The value is the answer's text, or, with a "
+    "schema, the structured answer, which fits it.",
+    parameters=members(
+        {
+            "prompt": told(
+                TEXT, "What the model is asked; by default the call's input, in JSON unless it is a string."
+            ),
+            "system": told(TEXT, "Instructions that stand above the prompt."),
+            "schema": told({"type": "object"}, "A JSON Schema that the answer has to fit."),
+            "model": told(NAME, "The model, as provider:model; by default the run's."),
+            "max_turns": told(
+                {"type": "integer", "minimum": 1, "maximum": TURNS_MAX},
+                "How many turns a conversation with tools may take; by default 1 without tools, 20 with.",
+            ),
+            "tools": {"type": "array", "items": TOOL_SOURCE, "description": "Tools that the model may call."},
+            "max_output_tokens": told({"type": "integer", "minimum": 1}, "The longest answer of a turn."),
+            "temperature": told({"type": "number", "minimum": 0}, "How freely words are chosen."),
+        }
+    ),
+    metadata=members(
+        {
+            "model": told(TEXT, "The model that answered."),
+            "turns": told(COUNT, "How many turns there were."),
+            "usage": told(
+                members(
+                    dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), COUNT)
+                ),
+                "Tokens of all turns together.",
+            ),
+            "stop_reason": told(TEXT, "Why the last turn ended."),
+            "tools": told({"type": "array", "items": TEXT}, "Tools that were called, in order."),
+        }
+    ),
+    failures={
+        "Timeout": "The model did not answer in time; of type timeout. Retryable.",
+        "Throttled": "The provider of the model asks for fewer requests. Retryable.",
+        "Unavailable": "The provider of the model is overloaded or cannot be reached. Retryable.",
+        "Refused": "The model, or its provider, refuses to answer this.",
+        "CutShort": "The answer ended before it was complete; details.stop_reason says why.",
+        "OutOfTurns": "The model still wanted to call tools when max_turns was reached.",
+        "InvalidOutput": "The answer does not fit the schema. Retryable; details has problems and text.",
+        "ToolsUnavailable": "A source of tools could not be opened.",
+        "Failed": "Any other failure of a turn; details.code is the worker's code for it.",
+    },
+)

@@ -1,0 +1,43 @@
+"""The contract of the ``nats`` provider: a request on a NATS subject, or to a NATS service."""
+
+from callboard.languages.flow.contracts.shipping import DURATION, NAME, TEXT, TEXTS, members, shipped, told
+
+NATS = shipped(
+    "nats",
+    "Nats",
+    "Sends a request on a NATS subject and waits for the reply. The value is the reply, parsed if it is JSON. The "
+    "header Idempotency-Key is the same whenever a call is executed again.",
+    parameters=members(
+        {
+            "subject": told(NAME, "The subject of the request."),
+            "service": told(NAME, "A NATS service, found by its name, instead of a subject."),
+            "endpoint": told(NAME, "The service's endpoint; not needed if it has only one."),
+            "payload": {
+                "description": "The request: a string as it is, all else in JSON; by default the call's input."
+            },
+            "headers": told(TEXTS, "Headers of the request."),
+            "timeout": told(DURATION, "The longest wait for the reply.", default="PT30S"),
+        },
+        oneOf=[{"required": ["subject"]}, {"required": ["service"]}],
+        dependentRequired={"endpoint": ["service"]},
+    ),
+    metadata=members(
+        {
+            "subject": told(TEXT, "The subject that was asked."),
+            "headers": told(TEXTS, "Headers of the reply."),
+            "service": told(
+                members({"name": TEXT, "id": TEXT, "version": TEXT}), "The service that was found by its name."
+            ),
+        }
+    ),
+    failures={
+        "NoResponders": "Nobody listens on the subject, or there is no such service. Retryable.",
+        "Timeout": "No reply within the timeout; of type timeout. Retryable.",
+        "ServiceError": "The reply is an error of a NATS service; details has code, description and body.",
+        "UnknownEndpoint": "The service has no such endpoint, or several and none was named.",
+        "PayloadTooLarge": "The request does not fit one message.",
+        "Refused": "The subject is the server's own or this runtime's.",
+        "InvalidRequest": "The subject or a header cannot be sent.",
+        "ConnectionFailed": "The worker is not connected. Retryable.",
+    },
+)

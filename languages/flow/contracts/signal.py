@@ -1,0 +1,21 @@
+"""The contract of the ``signal`` provider: waiting for a signal."""
+
+from callboard.languages.flow.contracts.shipping import DURATION, NAME, TEXT, members, shipped, told
+
+SIGNAL = shipped(
+    "signal",
+    "Signal",
+    "Waits for a signal to the run. A signal that came before anybody waited for it counts. The value is its data.",
+    parameters=members(
+        {
+            "name": told(NAME, "The signal's name."),
+            "match": told({"type": "object"}, "Members that the signal's data must have; others are passed over."),
+            "timeout": told(DURATION, "The longest wait; without it there is no end."),
+        },
+        "name",
+    ),
+    metadata=members(
+        {"name": told(TEXT, "The signal's name."), "by": told(TEXT, "Who sent it.")},
+    ),
+    failures={"Timeout": "No such signal came in time; of type timeout."},
+)

@@ -1,0 +1,177 @@
+"""A flow as the interpreter reads it: names resolved, schemas and expressions compiled, everything frozen.
+
+The fields are the specification's, under its names. None stands for a field that was not written, wherever its default
+is to let a value pass unchanged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from callboard.languages.flow.template import Template
+from callboard.languages.flow.validation import Schema
+
+Assign = tuple[tuple[str, Template], ...]
+"""Variable names with what is assigned to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Selects failures: every member that is not None must match."""
+
+    codes: tuple[str, ...] | None
+    types: frozenset[str] | None
+    retryable: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatchClause:
+    match: Matcher
+    output: Template | None
+    assign: Assign
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase block of a middleware entry. ``shape`` holds ``output``, ``value`` or the envelope fields written."""
+
+    when: Template | None = None
+    arguments: Template | None = None
+    shape: Mapping[str, Template] = field(default_factory=dict[str, Template])
+    assign: Assign = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A middleware entry. ``call`` and ``stack`` are a ``Finally``'s structural parameters."""
+
+    provider: str
+    phases: Mapping[str, Phase]
+    call: "Call | None" = None
+    stack: tuple["Entry", ...] = ()
+
+    def phase(self, name: str) -> Phase:
+        """An absent block is an empty one."""
+        return self.phases.get(name, EMPTY_PHASE)
+
+
+EMPTY_PHASE = Phase()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call object: ``provider`` is a URI, or ``flow`` the flow it names or holds."""
+
+    provider: str | None
+    flow: "Flow | None"
+    input: Template | None
+    arguments: Template | None
+    value: Template | None
+    on_success: Assign
+    on_failure: Assign
+
+    @property
+    def has_arms(self) -> bool:
+        return self.value is not None or bool(self.on_success or self.on_failure)
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    name: str
+    call: Call
+    input: Template | None
+    output: Template | None
+    assign: Assign
+    middleware: tuple[Entry, ...]
+    catch: tuple[CatchClause, ...]
+    next: str
+    action: str = "Call"
+
+
+@dataclass(frozen=True, slots=True)
+class GatherStep:
+    """``over`` with one call is the iterate form, ``over`` None the scatter form."""
+
+    name: str
+    over: Template | None
+    calls: tuple[Call, ...]
+    successes: Template | None
+    wait: bool
+    concurrency: int | None
+    output: Template | None
+    assign: Assign
+    catch: tuple[CatchClause, ...]
+    next: str
+    action: str = "Gather"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause of a Match; only the default has no ``when``."""
+
+    when: Template | None
+    output: Template | None
+    assign: Assign
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatchStep:
+    name: str
+    input: Template | None
+    cases: tuple[Clause, ...]
+    default: Clause
+    action: str = "Match"
+
+
+@dataclass(frozen=True, slots=True)
+class PassStep:
+    name: str
+    output: Template | None
+    assign: Assign
+    next: str
+    action: str = "Pass"
+
+
+@dataclass(frozen=True, slots=True)
+class SleepStep:
+    """``duration`` (the field ``for``) or ``until``."""
+
+    name: str
+    duration: Template | None
+    until: Template | None
+    next: str
+    action: str = "Sleep"
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnStep:
+    name: str
+    value: Template | None
+    action: str = "Return"
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseStep:
+    """``result`` None re-raises."""
+
+    name: str
+    result: Mapping[str, Template] | None
+    action: str = "Raise"
+
+
+Step = CallStep | GatherStep | MatchStep | PassStep | SleepStep | ReturnStep | RaiseStep
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """``name`` is that of its entry in ``flows``; the root and inline flows have none."""
+
+    name: str
+    entrypoint: str
+    steps: Mapping[str, Step]
+    middleware: tuple[Entry, ...]
+    parameters: Schema

@@ -1,0 +1,111 @@
+"""Whether expressions can be read, and whether what they read is there where they stand.
+
+A text that is no CEL is an error. What is not in scope only fails when it is evaluated, and perhaps never is, so it is
+a warning, and none at all where the expression itself asks with ``has`` before it reads.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from callboard.languages.cel import program
+from callboard.languages.cel.errors import CelSyntaxError
+from callboard.languages.cel.parser import parse
+from callboard.languages.cel.syntax import Comprehension, Has, Name, Node, Select, children
+from callboard.languages.flow.embedding import CLOSING, OPENING, expressions_in
+from callboard.languages.flow.inspection import Findings, FlowNode, Site
+from callboard.languages.problems import Location, did_you_mean
+
+TEXT_SHOWN_CHARS_MAX = 80
+"""How much of an expression or a literal a problem repeats, in characters."""
+
+
+def expression_problems(findings: Findings) -> None:
+    """Tell what is wrong with every expression that has been found."""
+    for site in findings.sites:
+        for below, body in expressions_in(site.value):
+            _expression(findings, site, (*site.location, *below), body)
+        for below, literal in _half_expressions(site.value):
+            message = f"{_shown(literal)!r} begins like an expression, but the braces do not span it: it is a literal"
+            findings.warn("HALF_EXPRESSION", message, (*site.location, *below), f"{OPENING} … {CLOSING}, and no more")
+
+
+def _expression(findings: Findings, site: Site, location: Location, body: str) -> None:
+    try:
+        compiled = program.compile(body)
+    except CelSyntaxError as error:
+        where = f"line {error.line}, column {error.column} of the expression"
+        findings.error("EXPRESSION", f"{error.message}, at {where} {_shown(body.strip())!r}", location, "CEL")
+        return
+    for root in sorted(compiled.roots - site.roots.keys()):
+        meant = did_you_mean(root, site.roots)
+        hint = f", did you mean {meant!r}?" if meant else ""
+        listed = f"one of {', '.join(sorted(site.roots))}"
+        findings.warn("UNKNOWN_BINDING", f"there is no {root!r} to read here{hint}", location, listed)
+    for name in sorted(compiled.unknown_functions):
+        findings.warn("UNKNOWN_FUNCTION", f"there is no function {name!r}", location)
+    tree = parse(body)
+    guarded = set(_members(tree, Has, frozenset()))
+    for root, member in dict.fromkeys(_members(tree, Select, frozenset())):
+        if (root, member) not in guarded:
+            _member(findings, site, location, root, member)
+
+
+def _member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
+    if root == "vars":
+        declared = _declared(site.node)
+        if declared is not None and member not in declared and member not in site.node.assigned:
+            meant = did_you_mean(member, {*declared, *site.node.assigned})
+            hint = f", did you mean {meant!r}?" if meant else ""
+            message = f"nothing in this flow declares or assigns the variable {member!r}{hint}"
+            findings.warn("UNKNOWN_VARIABLE", message, location)
+        return
+    members = site.roots.get(root)
+    if members is not None and member not in members:
+        message = f"{root!r} has no member {member!r} here"
+        findings.warn("UNKNOWN_BINDING", message, location, f"one of {', '.join(sorted(members))}")
+
+
+def _declared(node: FlowNode) -> Mapping[str, Any] | None:
+    """Return the variables that callers of a flow may bring, or None if they may bring any."""
+    declared: Any = node.value.get("parameters", {}) if isinstance(node.value, dict) else {}
+    if not isinstance(declared, dict) or declared.get("additionalProperties", False) is not False:
+        return None
+    properties: Any = declared.get("properties", {})
+    if not isinstance(properties, Mapping) or "patternProperties" in declared:
+        return None
+    return properties
+
+
+def _members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yield the members of roots, one level deep, that an expression selects or asks for."""
+    if isinstance(tree, Select | Has) and isinstance(tree.operand, Name):
+        if isinstance(tree, kind) and tree.operand.name not in bound:
+            yield tree.operand.name, tree.field
+        return
+    if isinstance(tree, Comprehension):
+        yield from _members(tree.source, kind, bound)
+        inner = bound | {tree.variable}
+        for part in (tree.condition, tree.body):
+            if part is not None:
+                yield from _members(part, kind, inner)
+        return
+    for child in children(tree):
+        yield from _members(child, kind, bound)
+
+
+def _half_expressions(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
+    match value:
+        case str() if value.strip().startswith(OPENING) and not any(True for _ in expressions_in(value)):
+            yield location, value
+        case dict():
+            for name, member in value.items():
+                yield from _half_expressions(member, (*location, name))
+        case list():
+            for index, item in enumerate(value):
+                yield from _half_expressions(item, (*location, index))
+        case _:
+            pass
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= TEXT_SHOWN_CHARS_MAX else text[: TEXT_SHOWN_CHARS_MAX - 1] + "…"

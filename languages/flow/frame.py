@@ -1,0 +1,256 @@
+"""Frames: a flow in execution, with its variables, and what all frames of a run share.
+
+A frame lives through creation, validation of its arguments, the descent of its middleware stack, its step graph, the
+ascent, and completion with exactly one Result (specification: *Execution model*).
+"""
+
+import datetime as dt
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.events import NodeOutcome
+from callboard.languages.flow.contract import Contract
+from callboard.languages.flow.document import Assign, Flow
+from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
+from callboard.languages.flow.template import Scope, Template
+from callboard.languages.flow.temporal import Duration, format_instant, parse_duration
+from callboard.languages.flow.validation import Schema, Violation
+from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwound
+
+T = TypeVar("T")
+
+STEPS_IN_A_TURN_MAX = 500
+"""Steps that may follow each other without anything from outside; then the run draws breath, so that a graph that
+turns in a circle can be watched, cancelled and taken over like any other."""
+
+BREATH_MS = 1
+
+
+class Place:
+    """A construct's place in the run: what its effects hang on. Its node is made when something first needs it."""
+
+    __slots__ = ("_node", "_reads", "_stage", "path")
+
+    def __init__(self, stage: Stage, path: str, node: Node | None = None) -> None:
+        self.path = path
+        self._stage = stage
+        self._node = node
+        self._reads = 0
+
+    @property
+    def node(self) -> Node:
+        if self._node is None:
+            self._node = self._stage.place(self.path)
+        return self._node
+
+    def wall_time(self) -> Instant:
+        """Read the clock afresh; what is read is recorded."""
+        self._reads += 1
+        return self.node.wall_time(f"clock.{self._reads}")
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A frame that has come to its Result, as the arms of its call see it."""
+
+    result: Result
+    input: JSON
+    vars: dict[str, JSON]
+    metadata: dict[str, JSON]
+
+
+RunFrame = Callable[["Execution", Flow, str, JSON, dict[str, Any]], Coroutine[Any, Any, Completed]]
+
+
+class Execution:
+    """What all frames of a run share."""
+
+    def __init__(self, stage: Stage, contracts: Mapping[str, Contract], run_frame: RunFrame) -> None:
+        self.stage = stage
+        self.run_frame = run_frame
+        self.root: dict[str, JSON] = {
+            "id": stage.info.execution_id,
+            "metadata": {"enteredAt": format_instant(stage.now())},
+            "platform": {},
+        }
+        self._contracts = contracts
+        self._schemas: dict[tuple[str, str], Schema] = {}
+        self._turn = -1
+        self._steps = 0
+
+    def contract(self, uri: str) -> Contract:
+        return self._contracts[uri]
+
+    def schema(self, uri: str, phase: str = "") -> Schema:
+        """Return what a provider's ``with``, at a phase of a middleware, is validated against."""
+        found = self._schemas.get((uri, phase))
+        if found is None:
+            contract = self._contracts[uri]
+            declared = contract.phases.get(phase)
+            parameters = contract.parameters if not phase else declared.parameters if declared is not None else None
+            found = self._schemas[uri, phase] = Schema(parameters)
+        return found
+
+    async def breathe(self, path: str) -> None:
+        """Count what happens without anything from outside; let something come in when it is too much."""
+        turn = self.stage.turn()
+        self._steps = self._steps + 1 if turn == self._turn else 1
+        self._turn = turn
+        if self._steps > STEPS_IN_A_TURN_MAX:
+            place = self.stage.place(aspect(path, "breath"))
+            await place.sleep("breath", self.stage.now() + dt.timedelta(milliseconds=BREATH_MS), "wait")
+
+
+class Frame:
+    """One frame while it runs."""
+
+    def __init__(self, execution: Execution, flow: Flow, path: str, input: JSON) -> None:
+        self.execution = execution
+        self.stage = execution.stage
+        self.flow = flow
+        self.path = path
+        self.input = input
+        self.vars: dict[str, JSON] = {}
+        """Replaced, never changed: whoever holds it holds the state of then."""
+        self.failure: Result | None = None
+        self._view: dict[str, JSON] = {
+            "input": input,
+            "metadata": {"enteredAt": format_instant(self.stage.now())},
+        }
+
+    @property
+    def entered_at(self) -> JSON:
+        return self._view["metadata"]["enteredAt"]
+
+    def roots(self) -> dict[str, JSON]:
+        """The roots that every expression of the frame reads, as they are now."""
+        return {
+            "vars": self.vars,
+            "execution": self.execution.root,
+            "frame": self._view,
+            "failure": self.failure,
+        }
+
+    def assign(self, block: Assign, scope: Scope) -> None:
+        """Evaluate a block of assignments against the state before it; then all of them hold.
+
+        :raises Fault: of an expression
+        """
+        if block:
+            self.vars = {**self.vars, **{name: value.evaluate(scope) for name, value in block}}
+
+
+# -- small things that all constructs use -----------------------------------------------------------------------------
+
+
+def aspect(path: str, name: str) -> str:
+    """Return the path of something that belongs to what stands at a path: ``main/fetch`` and ``main/fetch:call``."""
+    return f"{path}.{name}" if ":" in path.rpartition("/")[2] else f"{path}:{name}"
+
+
+async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
+    """Run something as a task of its own and await it, so that deep nesting costs no depth of the stack."""
+    task = stage.spawn(work)
+    try:
+        [settled] = await stage.join(task)
+    except Cancelled as cancelled:
+        if isinstance(task.settled, Unwound) and task.settled.cause != cancelled.cause:
+            # A clean-up in there failed: it leads the chain from here on.
+            raise Cancelled(task.settled.cause, cancelled.owner) from None
+        raise
+    if isinstance(settled, Unwound):
+        raise Cancelled(settled.cause, settled.owner)
+    return settled.value
+
+
+def evaluated(found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
+    """Evaluate a field; one that was not written lets a value pass."""
+    return otherwise if found is None else found.evaluate(scope)
+
+
+def predicate(found: Template | None, scope: Scope) -> bool:
+    """Evaluate a ``when``; one that was not written holds.
+
+    :raises Fault: if it is no boolean
+    """
+    if found is None:
+        return True
+    value = found.evaluate(scope)
+    if not isinstance(value, bool):
+        raise Fault(
+            failure("System.ExpressionEvaluationError", f"the predicate gave {value!r:.100}, not true or false")
+        )
+    return value
+
+
+def invalid(message: str, schema_path: str, value: JSON) -> Result:
+    """The failure of a value that does not satisfy what its field demands."""
+    details = {"schemaPath": schema_path, "value": value}
+    return failure("System.ParameterValidationFailed", message, details=details)
+
+
+def refuse(message: str, schema_path: str, value: JSON) -> NoReturn:
+    """:raises Fault: with `invalid`"""
+    raise Fault(invalid(message, schema_path, value))
+
+
+def violated(what: str, violation: Violation) -> Result:
+    """The failure of arguments that do not fit their schema."""
+    details: dict[str, JSON] = {
+        "schemaPath": violation.schema_path,
+        "instancePath": violation.instance_path,
+        "value": violation.value,
+    }
+    return failure("System.ParameterValidationFailed", f"{what}: {violation.message}", details=details)
+
+
+def object_of(found: Template | None, scope: Scope) -> dict[str, Any]:
+    """Evaluate a ``with``.
+
+    :raises Fault: if it is no object
+    """
+    arguments = evaluated(found, scope, {})
+    if not isinstance(arguments, dict):
+        refuse("with: is no object", "/type", arguments)
+    return arguments
+
+
+def checked_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
+    """Evaluate the envelope fields that an author wrote, of a Raise or an onFailure block.
+
+    :raises Fault: if one has not the type that the envelope fixes
+    """
+    written = {name: field.evaluate(scope) for name, field in fields.items()}
+    for name in ("type", "code", "message"):
+        if name in written and not isinstance(written[name], str):
+            refuse(f"{name}: is no string", f"/properties/{name}/type", written[name])
+    if written.get("type") == "success":
+        refuse("type: a failure cannot be a success", "/properties/type/not", "success")
+    if not isinstance(written.get("retryable"), bool | None):
+        refuse("retryable: is neither true, false nor null", "/properties/retryable/type", written["retryable"])
+    previous = written.get("previous")
+    if previous is not None and not is_envelope(previous):
+        refuse("previous: is no failure", "/properties/previous", previous)
+    return written
+
+
+def duration_of(text: str) -> Duration:
+    """Read a duration that a schema has already found to be one."""
+    found = parse_duration(text)
+    assert found is not None
+    return found
+
+
+def chain_of(cancelled: Cancelled) -> Result:
+    """Return the cancellation in flight as the envelope that clean-ups see."""
+    cause: Failure = cancelled.cause
+    if cancelled.owner is None and cause.code == "cancelled":
+        return failure("System.Cancelled", cause.message, type="cancellation")
+    return as_envelope(cause)
+
+
+def outcome_of(result: Result) -> NodeOutcome:
+    """The neutral word for how a node with this Result ended."""
+    return "ok" if is_success(result) else "failed"

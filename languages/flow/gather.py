@@ -1,0 +1,114 @@
+"""Gather: one call for each element, or one for each entry, all at once or so many at a time.
+
+Lanes take dispatches in order, as many lanes as may be active at once; whoever settles counts. When the last has
+settled the arms run in dispatch order, and then the policy decides (specification: *Step actions*, Gather).
+"""
+
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.calls import CallRun
+from callboard.languages.flow.document import Call
+from callboard.languages.flow.frame import Frame, chain_of
+from callboard.languages.flow.result import Result, as_failure, failure, is_success
+from callboard.languages.language import Cancelled, Task, Unwound
+
+EVIDENCE_MAX = 1_000
+"""Failures that the evidence of an unmet policy lists; the count beside it is complete."""
+
+SKIPPED = failure("System.GatherDispatchSkipped", "the dispatch was never started", type="skipped")
+CANCELLED = failure("System.GatherDispatchCancelled", "the Gather no longer needed it", type="cancellation")
+
+
+class FanOut:
+    """The dispatches of one Gather."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        path: str,
+        work: list[tuple[Call, JSON]],
+        roots: dict[str, JSON],
+        *,
+        successes: int,
+        wait: bool,
+        concurrency: int | None,
+    ) -> None:
+        self._frame = frame
+        self._path = path
+        self._work = work
+        self._roots = roots
+        self._needed = successes
+        self._wait = wait
+        self._lanes_max = min(len(work), concurrency or len(work))
+        self._next = 0
+        self._counted = {True: 0, False: 0}
+        self._over = False
+        self._lanes: list[Task[None]] = []
+        self._settled: list[Result | None] = [None] * len(work)
+        self._runs: dict[int, CallRun] = {}
+
+    async def run(self) -> list[Result]:
+        """Run the fan-out and return a Result for each dispatch, finished by its arm, in dispatch order."""
+        stage = self._frame.stage
+        self._judge()
+        if not self._over:
+            self._lanes = [stage.spawn(self._lane()) for _ in range(self._lanes_max)]
+            try:
+                await stage.join(*self._lanes)
+            except Cancelled as cancelled:
+                raise self._chained(cancelled) from None
+        results: list[Result] = []
+        for index, settled in enumerate(self._settled):
+            run = self._runs.pop(index, None)
+            slot = SKIPPED if settled is None else settled
+            results.append(run.finish(slot) if run is not None else slot)
+        return results
+
+    async def _lane(self) -> None:
+        while not self._over and self._next < len(self._work):
+            index, self._next = self._next, self._next + 1
+            call, inbound = self._work[index]
+            run = CallRun(self._frame, call, f"{self._path}[{index}]", inbound, self._roots, index)
+            try:
+                settled = await run.settle()
+            except Cancelled as cancelled:
+                if cancelled.owner is not self:
+                    raise
+                self._settled[index] = chain_of(cancelled)
+                return
+            self._settled[index] = settled
+            if call.has_arms:
+                self._runs[index] = run
+            self._counted[is_success(settled)] += 1
+            self._judge()
+            await self._frame.execution.breathe(self._path)
+
+    def _judge(self) -> None:
+        """Stop what is no longer needed, once the outcome is determined and the Gather does not wait."""
+        reached = self._counted[True] >= self._needed
+        out_of_reach = self._counted[False] > len(self._work) - self._needed
+        if self._wait or self._over or not (reached or out_of_reach):
+            return
+        self._over = True
+        cause = as_failure(CANCELLED)
+        for lane in self._lanes:
+            self._frame.stage.cancel(lane, cause, self)
+
+    def _chained(self, cancelled: Cancelled) -> Cancelled:
+        """If a clean-up failed while the dispatches were torn down, it leads the chain from here on."""
+        for lane in self._lanes:
+            if isinstance(lane.settled, Unwound) and lane.settled.cause != cancelled.cause:
+                return Cancelled(lane.settled.cause, cancelled.owner)
+        return cancelled
+
+
+def unmet(results: list[Result], successes: int) -> Result | None:
+    """Return the failure of a policy that the finished Results do not meet, with the evidence."""
+    failed = [{"index": index, "result": result} for index, result in enumerate(results) if not is_success(result)]
+    reached = len(results) - len(failed)
+    if reached >= successes:
+        return None
+    details: dict[str, Any] = {"failures": failed[:EVIDENCE_MAX], "failureCount": len(failed)}
+    message = f"{reached} of {len(results)} dispatches succeeded, {successes} had to"
+    return failure("System.GatherCompletionUnmet", message, details=details)

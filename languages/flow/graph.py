@@ -1,0 +1,232 @@
+"""The step graph of a frame: one step at a time, from the entrypoint to a Result.
+
+A step enters, acts, shapes and captures, and moves on; a failure goes through its catch clauses instead, or leaves the
+frame (specification: *Steps and step mechanics*, *Step actions*).
+"""
+
+from dataclasses import dataclass
+
+from callboard.bus.effects import JSON
+from callboard.bus.paths import child, encode_id
+from callboard.languages.flow.calls import CallRun
+from callboard.languages.flow.document import (
+    CallStep,
+    GatherStep,
+    MatchStep,
+    PassStep,
+    RaiseStep,
+    ReturnStep,
+    SleepStep,
+    Step,
+)
+from callboard.languages.flow.frame import (
+    Frame,
+    Place,
+    aspect,
+    evaluated,
+    outcome_of,
+)
+from callboard.languages.flow.gather import SKIPPED, FanOut, unmet
+from callboard.languages.flow.matching import matches
+from callboard.languages.flow.result import (
+    Fault,
+    Result,
+    as_failure,
+    is_success,
+    success,
+    superseding,
+)
+from callboard.languages.flow.steps import enumerated, needed, raised, selected, wakes_at
+from callboard.languages.flow.template import Scope
+from callboard.languages.flow.temporal import format_instant
+from callboard.languages.flow.wrapping import run_stack
+from callboard.languages.language import Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The way on: to a step, with the value it receives; ``edge`` names the field that says so."""
+
+    next: str
+    value: JSON
+    edge: str
+
+
+async def run_graph(frame: Frame, value: JSON) -> Result:
+    """Run a frame's steps, from the entrypoint to the Result that one of them ends with."""
+    name = frame.flow.entrypoint
+    while True:
+        await frame.execution.breathe(frame.path)
+        await frame.stage.gate(None, name, path=child(frame.path, encode_id(name)))
+        step = await StepRun(frame, frame.flow.steps[name], value).run()
+        if not isinstance(step, Move):
+            return step
+        name, value = step.next, step.value
+
+
+class StepRun:
+    """One pass of a step through its lifecycle."""
+
+    def __init__(self, frame: Frame, step: Step, value: JSON) -> None:
+        self._frame = frame
+        self._step = step
+        self._value = value
+        self._path = child(frame.path, encode_id(step.name))
+        self._node = frame.stage.enter(self._path, "step", node=step.name, input=value)
+        self._place = Place(frame.stage, self._path, self._node)
+        self._pin = frame.stage.now()
+        self._metadata: dict[str, JSON] = {"enteredAt": format_instant(self._pin)}
+        self._view: dict[str, JSON] = {
+            "name": step.name,
+            "id": f"{self._path}#{self._node.iteration}",
+            "action": step.action,
+            "input": value,
+            "metadata": self._metadata,
+        }
+        self._record: JSON = None
+
+    async def run(self) -> Move | Result:
+        """Return where to go on, or the frame's Result."""
+        try:
+            on = await self._act()
+        except Cancelled as cancelled:
+            self._node.exit("cancelled", error=cancelled.cause)
+            raise
+        except Fault as fault:
+            return self._failed(fault.result)
+        if isinstance(on, Move) or is_success(on):
+            self._frame.failure = None
+        if isinstance(on, Move):
+            self._node.exit("ok", self._record)
+            self._node.route(on.next, "next", on.edge)
+        else:
+            error = None if is_success(on) else as_failure(on)
+            self._node.exit(outcome_of(on), on, error)
+        return on
+
+    async def _act(self) -> Move | Result:
+        match self._step:
+            case CallStep() as step:
+                return await self._call(step)
+            case GatherStep() as step:
+                return await self._gather(step)
+            case MatchStep() as step:
+                return self._match(step)
+            case PassStep() as step:
+                self._settle()
+                scope = self._scope()
+                output = evaluated(step.output, scope, self._value)
+                self._frame.assign(step.assign, scope)
+                return Move(step.next, output, "next")
+            case SleepStep() as step:
+                return await self._sleep(step)
+            case ReturnStep() as step:
+                return success(evaluated(step.value, self._scope(), self._value))
+            case RaiseStep() as step:
+                return self._raise(step)
+
+    def _scope(self) -> Scope:
+        return Scope({**self._frame.roots(), "step": self._view}, self._pin, self._place.wall_time)
+
+    def _settle(self, **products: JSON) -> None:
+        """The step's work is done: its exit instant stands, its product can be read. What follows is its tail."""
+        if isinstance(self._step, GatherStep):
+            products.setdefault("results", self._record)
+        if "exitedAt" not in self._metadata:
+            self._metadata = {**self._metadata, "exitedAt": format_instant(self._frame.stage.now())}
+        self._view = {**self._view, "metadata": self._metadata, **products}
+
+    # -- failures -----------------------------------------------------------------------------------------------------
+
+    def _failed(self, result: Result) -> Move | Result:
+        """The step has failed: the first clause that matches takes it on, or it leaves the frame."""
+        frame, step = self._frame, self._step
+        frame.failure = result = superseding(result, frame.failure)
+        self._settle(**({"result": result} if isinstance(step, CallStep) else {}))
+        self._node.exit("failed", self._record, as_failure(result))
+        if not isinstance(step, CallStep | GatherStep):
+            return result
+        for index, clause in enumerate(step.catch):
+            if matches(clause.match, result):
+                try:
+                    scope = self._scope()
+                    output = evaluated(clause.output, scope, self._value)
+                    frame.assign(clause.assign, scope)
+                except Fault as fault:
+                    frame.failure = superseding(fault.result, result)
+                    return frame.failure
+                self._node.route(clause.next, f"caught {result['code']}", f"catch.{index}")
+                return Move(clause.next, output, f"catch.{index}")
+        return result
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    async def _call(self, step: CallStep) -> Move:
+        frame = self._frame
+        value = evaluated(step.input, self._scope(), self._value)
+        roots = {"step": self._view}
+        path = aspect(self._path, "call")
+        result = await run_stack(
+            frame,
+            step.middleware,
+            self._path,
+            value,
+            roots,
+            lambda inbound: CallRun(frame, step.call, path, inbound, roots).run(),
+        )
+        if not is_success(result):
+            raise Fault(result)
+        self._record = result
+        self._settle(result=result)
+        scope = self._scope()
+        output = evaluated(step.output, scope, result["value"])
+        frame.assign(step.assign, scope)
+        return Move(step.next, output, "next")
+
+    async def _gather(self, step: GatherStep) -> Move:
+        frame = self._frame
+        results: list[Result] = []
+        try:
+            work = enumerated(step, self._scope(), self._value)
+            self._metadata = {**self._metadata, "dispatchCount": len(work)}
+            self._view = {**self._view, "metadata": self._metadata}
+            results = [SKIPPED] * len(work)
+            successes = needed(step, self._scope(), len(work))
+            fan = FanOut(
+                frame,
+                self._path,
+                work,
+                {"step": self._view},
+                successes=successes,
+                wait=step.wait,
+                concurrency=step.concurrency,
+            )
+            results = await fan.run()
+        finally:
+            self._record = results
+        self._settle(results=results)
+        if (failed := unmet(results, successes)) is not None:
+            raise Fault(failed)
+        scope = self._scope()
+        output = evaluated(step.output, scope, [result["value"] for result in results if is_success(result)])
+        frame.assign(step.assign, scope)
+        return Move(step.next, output, "next")
+
+    def _match(self, step: MatchStep) -> Move:
+        scope = self._scope()
+        value = evaluated(step.input, scope, self._value)
+        edge, clause = selected(step, scope.having(match={"input": value, "metadata": self._metadata}))
+        self._settle()
+        scope = self._scope().having(match={"input": value, "metadata": self._metadata})
+        output = evaluated(clause.output, scope, value)
+        self._frame.assign(clause.assign, scope)
+        return Move(clause.next, output, edge)
+
+    async def _sleep(self, step: SleepStep) -> Move:
+        await self._node.sleep("sleep", wakes_at(step, self._scope()), "sleep")
+        self._settle()
+        return Move(step.next, self._value, "next")
+
+    def _raise(self, step: RaiseStep) -> Result:
+        self._frame.failure = raised(step, self._scope(), self._frame.failure)
+        return self._frame.failure

@@ -1,0 +1,222 @@
+"""Looking through a definition: a place in it, what has been found wrong so far, and checks of single values.
+
+Everything is looked at and everything told; nothing here stops at the first fault, and nothing trusts a value's type.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.flow.bindings import AMBIENT, Roots
+from callboard.languages.flow.contract import Contract
+from callboard.languages.flow.embedding import expression_body
+from callboard.languages.flow.validation import Schema
+from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, did_you_mean, kind_of
+
+STRUCTURAL_EXPRESSION = "must be written out: an expression is not evaluated here"
+
+
+@dataclass(eq=False, slots=True)
+class FlowNode:
+    """A flow object of the document: the root, an entry of ``flows``, or one that stands inside a call."""
+
+    location: Location
+    outer: "FlowNode | None" = None
+    value: JSON = None
+    named: dict[str, "FlowNode"] = field(default_factory=dict[str, "FlowNode"])
+    routes: dict[str | None, list[tuple[Location, str]]] = field(
+        default_factory=dict[str | None, list[tuple[Location, str]]]
+    )
+    """By step, where control may go from it and where that is written; the entrypoint under None."""
+    targets: list[tuple[Location, "str | FlowNode"]] = field(default_factory=list[tuple[Location, "str | FlowNode"]])
+    """The flows that calls of this flow run, by name or inline."""
+    parameters: Schema | None = None
+    """What arguments the flow takes; None if its schema is none."""
+    assigned: set[str] = field(default_factory=set[str])
+    """The variables that something in this flow assigns."""
+
+    def resolve(self, name: str) -> "FlowNode | None":
+        """Return the flow that a name means here: the nearest declaration outward."""
+        node: FlowNode | None = self
+        while node is not None:
+            if name in node.named:
+                return node.named[name]
+            node = node.outer
+        return None
+
+    def names_in_sight(self) -> list[str]:
+        return [*self.named, *(self.outer.names_in_sight() if self.outer else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A ``with`` and what it is for: a contract's parameters, or a flow's by its name or node.
+
+    ``value`` is an empty object where none was written, and ``location`` then that of what it is missing from.
+    """
+
+    location: Location
+    value: JSON
+    node: FlowNode
+    contract: Contract | None
+    phase: str | None = None
+    flow: "str | FlowNode | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A value that is evaluated, and what its expressions may read."""
+
+    location: Location
+    value: JSON
+    roots: Roots
+    node: FlowNode
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a definition has been found to be made of, and what is wrong with it."""
+
+    tree: Tree
+    contracts: Mapping[str, Contract]
+    problems: list[Problem] = field(default_factory=list[Problem])
+    nodes: list[FlowNode] = field(default_factory=list[FlowNode])
+    sites: list[Site] = field(default_factory=list[Site])
+    arguments: list[Arguments] = field(default_factory=list[Arguments])
+
+    def error(self, code: str, message: str, location: Location, expected: str | None = None) -> None:
+        self.problems.append(self.tree.problem(code, message, location, expected=expected))
+
+    def warn(self, code: str, message: str, location: Location, expected: str | None = None) -> None:
+        self.problems.append(self.tree.problem(code, message, location, expected=expected, warning=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A place that is being looked at: where it is, in which flow, and what its expressions may read."""
+
+    findings: Findings
+    node: FlowNode
+    location: Location
+    roots: Roots = field(default_factory=lambda: AMBIENT)
+
+    def at(self, *steps: str | int) -> "Here":
+        return replace(self, location=(*self.location, *steps))
+
+    def reading(self, roots: Roots) -> "Here":
+        return replace(self, roots=roots)
+
+    def error(self, code: str, message: str, expected: str | None = None) -> None:
+        self.findings.error(code, message, self.location, expected)
+
+    def warn(self, code: str, message: str, expected: str | None = None) -> None:
+        self.findings.warn(code, message, self.location, expected)
+
+    def wrong_kind(self, value: JSON, expected: str) -> None:
+        """Tell that a value is of another kind, or an expression where none may be."""
+        if isinstance(value, str) and expression_body(value) is not None:
+            self.error("STRUCTURAL_EXPRESSION", STRUCTURAL_EXPRESSION, expected)
+        else:
+            self.error("SCHEMA", f"is {kind_of(value)}", expected)
+
+
+Check = Callable[[Here, Any], object]
+"""Looks at one value and tells what is wrong with it."""
+
+
+def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterable[str] = ()) -> dict[str, Any] | None:
+    """Look at an object's members, each by its own check; return the object, or None if it is none."""
+    if not isinstance(value, dict):
+        here.wrong_kind(value, "an object")
+        return None
+    for name in required:
+        if name not in value:
+            here.at(name).error("SCHEMA", "is required")
+    for name, member in value.items():
+        if name in known:
+            known[name](here.at(name), member)
+        else:
+            unknown_field(here.at(name), name, known)
+    return value
+
+
+def unknown_field(here: Here, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    meant = did_you_mean(name, names)
+    hint = f", did you mean {meant!r}?" if meant else ""
+    expected = f"one of {', '.join(names)}" if 0 < len(names) <= FIELDS_LISTED_MAX else None
+    here.error("SCHEMA", f"unknown field {name!r}{hint}", expected)
+
+
+def items(check: Check, *, filled: bool = False) -> Check:
+    """A check of an array whose items are looked at by another one."""
+
+    def check_items(here: Here, value: JSON) -> None:
+        if not isinstance(value, list):
+            here.wrong_kind(value, "an array")
+            return
+        if filled and not value:
+            here.error("SCHEMA", "must not be empty", "at least one")
+        for index, item in enumerate(value):
+            check(here.at(index), item)
+
+    return check_items
+
+
+def comment(here: Here, value: JSON) -> None:
+    """A comment is text for people, braces and all."""
+    if not isinstance(value, str):
+        here.error("SCHEMA", f"is {kind_of(value)}", "a string")
+
+
+def structural(here: Here, value: JSON) -> bool:
+    """A string that is taken as it is written; say whether it is one."""
+    if not isinstance(value, str) or expression_body(value) is not None:
+        here.wrong_kind(value, "a string")
+        return False
+    return True
+
+
+def boolean(here: Here, value: JSON) -> None:
+    if not isinstance(value, bool):
+        here.wrong_kind(value, "true or false")
+
+
+def anything(here: Here, value: JSON) -> None:
+    """A value of any kind, evaluated."""
+    here.findings.sites.append(Site(here.location, value, here.roots, here.node))
+
+
+def typed(*kinds: type, expected: str) -> Check:
+    """A check of a value that is evaluated and, where it is written out, of these Python types."""
+
+    def check(here: Here, value: JSON) -> None:
+        fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+        if fits or (isinstance(value, str) and expression_body(value) is not None):
+            anything(here, value)
+        else:
+            here.error("SCHEMA", f"is {kind_of(value)}", expected)
+
+    return check
+
+
+def whole_number(value: JSON) -> bool:
+    """Say whether a value is a whole number: 5.0 is one, true is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or value.is_integer()
+
+
+def assign(here: Here, value: JSON) -> None:
+    """A map of variables to what they are assigned."""
+    if not isinstance(value, dict):
+        here.error("SCHEMA", f"is {kind_of(value)}", "an object: variable names with their values")
+        return
+    here.node.assigned.update(value)
+    anything(here, value)
+
+
+text = typed(str, expected="a string, or an expression that gives one")
+object_value = typed(dict, expected="an object, or an expression that gives one")

@@ -1,0 +1,66 @@
+"""The flow interpreter: runs the root frame and says how the run ended."""
+
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.contract import Contract, contract_of
+from callboard.languages.flow.document import Flow
+from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, outcome_of, violated
+from callboard.languages.flow.graph import run_graph
+from callboard.languages.flow.result import Result, as_failure, is_success
+from callboard.languages.flow.shipped import CONTRACTS
+from callboard.languages.flow.temporal import format_instant
+from callboard.languages.flow.wrapping import run_stack
+from callboard.languages.language import Cancelled, End, Plan, Stage
+
+ROOT = "main"
+"""Path of the root frame."""
+
+
+async def interpret(plan: Plan[Flow], stage: Stage) -> End:
+    """Execute a flow. The End's ``results`` is the root frame's Result, ``output`` the value of a success."""
+    execution = Execution(stage, _contracts(stage), run_frame)
+    try:
+        completed = await run_frame(execution, plan.definition.document, ROOT, plan.input, plan.arguments)
+    except Cancelled as cancelled:
+        chain = chain_of(cancelled)
+        # A clean-up that failed over the cancellation is what the run ends with.
+        status = "cancelled" if chain["code"] == "System.Cancelled" else "failed"
+        return End(status, results=chain, error=as_failure(chain))
+    result = completed.result
+    if is_success(result):
+        return End("completed", result["value"], result)
+    return End("failed", results=result, error=as_failure(result))
+
+
+def _contracts(stage: Stage) -> dict[str, Contract]:
+    """The contracts that are valid in this run: what ships, and what the worker that began it had beyond that."""
+    recorded: dict[str, Any] = stage.info.environment.get("providers", {})
+    return {**CONTRACTS, **{uri: contract_of(document) for uri, document in recorded.items()}}
+
+
+async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, arguments: dict[str, Any]) -> Completed:
+    """Run a flow in a frame of its own, from its creation to its Result."""
+    stage = execution.stage
+    node = stage.enter(path, "frame", node=flow.name or "flow", input=input)
+    frame = Frame(execution, flow, path, input)
+    try:
+        result = await _result(frame, arguments)
+    except Cancelled as cancelled:
+        node.exit("cancelled", error=cancelled.cause)
+        raise
+    metadata = {"enteredAt": frame.entered_at, "exitedAt": format_instant(stage.now())}
+    node.exit(outcome_of(result), result, None if is_success(result) else as_failure(result))
+    return Completed(result, input, frame.vars, metadata)
+
+
+async def _result(frame: Frame, arguments: dict[str, Any]) -> Result:
+    parameters = frame.flow.parameters
+    violation = parameters.violation(arguments)
+    if violation is not None:
+        # Nothing of the stack is established: the failure is the frame's Result directly.
+        return violated("arguments", violation)
+    frame.vars = {**parameters.defaults, **arguments}
+    return await run_stack(
+        frame, frame.flow.middleware, frame.path, frame.input, {}, lambda value: run_graph(frame, value)
+    )

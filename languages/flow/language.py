@@ -1,0 +1,44 @@
+"""The flow language as the runtime sees it."""
+
+from typing import Any
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import canonical
+from callboard.bus.events import Problem
+from callboard.languages.flow.admit import admit
+from callboard.languages.flow.build import build
+from callboard.languages.flow.document import Flow
+from callboard.languages.flow.interpret import interpret
+from callboard.languages.flow.shipped import CONTRACTS
+from callboard.languages.flow.structure import problems
+from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.problems import Tree, kind_of
+from callboard.languages.source_text import read
+
+
+class FlowLanguage:
+    """Metolia Workflow Language v0.1: `structure` says what is wrong with a document, `interpret` executes it."""
+
+    name = "flow"
+
+    def parse(self, source: str) -> Definition[Flow] | list[Problem]:
+        tree = read(source)
+        if not isinstance(tree, Tree):
+            return tree
+        if not isinstance(tree.value, dict):
+            message = f"expected a flow object, got {kind_of(tree.value)}"
+            return [tree.problem("SCHEMA", message, expected="$schema, entrypoint and steps")]
+        found = problems(tree, CONTRACTS)
+        if any(problem.severity == "error" for problem in found):
+            return found
+        document: dict[str, Any] = tree.value
+        return Definition("flow", "", source, canonical(document), build(document), tuple(found))
+
+    def admit(self, definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Problem]:
+        return admit(definition, start)
+
+    async def interpret(self, plan: Plan[Flow], stage: Stage) -> End:
+        return await interpret(plan, stage)
+
+
+LANGUAGE = FlowLanguage()

@@ -1,0 +1,46 @@
+"""The ``definition`` provider: another definition as a child run."""
+
+from typing import Any
+
+from callboard.languages.flow.dispatches import Dispatch, Reply
+from callboard.languages.flow.result import UNSET, Result, as_envelope, success
+from callboard.languages.language import End
+
+_NAMES = ("name", "hash", "source", "language")
+_START = ("arguments", "options", "model")
+
+
+async def run_definition(request: Dispatch) -> Reply:
+    """Run another definition to its end."""
+    given = request.arguments
+    definition = {name: given[name] for name in _NAMES if name in given}
+    start: dict[str, Any] = {name: given[name] for name in _START if name in given}
+    end = await request.node.child("child", definition, request.input, **start)
+    metadata = {"status": end.status, "results": end.results}
+    return Reply(success(end.output) if end.status == "completed" else _failed(request, end), metadata)
+
+
+def _failed(request: Dispatch, end: End) -> Result:
+    """The failure of a child run; its own envelope is what came before."""
+    error = end.error
+    named = request.arguments.get("name") or request.arguments.get("hash") or "the definition"
+    reason = f": {error.message or error.code}" if error is not None else ""
+    previous = UNSET if error is None else as_envelope(error)
+    retryable = None if error is None else error.retryable
+    match end.status:
+        case "cancelled":
+            code, type, message = "Cancelled", "cancellation", f"the run of {named} was cancelled"
+        case "expired":
+            code, type, message = "Expired", "timeout", f"the run of {named} expired"
+        case _ if error is not None and error.code in REJECTED:
+            code, type, message = "Rejected", "error", f"{named} was refused{reason}"
+        case _:
+            code, type, message = "Failed", "error", f"the run of {named} failed{reason}"
+    details = {"status": end.status}
+    if code == "Rejected" and error is not None and isinstance(error.details, dict):
+        details |= error.details
+    return request.failed(code, message, type=type, details=details, retryable=retryable, previous=previous)
+
+
+REJECTED = frozenset({"child.refused"})
+"""Codes of a child run that never began: its start was refused."""

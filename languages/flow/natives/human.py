@@ -1,0 +1,115 @@
+"""The ``human`` provider: a question to a person, open until an answer makes sense or the time has passed."""
+
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.dispatches import Dispatch, Reply
+from callboard.languages.flow.frame import duration_of
+from callboard.languages.flow.result import UNSET, success
+from callboard.languages.language import Answered, Ask, Instant, Node, Ok, Question
+
+_YES = frozenset({"yes", "y", "true", "ok", "1"})
+_NO = frozenset({"no", "n", "false", "0"})
+
+
+async def ask_human(request: Dispatch) -> Reply:
+    """Ask, and wait for an answer that fits the question."""
+    arguments, stage, node = request.arguments, request.stage, request.node
+    timeout = arguments.get("timeout")
+    due = None if timeout is None else duration_of(timeout).after(stage.now())
+    async with node.question("ask", _ask(arguments, request.input, due)) as question:
+        work = _answer(node, question, arguments)
+        if due is None:
+            return await work
+        raced = await stage.within(due, work, node=node, slot="bound")
+        if isinstance(raced, Ok):
+            return raced.value
+        question.close("timeout", None, None)
+    message = f"nobody answered within {timeout}: {arguments['question']}"
+    return Reply(request.failed("Timeout", message, type="timeout"))
+
+
+def _ask(arguments: dict[str, Any], input: JSON, due: Instant | None) -> Ask:
+    return Ask(
+        question=arguments["question"],
+        type=arguments.get("type", "input"),
+        options=_options(arguments),
+        channel_type=arguments.get("channel"),
+        request_data=arguments.get("data", input),
+        timeout_at=due,
+        timeout_action=None if due is None else "fail",
+    )
+
+
+def _options(arguments: dict[str, Any]) -> list[Any]:
+    if arguments.get("type") == "confirm":
+        return arguments.get("options", ["yes", "no"])
+    return arguments.get("options", [])
+
+
+async def _answer(node: Node, question: Question, arguments: dict[str, Any]) -> Reply:
+    kind: str = arguments.get("type", "input")
+    while True:
+        answered = await question.answer()
+        value = understood(kind, _options(arguments), answered.user_response)
+        if value is not UNSET:
+            question.close("answered", answered.k, None)
+            return Reply(success(value), _metadata(answered))
+        reason = f"answer {answered.k} is none to this question of type {kind}: {answered.user_response!r:.200}"
+        node.warn("human.not_understood", reason)
+
+
+def understood(kind: str, options: list[Any], response: JSON) -> JSON:
+    """Read an answer to a question of a kind; `UNSET` if it is none.
+
+    ``confirm`` takes true and false, and words for them; ``select`` an option's value or label, or its place in the
+    list, from 1, where no option is a number; ``input`` whatever comes.
+    """
+    match kind, response:
+        case "confirm", bool():
+            return response
+        case "confirm", str():
+            word = response.strip().casefold()
+            return True if word in _YES else False if word in _NO else UNSET
+        case "confirm", _:
+            return UNSET
+        case "select", _:
+            return _selected(options, response)
+        case _:
+            return response
+
+
+def _selected(options: list[Any], response: JSON) -> JSON:
+    choices = [_choice(option) for option in options]
+    for value, _label in choices:
+        if _same(value, response):
+            return value
+    if not isinstance(response, str):
+        return UNSET
+    said = response.strip().casefold()
+    for value, label in choices:
+        if said == label.strip().casefold():
+            return value
+    numbered = said.isdecimal() and 1 <= int(said) <= len(choices) and not any(_is_number(v) for v, _ in choices)
+    return choices[int(said) - 1][0] if numbered else UNSET
+
+
+def _choice(option: JSON) -> tuple[JSON, str]:
+    match option:
+        case {"value": value, **rest}:
+            return value, str(rest.get("label", value))
+        case _:
+            return option, str(option)
+
+
+def _same(value: JSON, response: JSON) -> bool:
+    return value == response and isinstance(value, bool) == isinstance(response, bool)
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and value.strip().isdecimal())
+
+
+def _metadata(answered: Answered) -> dict[str, JSON]:
+    found = {"by": answered.by, "channel": answered.channel, "data": answered.response_data, "answers": answered.k}
+    return {name: value for name, value in found.items() if value is not None}

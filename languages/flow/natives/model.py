@@ -1,0 +1,125 @@
+"""The ``model`` provider: the agent loop that all languages share, as a call."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+import msgspec
+
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
+from callboard.languages.agent import Conversation, Policy, converse, structured
+from callboard.languages.flow.dispatches import Dispatch, Reply
+from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
+from callboard.languages.flow.result import success
+from callboard.languages.json_schema import schema_fault, violations
+from callboard.languages.language import Failed, Node, Ok
+
+TURNS_WITH_TOOLS = 20
+"""Turns of a conversation with tools, unless the call says otherwise."""
+
+TEXT_SHOWN_CHARS_MAX = 2_000
+"""How much of an answer that does not fit is told."""
+
+_CODES: Mapping[str, tuple[str, str]] = {
+    "model.timeout": ("Timeout", "timeout"),
+    "model.rate_limited": ("Throttled", "error"),
+    "model.overloaded": ("Unavailable", "error"),
+    "model.unreachable": ("Unavailable", "error"),
+    "model.refused": ("Refused", "error"),
+    "agent.cut_short": ("CutShort", "error"),
+    "agent.max_turns": ("OutOfTurns", "error"),
+}
+
+
+class Metered:
+    """A node that adds up what the turns on it cost; in all else it is the node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.usage = Usage()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
+        outcome = await self._node.turn(slot, request)
+        if isinstance(outcome, Ok):
+            self.usage += outcome.value.usage
+        return outcome
+
+
+async def ask_model(request: Dispatch) -> Reply:
+    """Have a model answer."""
+    return await in_session(request, "model", _converse)
+
+
+async def _converse(request: Dispatch, node: Node) -> Reply:
+    schema = request.arguments.get("schema")
+    if schema is not None and (fault := schema_fault(schema)):
+        return Reply(request.failed("InvalidOutput", f"the schema is none: {fault}", retryable=False))
+    sources = tool_sources(request.arguments.get("tools", []))
+    async with AsyncExitStack() as stack:
+        tools: list[ToolSpec] = []
+        if sources:
+            opened = await stack.enter_async_context(node.toolbox(sources))
+            if isinstance(opened, Failed):
+                return Reply(translated(request, opened.error, {}, "ToolsUnavailable"))
+            tools = opened.value
+        turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
+        metered = Metered(node)
+        asked = _asked(request.arguments, request.input, tools)
+        said = await converse(request.stage, cast(Node, metered), asked, Policy(turns_max))
+    return _answered(request, said, metered.usage)
+
+
+def _asked(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> ModelRequest:
+    prompt = arguments.get("prompt", input)
+    text = prompt if isinstance(prompt, str) else msgspec.json.encode(prompt).decode()
+    return ModelRequest(
+        model=arguments.get("model"),
+        system=arguments.get("system", ""),
+        messages=[user(text)],
+        tools=tools,
+        schema=arguments.get("schema"),
+        max_output_tokens=arguments.get("max_output_tokens"),
+        temperature=arguments.get("temperature"),
+    )
+
+
+def _answered(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
+    metadata = _metadata(said, usage)
+    if said.error is not None:
+        return Reply(translated(request, _failure(said.error), _CODES), metadata)
+    assert said.reply is not None, "a conversation without an error has a reply"
+    schema = request.arguments.get("schema")
+    if schema is None:
+        return Reply(success(said.reply.text), metadata)
+    data = structured(said.reply, asked=True)
+    problems = violations(schema, data)
+    if not problems:
+        return Reply(success(data), metadata)
+    details = {"problems": problems, "text": said.reply.text[:TEXT_SHOWN_CHARS_MAX]}
+    message = f"the answer does not fit the schema: {'; '.join(problems)}"
+    return Reply(request.failed("InvalidOutput", message, details=details, retryable=True), metadata)
+
+
+def _failure(error: Failure) -> Failure:
+    """A refusal is one however the model's provider tells of it."""
+    match error.details:
+        case {"stop_reason": "refusal" | "content_filter" | "safety"}:
+            return msgspec.structs.replace(error, code="model.refused")
+        case _:
+            return error
+
+
+def _metadata(said: Conversation, usage: Usage) -> dict[str, JSON]:
+    metadata: dict[str, JSON] = {
+        "turns": said.turns,
+        "usage": msgspec.to_builtins(usage),
+        "tools": [call.use.tool for call in said.calls],
+    }
+    if said.reply is not None:
+        metadata["stop_reason"] = said.reply.stop_reason
+        if said.reply.response_model:
+            metadata["model"] = said.reply.response_model
+    return metadata

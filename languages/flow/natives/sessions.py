@@ -1,0 +1,46 @@
+"""Calls that hold something open: they are nodes of their own, so that tools and their sessions last from turn to turn.
+
+A call that is one effect hangs on its place, which lets go of everything when that effect has its outcome.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import Failure, ToolSource
+from callboard.languages.flow.dispatches import Dispatch, Reply, house_details
+from callboard.languages.flow.frame import aspect, outcome_of
+from callboard.languages.flow.result import UNSET, Result, as_envelope, as_failure, is_success
+from callboard.languages.language import Cancelled, Node
+
+Session = Callable[[Dispatch, Node], Awaitable[Reply]]
+
+
+async def in_session(request: Dispatch, name: str, work: Session) -> Reply:
+    """Do a provider's work in a node of its own, ``<path of the call>.<name>``, which is left however it ends."""
+    node = request.stage.enter(aspect(request.node.path, name), "call", name=name)
+    try:
+        reply = await work(request, node)
+    except Cancelled as cancelled:
+        node.exit("cancelled", error=cancelled.cause)
+        raise
+    result = reply.result
+    node.exit(outcome_of(result), error=None if is_success(result) else as_failure(result))
+    return reply
+
+
+def tool_sources(written: list[dict[str, Any]]) -> list[ToolSource]:
+    """Read tool sources that fit `callboard.languages.flow.contracts.sources.TOOL_SOURCE`."""
+    return msgspec.convert(written, list[ToolSource], strict=False)
+
+
+def translated(
+    request: Dispatch, error: Failure, codes: Mapping[str, tuple[str, str]], otherwise: str = "Failed"
+) -> Result:
+    """Write a worker's failure as one of the provider's own: ``codes`` has the code and the type of each."""
+    code, type = codes.get(error.code, (otherwise, "error"))
+    previous = UNSET if error.previous is None else as_envelope(error.previous)
+    return request.failed(
+        code, error.message, type=type, details=house_details(error), retryable=error.retryable, previous=previous
+    )

@@ -1,0 +1,57 @@
+"""The ``tool`` provider: one call of a tool, opened for it and closed behind it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.bus.effects import PythonTools, ToolSource
+from callboard.languages.flow.dispatches import Dispatch, Reply
+from callboard.languages.flow.frame import duration_of
+from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
+from callboard.languages.flow.result import success
+from callboard.languages.language import Failed, Node
+
+TIMEOUT = "PT60S"
+
+TIMEOUT_MIN_S = 0.001
+"""A bound that has passed already is as good as none at all to a tool: it gets this instead."""
+
+_CODES: Mapping[str, tuple[str, str]] = {
+    "tool.timeout": ("Timeout", "timeout"),
+    "tool.unavailable": ("Unavailable", "error"),
+    "tool.refused": ("NotAllowed", "error"),
+    "tool.unknown": ("UnknownTool", "error"),
+    "tool.invalid_input": ("InvalidInput", "error"),
+    "tool.bad_output": ("InvalidOutput", "error"),
+    "tool.output_too_large": ("InvalidOutput", "error"),
+    "tool.crashed": ("Crashed", "error"),
+}
+
+
+async def call_tool(request: Dispatch) -> Reply:
+    """Call a tool."""
+    return await in_session(request, "tool", _call)
+
+
+async def _call(request: Dispatch, node: Node) -> Reply:
+    source, tool = _served(request.arguments)
+    metadata: dict[str, Any] = {"tool": tool}
+    async with node.toolbox([source]) as opened:
+        if isinstance(opened, Failed):
+            return Reply(translated(request, opened.error, _CODES, "Unavailable"), metadata)
+        metadata |= next(({"server": spec.server} for spec in opened.value if spec.name == tool), {})
+        input = request.arguments.get("arguments", request.input)
+        outcome = await node.tool("tool.0.0", tool, input)
+    if isinstance(outcome, Failed):
+        return Reply(translated(request, outcome.error, _CODES), metadata)
+    return Reply(success(outcome.value), metadata)
+
+
+def _served(arguments: dict[str, Any]) -> tuple[ToolSource, str]:
+    """Return who serves the tool, and its name there."""
+    if "source" in arguments:
+        [source] = tool_sources([arguments["source"]])
+        return source, arguments["tool"]
+    path: str = arguments["python"]
+    name = path.rpartition(":")[2].rpartition(".")[2]
+    timeout_s = max(TIMEOUT_MIN_S, duration_of(arguments.get("timeout", TIMEOUT)).seconds())
+    return PythonTools({name: path}, timeout_s=timeout_s), name

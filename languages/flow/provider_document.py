@@ -1,0 +1,166 @@
+"""The documents in which users bring providers of their own: everything that is wrong with one.
+
+Source: page *Providers*, section *The provider definition document*. What passes here `contract_of` can read.
+"""
+
+import re
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.flow.contract import CALL, MIDDLEWARE, PHASES
+from callboard.languages.flow.inspection import Check, Findings, FlowNode, Here, comment, fields, items
+from callboard.languages.flow.targets import EXAMPLES, OWN_NAMESPACES, provider_type, provider_uri
+from callboard.languages.flow.validation import schema_faults
+from callboard.languages.problems import Tree, did_you_mean, kind_of
+
+PROVIDER_SCHEMA = "https://mwl.dev/v0.1/provider/schema.json"
+"""What a provider document's ``$schema`` is."""
+
+RESERVED_NAMESPACES = (*OWN_NAMESPACES, EXAMPLES)
+"""In which nobody else defines providers."""
+
+_KINDS = ("side-effect", "control", "transform")
+_LEVELS = ("step", "flow")
+_UNIVERSAL = ("enteredAt", "exitedAt")
+_CODE_PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")
+_CLOSED = re.compile(r"Provider\.(Call|Middleware)\.[A-Za-z0-9]+(\.[A-Za-z0-9]+)+")
+_OPEN = re.compile(r"\*|Provider\.(Call|Middleware)\.[A-Za-z0-9]+(\.[A-Za-z0-9]+)*\.\*")
+
+
+def provider_problems(document: Any, *, reserved: Collection[str] = RESERVED_NAMESPACES) -> list[Problem]:
+    """Return everything that is wrong with a provider document, a JSON value.
+
+    ``reserved`` are the namespaces that it must not be of; our own documents are read with none.
+    """
+    findings = Findings(Tree(document), {})
+    here = Here(findings, FlowNode(()), ())
+    if not isinstance(document, dict):
+        here.error("SCHEMA", f"is {kind_of(document)}", "an object: a provider document")
+        return findings.problems
+    middleware = _is_middleware(document)
+    known: dict[str, Check] = {
+        "$schema": _version,
+        "uri": partial(_uri, reserved=reserved),
+        "codePrefix": partial(_pattern, pattern=_CODE_PREFIX, expected="a name in PascalCase"),
+        "description": comment,
+        "failureCatalog": _catalog,
+        "metadata": partial(_metadata, middleware=middleware),
+    }
+    own: dict[str, Check] = (
+        {"attachment": _attachment, "phases": _phases} if middleware else {"parameters": _object_schema}
+    )
+    required = ("$schema", "uri", "codePrefix", "description", *own, "failureCatalog")
+    fields(here, document, {**known, **own}, required)
+    _codes_of_others(here, document, middleware)
+    return findings.problems
+
+
+def _is_middleware(document: dict[str, Any]) -> bool:
+    """Say whether a document means to describe a middleware: by its URI, or if that is no help by its fields."""
+    found = provider_type(document.get("uri"))
+    return found == MIDDLEWARE if found else "phases" in document or "attachment" in document
+
+
+def _version(here: Here, value: JSON) -> None:
+    if value != PROVIDER_SCHEMA:
+        shown = repr(value) if isinstance(value, str) else kind_of(value)
+        here.error("VERSION", f"{shown} is no version of the language that is known here", PROVIDER_SCHEMA)
+
+
+def _uri(here: Here, value: JSON, *, reserved: Collection[str]) -> None:
+    namespace = provider_uri(value)
+    if namespace is None:
+        shown = repr(value) if isinstance(value, str) else kind_of(value)
+        expected = f"{CALL}<namespace>/<name> or {MIDDLEWARE}<namespace>/<name>"
+        here.error("PROVIDER_URI", f"{shown} is no provider's URI", expected)
+    elif namespace in reserved:
+        here.error("RESERVED_NAMESPACE", f"nobody else defines providers of the namespace {namespace!r}", "your own")
+
+
+def _pattern(here: Here, value: JSON, *, pattern: re.Pattern[str], expected: str) -> None:
+    if not isinstance(value, str):
+        here.error("SCHEMA", f"is {kind_of(value)}", expected)
+    elif not pattern.fullmatch(value):
+        here.error("SCHEMA", f"{value!r} is not allowed", expected)
+
+
+def _object_schema(here: Here, value: JSON) -> None:
+    if not isinstance(value, dict):
+        here.error("SCHEMA", f"is {kind_of(value)}", "an object: a JSON Schema")
+    elif value.get("type") != "object":
+        here.at("type").error("PARAMETERS", "the schema must be one of objects", '"type": "object"')
+    else:
+        for below, fault in schema_faults(value):
+            here.at(*below).error("PARAMETERS", f"the schema is none: {fault}")
+
+
+def _metadata(here: Here, value: JSON, *, middleware: bool) -> None:
+    _object_schema(here, value)
+    properties = value.get("properties") if isinstance(value, dict) else None
+    for name in _UNIVERSAL if middleware and isinstance(properties, dict) else ():
+        if isinstance(properties, dict) and name in properties:
+            here.at("properties", name).error("RESERVED_MEMBER", f"{name!r} is the engine's own", "another name")
+
+
+def _catalog(here: Here, value: JSON) -> None:
+    closed = partial(_pattern, pattern=_CLOSED, expected="a code: Provider.<Kind>.<codePrefix>.<Code>")
+    opened = partial(_pattern, pattern=_OPEN, expected="a prefix that ends in .*, or * alone")
+    fields(here, value, {"closed": items(closed), "open": items(opened)}, required=("closed", "open"))
+
+
+def _codes_of_others(here: Here, document: dict[str, Any], middleware: bool) -> None:
+    """Warn of codes that are another provider's by their prefix."""
+    catalog, prefix = document.get("failureCatalog"), document.get("codePrefix")
+    if not isinstance(catalog, dict) or not isinstance(prefix, str):
+        return
+    own = f"Provider.{'Middleware' if middleware else 'Call'}.{prefix}."
+    for name in ("closed", "open"):
+        codes = catalog.get(name)
+        for index, code in enumerate(codes if isinstance(codes, list) else []):
+            if isinstance(code, str) and code != "*" and not code.startswith(own):
+                place = here.at("failureCatalog", name, index)
+                place.warn("FOREIGN_CODE", f"{code!r} is not a code of this provider", f"{own}…")
+
+
+# -- middleware -------------------------------------------------------------------------------------------------------
+
+
+def _attachment(here: Here, value: JSON) -> None:
+    def level(here: Here, value: JSON) -> None:
+        if value not in _LEVELS:
+            here.error("SCHEMA", f"{value!r} is not allowed", " or ".join(_LEVELS))
+
+    items(level, filled=True)(here, value)
+    if isinstance(value, list) and any(value.count(level) > 1 for level in _LEVELS):
+        here.error("SCHEMA", "names a level twice", "each level once")
+
+
+def _phases(here: Here, value: JSON) -> None:
+    found = fields(here, value, dict.fromkeys(PHASES, _phase))
+    if found == {}:
+        here.error("SCHEMA", "must not be empty", f"at least one of {', '.join(PHASES)}")
+
+
+def _phase(here: Here, value: JSON) -> None:
+    known: dict[str, Check] = {"action": _action, "parameters": _object_schema, "structural": items(comment)}
+    found = fields(here, value, known, required=("action",))
+    structural, parameters = (found or {}).get("structural"), (found or {}).get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    declared = list(properties) if isinstance(properties, dict) else []
+    for index, name in enumerate(structural if isinstance(structural, list) else []):
+        if isinstance(name, str) and name not in declared:
+            meant = did_you_mean(name, declared)
+            hint = f", did you mean {meant!r}?" if meant else ""
+            here.at("structural", index).warn("UNKNOWN_PARAMETER", f"there is no parameter {name!r}{hint}")
+
+
+def _action(here: Here, value: JSON) -> None:
+    def kind(here: Here, value: JSON) -> None:
+        if value not in _KINDS:
+            here.error("SCHEMA", f"{value!r} is not allowed", " or ".join(_KINDS))
+
+    known: dict[str, Check] = {"kind": kind, "description": comment, "acceptance": comment}
+    fields(here, value, known, required=("kind", "description"))

@@ -1,0 +1,51 @@
+"""How the interpreter has a call provider do its work.
+
+Most providers are one effect that a worker carries out. Those in `NATIVE` are made of the stage's own effects, a model
+turn, a question, a child run, so that they park, time out and show up in traces as what they are.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from callboard.languages.flow.contracts.definition import DEFINITION
+from callboard.languages.flow.contracts.human import HUMAN
+from callboard.languages.flow.contracts.model import MODEL
+from callboard.languages.flow.contracts.signal import SIGNAL
+from callboard.languages.flow.contracts.tool import TOOL
+from callboard.languages.flow.dispatches import Dispatch, Native, Reply, carried
+from callboard.languages.flow.frame import duration_of
+from callboard.languages.flow.natives.definition import run_definition
+from callboard.languages.flow.natives.human import ask_human
+from callboard.languages.flow.natives.model import ask_model
+from callboard.languages.flow.natives.signal import await_signal
+from callboard.languages.flow.natives.tool import call_tool
+from callboard.languages.flow.specified import MOCK
+
+__all__ = ["NATIVE", "Dispatch", "Reply", "dispatch"]
+
+
+async def _mock(request: Dispatch) -> Reply:
+    """The mock's delay is a timer of the run, so that it survives a crash and a waiting run may be parked."""
+    delay = request.arguments.get("delay")
+    if delay is not None:
+        until = duration_of(delay).after(request.stage.now())
+        await request.node.sleep("delay", until, "delay")
+    return await carried(request)
+
+
+NATIVE: Mapping[str, Native] = MappingProxyType(
+    {
+        MOCK: _mock,
+        MODEL.contract.uri: ask_model,
+        TOOL.contract.uri: call_tool,
+        DEFINITION.contract.uri: run_definition,
+        HUMAN.contract.uri: ask_human,
+        SIGNAL.contract.uri: await_signal,
+    }
+)
+
+
+async def dispatch(request: Dispatch) -> Reply:
+    """Have a provider do its work; whatever goes wrong is its Result."""
+    native = NATIVE.get(request.contract.uri)
+    return await native(request) if native is not None else await carried(request)

@@ -1,0 +1,135 @@
+"""Results: what every call and every frame ends with, as the plain JSON objects that expressions read.
+
+A success is ``{"type": "success", "value": …}``; everything else is a failure envelope with ``type`` and ``code``, and
+``message``, ``details``, ``retryable`` and ``previous`` where they are known (specification: *The Call interface and
+Result*). Results are never changed once made.
+"""
+
+from typing import Any
+
+from callboard.bus.effects import JSON, Failure
+
+Result = dict[str, Any]
+
+ENVELOPE = ("type", "code", "message", "details", "retryable", "previous")
+"""The members of a failure envelope that authors may write."""
+
+CHAIN_DEPTH_MAX = 64
+"""Links of a ``previous`` chain that are kept; the specification leaves the number to us."""
+
+UNSET: Any = object()
+"""Stands for a member that is not there, where None is a value."""
+
+
+class Fault(Exception):
+    """Something failed on the way; ``result`` is the failure that says what."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"{result['code']}: {result.get('message', '')}")
+        self.result = result
+
+
+def success(value: JSON) -> Result:
+    return {"type": "success", "value": value}
+
+
+def failure(
+    code: str,
+    message: str = "",
+    *,
+    type: str = "error",
+    details: JSON = UNSET,
+    retryable: bool | None = None,
+    previous: JSON = UNSET,
+) -> Result:
+    """Make a failure envelope; members that say nothing are left out."""
+    envelope: Result = {"type": type, "code": code}
+    if message:
+        envelope["message"] = message
+    if details is not UNSET:
+        envelope["details"] = details
+    if retryable is not None:
+        envelope["retryable"] = retryable
+    if previous is not UNSET:
+        envelope["previous"] = previous
+    return bounded(envelope)
+
+
+def is_success(result: Result) -> bool:
+    return result["type"] == "success"
+
+
+def is_envelope(value: JSON) -> bool:
+    """Say whether a value is a failure: a type other than success, and a code."""
+    if not isinstance(value, dict):
+        return False
+    kind, code = value.get("type"), value.get("code")
+    return isinstance(kind, str) and kind != "success" and isinstance(code, str)
+
+
+def superseding(later: Result, earlier: Result | None) -> Result:
+    """Link the failure that a later one displaced, at the end of the later one's own chain.
+
+    A chain that its author has cut, by an explicit null, stays cut; a displaced success is not recorded.
+    """
+    if earlier is None or is_success(earlier):
+        return later
+    links = [later]
+    while isinstance(below := links[-1].get("previous"), dict):
+        links.append(below)
+    if "previous" in links[-1]:
+        return later
+    linked = earlier
+    for link in reversed(links):
+        linked = {**link, "previous": linked}
+    return bounded(linked)
+
+
+def bounded(envelope: Result) -> Result:
+    """Cut a chain at `CHAIN_DEPTH_MAX` links, and leave the mark that says so."""
+    links = [envelope]
+    while isinstance(below := links[-1].get("previous"), dict):
+        links.append(below)
+    if len(links) <= CHAIN_DEPTH_MAX:
+        return envelope
+    message = f"{len(links) - CHAIN_DEPTH_MAX + 1} earlier failures were left out here"
+    cut: Result = {"type": "error", "code": "System.FailureChainTruncated", "message": message}
+    for link in reversed(links[: CHAIN_DEPTH_MAX - 1]):
+        cut = {**link, "previous": cut}
+    return cut
+
+
+# -- the house's own failure record -----------------------------------------------------------------------------------
+
+
+def as_failure(envelope: Result) -> Failure:
+    """Write an envelope as the failure record that events carry.
+
+    Providers make envelopes too, with members of any kind below their heads: what does not fit the record is left out.
+    """
+    return _recorded(bounded(envelope))
+
+
+def _recorded(envelope: Result) -> Failure:
+    message, retryable = envelope.get("message"), envelope.get("retryable")
+    below = envelope.get("previous")
+    return Failure(
+        code=envelope["code"],
+        message=message if isinstance(message, str) else "",
+        type=envelope["type"],
+        details=envelope.get("details"),
+        retryable=retryable if isinstance(retryable, bool) else None,
+        previous=_recorded(below) if isinstance(below, dict) and is_envelope(below) else None,
+    )
+
+
+def as_envelope(record: Failure) -> Result:
+    """Read a failure record as an envelope."""
+    return failure(
+        record.code,
+        record.message,
+        type=record.type,
+        details=UNSET if record.details is None else record.details,
+        retryable=record.retryable,
+        previous=UNSET if record.previous is None else as_envelope(record.previous),
+    )

@@ -1,0 +1,142 @@
+"""Retry: re-runs what is inside on failures that a policy matches, from the variables of the first run."""
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.flow.build import matcher
+from callboard.languages.flow.document import Matcher
+from callboard.languages.flow.frame import duration_of
+from callboard.languages.flow.matching import matches
+from callboard.languages.flow.result import Fault, Result, as_failure, failure, is_success, superseding
+from callboard.languages.flow.stack import Around, Inner, Plain
+from callboard.languages.flow.template import Scope
+from callboard.languages.flow.temporal import Duration
+
+DECORRELATION = 3.0
+"""How much longer than the last one a decorrelated delay may become."""
+
+LONGEST_S = 3.2e9
+"""A century, in seconds: no delay that a schedule grows to is longer."""
+
+RATE_MAX = 1e300
+"""The largest rate that makes a difference."""
+
+
+@dataclass(slots=True)
+class Policy:
+    """A retry policy, and how many failures it has met. Durations in seconds."""
+
+    match: Matcher
+    attempts: int
+    initial: float
+    rate: float
+    longest: float | None
+    jitter: str
+    met: int = 0
+    last: float = 0.0
+
+    def delay(self, random: float) -> float:
+        """Return the delay of the gap after the failure met last."""
+        plain = self._capped(_grown(self.initial, self.rate, self.met - 1))
+        match self.jitter:
+            case "full":
+                return random * plain
+            case "equal":
+                return plain / 2 + random * plain / 2
+            case "decorrelated":
+                before = self.last or self.initial
+                self.last = self._capped(self.initial + random * max(0.0, before * DECORRELATION - self.initial))
+                return self.last
+            case _:
+                return plain
+
+    def _capped(self, delay: float) -> float:
+        return min(delay, LONGEST_S if self.longest is None else self.longest)
+
+
+def _grown(initial: float, rate: float, times: int) -> float:
+    """Return a delay that has grown so often; one that the doubles do not hold has no end."""
+    try:
+        return initial * rate**times if initial else 0.0
+    except OverflowError:
+        return math.copysign(math.inf, initial)
+
+
+class Retry(Plain):
+    """Re-runs what is inside on failures that a policy matches, from the variables of the first run."""
+
+    def __init__(self) -> None:
+        self._policies: list[Policy] = []
+        self._runs = 0
+
+    async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:
+        if arguments is not None:
+            self._policies = [_policy(fields) for fields in arguments["policies"]]
+
+    async def run(self, around: Around, down: JSON, inner: Inner) -> Result:
+        frame = around.frame
+        before = frame.vars
+        while True:
+            self._runs += 1
+            around.contributed["attempt"] = self._runs
+            rising = await inner(down)
+            if is_success(rising):
+                return await around.ascend(rising)
+            try:
+                scope = around.scope("onFailure", rising)
+                arguments = around.acts("onFailure", scope)
+                index = None if arguments is None else self._handling(rising)
+                if index is None or arguments is None:
+                    return self._emit(around, scope, rising)
+                policy = self._policies[index]
+                policy.met += 1
+                if policy.met >= policy.attempts:
+                    exhausted = self._exhausted(rising, index)
+                    return self._emit(around, around.with_result(scope, exhausted), exhausted)
+                carried = {name: value.evaluate(scope) for name, value in around.phase("onFailure").assign}
+            except Fault as fault:
+                return superseding(fault.result, rising)
+            # It is decided: what interrupts the wait finds the variables that the next run would begin with.
+            frame.vars = {**before, **carried}
+            await self._gap(around, policy, index, arguments.get("delay"), rising)
+            await frame.execution.breathe(around.path)
+
+    def _handling(self, rising: Result) -> int | None:
+        return next((i for i, policy in enumerate(self._policies) if matches(policy.match, rising)), None)
+
+    def _emit(self, around: Around, scope: Scope, rising: Result) -> Result:
+        risen = around.shaped("onFailure", scope, rising)
+        around.frame.assign(around.phase("onFailure").assign, scope)
+        return risen
+
+    def _exhausted(self, rising: Result, index: int) -> Result:
+        message = f"gave up after {self._runs} attempts"
+        details = {"attempts": self._runs, "policy": index}
+        return failure("Provider.Middleware.Retry.Exhausted", message, details=details, previous=rising)
+
+    async def _gap(self, around: Around, policy: Policy, index: int, override: str | None, rising: Result) -> None:
+        stage, place = around.frame.stage, around.place
+        if override is not None:
+            until = duration_of(override).after(stage.now())
+        else:
+            seconds = max(0.0, policy.delay(place.node.random("jitter")))
+            until = Duration(span=dt.timedelta(seconds=min(seconds, LONGEST_S))).after(stage.now())
+        waits = max(0.0, (until - stage.now()).total_seconds())
+        place.node.retry("failed", policy=index, delay=waits, error=as_failure(rising))
+        await place.node.sleep("gap", until, "retry")
+
+
+def _policy(fields: dict[str, Any]) -> Policy:
+    backoff = fields.get("backoff", {})
+    longest = backoff.get("max")
+    return Policy(
+        matcher(fields["match"]),
+        int(fields["attempts"]),
+        duration_of(backoff.get("initial", "PT0S")).seconds(),
+        float(min(backoff.get("rate", 1), RATE_MAX)),
+        None if longest is None else duration_of(longest).seconds(),
+        backoff.get("jitter", "none"),
+    )

@@ -1,0 +1,106 @@
+"""Whether the names in a flow lead anywhere: of steps within one map, of flows outward from where they are called.
+
+Source: page *Flow object*, sections *Flow-name scoping* and *Step-name scoping*.
+"""
+
+from collections.abc import Iterator
+
+from callboard.languages.flow.inspection import Findings, FlowNode
+from callboard.languages.problems import did_you_mean, dotted
+
+
+def scoping_problems(findings: Findings) -> None:
+    """Tell the names that lead nowhere, the flows that reach themselves, and what nothing leads to."""
+    for node in findings.nodes:
+        known = _unknown_steps(findings, node)
+        if known:
+            _unreachable_steps(findings, node)
+        _unknown_flows(findings, node)
+        _shadowed_flows(findings, node)
+    _cycles(findings)
+
+
+def _unknown_steps(findings: Findings, node: FlowNode) -> bool:
+    """Tell the steps that are routed to and do not exist; return whether there are none and the way in is known."""
+    steps = dict.fromkeys(step for step in node.routes if step is not None)
+    if not steps:
+        return False
+    sound = None in node.routes
+    for source, routes in node.routes.items():
+        for location, name in routes:
+            if name not in steps:
+                sound = False
+                meant = did_you_mean(name, steps)
+                hint = f", did you mean {meant!r}?" if meant else ""
+                what = "entrypoint" if source is None else "step"
+                findings.error("UNKNOWN_STEP", f"{what} {name!r} does not exist{hint}", location, "a step of this flow")
+    return sound
+
+
+def _unreachable_steps(findings: Findings, node: FlowNode) -> None:
+    reached = {name for _, name in node.routes[None]}
+    frontier = list(reached)
+    for step in frontier:
+        fresh = {name for _, name in node.routes[step]} - reached
+        reached |= fresh
+        frontier += fresh
+    for step in node.routes:
+        if step is not None and step not in reached:
+            message = f"nothing leads from the entrypoint to step {step!r}"
+            findings.warn("UNREACHABLE_STEP", message, (*node.location, "steps", step))
+
+
+def _unknown_flows(findings: Findings, node: FlowNode) -> None:
+    for location, target in node.targets:
+        if isinstance(target, str) and node.resolve(target) is None:
+            meant = did_you_mean(target, node.names_in_sight())
+            hint = f", did you mean {meant!r}?" if meant else ""
+            elsewhere = next((other for other in findings.nodes if target in other.named), None)
+            if elsewhere is not None and not meant:
+                hint = f"; the one in {dotted((*elsewhere.location, 'flows'))} is out of sight here"
+            message = f"flow {target!r} does not exist{hint}"
+            findings.error("UNKNOWN_FLOW", message, location, "a flow of this flow object or of one around it")
+
+
+def _shadowed_flows(findings: Findings, node: FlowNode) -> None:
+    for name, inner in node.named.items():
+        outer = node.outer.resolve(name) if node.outer else None
+        if outer is not None:
+            message = f"flow {name!r} hides the one in {dotted(outer.location)} from every call inside"
+            findings.warn("SHADOWED_FLOW", message, inner.location)
+
+
+# -- cycles -----------------------------------------------------------------------------------------------------------
+
+
+def _cycles(findings: Findings) -> None:
+    """Tell each call that closes a cycle of flows: by names, or from an inline flow back to one around it."""
+    finished: set[int] = set()
+    for root in findings.nodes:
+        way = [(root, _runs(root))]
+        while way and id(way[0][0]) not in finished:
+            node, onward = way[-1]
+            step = next(onward, None)
+            if step is None:
+                finished.add(id(node))
+                way.pop()
+                continue
+            location, target = step
+            names = [one for one, _ in way]
+            if target in names:
+                round_trip = [*names[names.index(target) :], target]
+                message = f"the flow reaches itself: {' → '.join(_name(one) for one in round_trip)}"
+                findings.error("FLOW_CYCLE", message, location, "no flow that runs itself; to repeat, route to a step")
+            elif id(target) not in finished:
+                way.append((target, _runs(target)))
+
+
+def _runs(node: FlowNode) -> Iterator[tuple[tuple[str | int, ...], FlowNode]]:
+    for location, target in node.targets:
+        found = node.resolve(target) if isinstance(target, str) else target
+        if found is not None:
+            yield location, found
+
+
+def _name(node: FlowNode) -> str:
+    return dotted(node.location) or "the whole document"

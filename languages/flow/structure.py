@@ -1,0 +1,120 @@
+"""Everything that is wrong with a flow, found without running it: the checks of a document and its flow objects.
+
+Source: page *Flow object*. What is invalid is an error; what is legal but surely
+not meant, or will fail when it is reached, is a warning. A definition without errors is one that `build` can build.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.flow.actions import route, step
+from callboard.languages.flow.arguments import argument_warnings
+from callboard.languages.flow.contract import Contract
+from callboard.languages.flow.embedding import expression_body, expressions_in
+from callboard.languages.flow.expressions import expression_problems
+from callboard.languages.flow.inspection import (
+    STRUCTURAL_EXPRESSION,
+    Check,
+    Findings,
+    FlowNode,
+    Here,
+    comment,
+    fields,
+)
+from callboard.languages.flow.scoping import scoping_problems
+from callboard.languages.flow.targets import stack
+from callboard.languages.flow.validation import Schema, schema_faults
+from callboard.languages.problems import Tree, kind_of
+
+FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
+"""What a document's ``$schema`` is: the version of the language that it is written in."""
+
+_ANNOTATIONS = ("$comment", "description", "examples", "title")
+"""Keywords of a JSON Schema whose value means nothing."""
+
+
+def problems(tree: Tree, contracts: Mapping[str, Contract]) -> list[Problem]:
+    """Return everything that is wrong with a definition, errors and warnings, as it stands in the text.
+
+    ``contracts`` are the providers known here, by URI, the specification's own among them. A provider of another
+    namespace than theirs may still be unknown: its worker says whether it has it.
+    """
+    findings = Findings(tree, contracts)
+    findings.nodes.append(FlowNode((), None, tree.value))
+    for node in findings.nodes:  # It grows as flows are found inside flows.
+        _flow(Here(findings, node, node.location), node.value)
+    scoping_problems(findings)
+    expression_problems(findings)
+    argument_warnings(findings)
+    return sorted(findings.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+
+
+def _flow(here: Here, value: JSON) -> None:
+    root = not here.location
+    known: dict[str, Check] = {
+        "comment": comment,
+        "entrypoint": partial(route, step=None),
+        "flows": _flows,
+        "middleware": partial(stack, level="flow"),
+        "parameters": _parameters,
+        "steps": _steps,
+    }
+    if root:
+        known = {"$schema": _version, **known}
+    elif isinstance(value, dict) and "$schema" in value:
+        here.at("$schema").error("SCHEMA", "only the whole document says its version, no flow inside it")
+        known["$schema"] = lambda _here, _value: None
+    here.node.parameters = Schema(None) if isinstance(value, dict) and "parameters" not in value else None
+    fields(here, value, known, required=("$schema", "entrypoint", "steps") if root else ("entrypoint", "steps"))
+
+
+def _version(here: Here, value: JSON) -> None:
+    if value != FLOW_SCHEMA:
+        shown = repr(value) if isinstance(value, str) else kind_of(value)
+        here.error("VERSION", f"{shown} is no version of the language that is known here", FLOW_SCHEMA)
+
+
+def _identifier(here: Here, name: str) -> None:
+    if expression_body(name) is not None:
+        here.error("STRUCTURAL_EXPRESSION", STRUCTURAL_EXPRESSION, "a name")
+
+
+def _flows(here: Here, value: JSON) -> None:
+    if not isinstance(value, dict):
+        here.wrong_kind(value, "an object: flows by their names")
+        return
+    for name, flow in value.items():
+        _identifier(here.at(name), name)
+        node = FlowNode((*here.location, name), here.node, flow)
+        here.node.named[name] = node
+        here.findings.nodes.append(node)
+
+
+def _parameters(here: Here, value: JSON) -> None:
+    if not isinstance(value, dict):
+        here.wrong_kind(value, "an object: a JSON Schema")
+        return
+    if value.get("type") != "object":
+        here.at("type").error("PARAMETERS", "the schema of parameters describes an object", '"type": "object"')
+    else:
+        faults = schema_faults(value)
+        here.node.parameters = None if faults else Schema(value)
+        for below, fault in faults:
+            here.at(*below).error("PARAMETERS", f"the schema is none: {fault}")
+    for below, _body in expressions_in(value):
+        if not any(step in _ANNOTATIONS for step in below):
+            here.at(*below).error("STRUCTURAL_EXPRESSION", STRUCTURAL_EXPRESSION)
+
+
+def _steps(here: Here, value: JSON) -> None:
+    if not isinstance(value, dict):
+        here.wrong_kind(value, "an object: steps by their names")
+        return
+    if not value:
+        here.error("SCHEMA", "must not be empty", "at least one step")
+    for name, one in value.items():
+        _identifier(here.at(name), name)
+        here.node.routes.setdefault(name, [])
+        step(here.at(name), name, one)

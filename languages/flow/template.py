@@ -1,0 +1,136 @@
+"""Templates: a field's value as the definition writes it, with its expressions compiled, ready to be evaluated.
+
+A string that is one ``{{ … }}`` is an expression, and so is each such leaf of an object or array; keys never are
+(specification: *Expressions*, the embedding). What an expression reads is a `Scope`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from callboard.bus.effects import JSON
+from callboard.languages.cel import program
+from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
+from callboard.languages.flow.embedding import expression_body
+from callboard.languages.flow.result import Fault, failure
+from callboard.languages.language import Instant
+
+EXPRESSION_SHOWN_CHARS_MAX = 200
+
+
+class Scope:
+    """What the expressions of one construct execution read: the binding roots, and its clock."""
+
+    __slots__ = ("_wall", "pin", "roots")
+
+    def __init__(self, roots: dict[str, JSON], pin: Instant, wall: Callable[[], Instant]) -> None:
+        self.roots = roots
+        self.pin = pin
+        self._wall = wall
+
+    def now(self) -> Instant:
+        """The construct's entry instant, the same however often it is asked."""
+        return self.pin
+
+    def wall_time(self) -> Instant:
+        return self._wall()
+
+    def having(self, **roots: JSON) -> "Scope":
+        """The same construct further on: with these roots set."""
+        return Scope({**self.roots, **roots}, self.pin, self._wall)
+
+
+class Template(Protocol):
+    """A field's value."""
+
+    def evaluate(self, scope: Scope) -> JSON:
+        """Return the field's value.
+
+        :raises Fault: ``System.ExpressionEvaluationError`` or ``System.UnrepresentableValue``
+        """
+        ...
+
+
+class Literal:
+    """A value without any expression in it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: JSON) -> None:
+        self.value = value
+
+    def evaluate(self, scope: Scope) -> JSON:
+        return self.value
+
+
+class Expression:
+    """One expression."""
+
+    __slots__ = ("_program", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source.strip()
+        self._program: program.Program | CelSyntaxError
+        try:
+            self._program = program.compile(source)
+        except CelSyntaxError as error:
+            # Documents with such an expression are refused; one inside a value that is data elsewhere may remain.
+            self._program = error
+
+    def evaluate(self, scope: Scope) -> JSON:
+        try:
+            if isinstance(self._program, CelSyntaxError):
+                raise EvaluationError(str(self._program))
+            return self._program.evaluate(scope.roots, scope)
+        except EvaluationError as error:
+            raise Fault(self._failed("System.ExpressionEvaluationError", error)) from error
+        except Unrepresentable as error:
+            raise Fault(self._failed("System.UnrepresentableValue", error)) from error
+
+    def _failed(self, code: str, error: Exception) -> dict[str, Any]:
+        source = self.source
+        shown = source if len(source) <= EXPRESSION_SHOWN_CHARS_MAX else source[:EXPRESSION_SHOWN_CHARS_MAX] + "…"
+        return failure(code, str(error), details={"expression": shown})
+
+
+class ObjectTemplate:
+    """An object with an expression somewhere in it."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: dict[str, Template]) -> None:
+        self._members = members
+
+    def evaluate(self, scope: Scope) -> JSON:
+        return {name: member.evaluate(scope) for name, member in self._members.items()}
+
+
+class ArrayTemplate:
+    """An array with an expression somewhere in it."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: list[Template]) -> None:
+        self._items = items
+
+    def evaluate(self, scope: Scope) -> JSON:
+        return [item.evaluate(scope) for item in self._items]
+
+
+def template(value: JSON) -> Template:
+    """Compile a field's value."""
+    match value:
+        case str():
+            body = expression_body(value)
+            return Literal(value) if body is None else Expression(body)
+        case dict():
+            members = {name: template(member) for name, member in value.items()}
+            return Literal(value) if all(map(_is_literal, members.values())) else ObjectTemplate(members)
+        case list():
+            items = [template(item) for item in value]
+            return Literal(value) if all(map(_is_literal, items)) else ArrayTemplate(items)
+        case _:
+            return Literal(value)
+
+
+def _is_literal(found: Template) -> bool:
+    return isinstance(found, Literal)

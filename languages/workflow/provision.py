@@ -1,0 +1,68 @@
+"""What the skills of a run need of its worker's environment, and which definitions hold once that is known.
+
+A shipped skill holds only where the run's start recorded it as one that the worker has: a log that knows nothing of it
+replays without it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from callboard.languages.workflow.document import Workflow
+from callboard.languages.workflow.shipped import PREFIX, shipped_ids, shipped_skill
+from callboard.languages.workflow.skills import (
+    Skill,
+    merged,
+    missing_config,
+    optional_env,
+    required_env,
+    secret_env,
+)
+
+Skills = dict[str, Skill]
+
+
+def shipped_for(document: Workflow, registered: Sequence[Skill], custom: Sequence[Skill]) -> Skills:
+    """Return the shipped skills that nodes list, with what skill files replace of them.
+
+    One that the start message defines itself is not among them: its own definition holds whole.
+    """
+    listed = {name for node in document.nodes.values() for name in node.skills}
+    ids = listed.intersection(shipped_ids()) - {skill.id for skill in registered}
+    return merged([shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {})
+
+
+def needs(own: Skills, shipped: Skills, config: dict[str, str]) -> dict[str, Any]:
+    """Return ``Plan.needs``: see `callboard.languages.workflow.admit.admit`."""
+    asked = {name: env for name, env in _asked(own.values(), config) if env}
+    asked |= {f"{PREFIX}{name}": env for name, env in _asked(shipped.values(), config)}
+    secret = {name for skill in (*own.values(), *shipped.values()) for name in secret_env(skill, config)}
+    return {"skills": asked, "environment": sorted(secret)}
+
+
+def _asked(skills: Iterable[Skill], config: dict[str, str]) -> Iterable[tuple[str, list[str]]]:
+    for skill in skills:
+        yield skill.id, required_env(skill, config)
+        yield from ((name, [variable]) for name, variable in optional_env(skill, config).items())
+
+
+def holding(
+    own: Skills, shipped: Skills, config: dict[str, str], offered: Mapping[str, bool]
+) -> tuple[Skills, frozenset[str]]:
+    """Return the skills of a run, and what the worker has nothing for: ids, and as ``id.KEY`` optional values.
+
+    ``offered`` is what the worker said of ``Plan.needs``. A shipped skill comes before one of the same id that a
+    workflow or a file defines, unless it lacks something: then that one takes its place.
+    """
+    skills = dict(own)
+    missing = {name for name, skill in own.items() if missing_config(skill, config)}
+    missing |= {name for name, there in offered.items() if not there and not name.startswith(PREFIX)}
+    for name, skill in shipped.items():
+        there = offered.get(f"{PREFIX}{name}")
+        usable = bool(there) and not missing_config(skill, config)
+        if there is None or (name in own and not usable):
+            continue
+        skills[name] = skill
+        keys = {f"{name}.{key}": offered.get(f"{PREFIX}{name}.{key}", True) for key in skill.config}
+        missing -= {name, *keys}
+        missing |= {key for key, known in keys.items() if not known} | (set() if usable else {name})
+    return skills, frozenset(missing)

@@ -1,0 +1,37 @@
+"""The skills that come with Callboard: data of this package, a file each, read when one is asked for.
+
+Their tools are Python functions that this package does not import; what a run uses of a skill is recorded with it.
+"""
+
+from functools import cache
+from importlib.resources import files
+
+from callboard.languages.problems import Tree
+from callboard.languages.workflow.skills import Skill
+from callboard.languages.yaml12 import read_yaml
+
+PREFIX = "shipped:"
+"""Before the id of a shipped skill, where it is recorded what a worker has: no skill of a start has such an id."""
+
+_FOLDER = files("callboard.languages.workflow") / "shipped_skills"
+_SUFFIX = ".yaml"
+
+
+@cache
+def shipped_ids() -> tuple[str, ...]:
+    """Return the ids of all skills that are shipped, in order."""
+    names = [entry.name for entry in _FOLDER.iterdir()]
+    return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
+
+
+@cache
+def shipped_skill(skill_id: str) -> Skill:
+    """Read a skill that is shipped.
+
+    :raises KeyError: if there is none of that id
+    """
+    if skill_id not in shipped_ids():
+        raise KeyError(skill_id)
+    tree = read_yaml((_FOLDER / f"{skill_id}{_SUFFIX}").read_text(encoding="utf-8"))
+    assert isinstance(tree, Tree), tree
+    return Skill.model_validate(tree.value)

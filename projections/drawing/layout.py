@@ -1,0 +1,213 @@
+"""The layout of a graph in rows, top to bottom or left to right: where its boxes stand and how its edges run.
+
+All in pixels from the upper left corner. An edge is a way of straight and curved steps; it never crosses a box, and
+its label lies on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, grown, layered
+from callboard.projections.drawing.order import order
+from callboard.projections.drawing.place import place
+from callboard.projections.drawing.ports import ports_of, sides, stacked, straighten_ports, widen_loops
+
+GAP_PX = 24.0
+GAP_MAX_PX = 44.0
+"""The distance between two rows: more where edges go far aside, so that they are not too flat."""
+
+_GAP_PER_ASIDE = 0.09
+_CORNER_PX = 9.0
+_AROUND_HALF_PX = 9.0
+_STRAIGHT_PX = 10.0
+
+
+class Point(NamedTuple):
+    """A place in the drawing."""
+
+    x: float
+    y: float
+
+
+Way = tuple[Point, ...]
+"""A step of an edge: one point of a straight line, or two controls and the point of a cubic curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How an edge runs; ``label`` is the middle of its label."""
+
+    start: Point
+    steps: list[Way]
+    label: Point | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A graph that is laid out: its size, the size and the middle of each box, the route of each link.
+
+    A box may have grown, to have room for what leads from it to itself.
+    """
+
+    size: Size
+    boxes: list[Size]
+    centres: list[Point]
+    routes: list[Route]
+
+
+def lay_out(boxes: Sequence[Size], links: Sequence[Link], *, across: bool = False) -> Layout:
+    """Lay a graph out, with its rows from top to bottom, or ``across`` from left to right."""
+    if across:
+        turned = [link._replace(label=Size(*reversed(link.label))) for link in links]
+        return _turned(_laid_out([Size(*reversed(box)) for box in boxes], turned))
+    return _laid_out(boxes, links)
+
+
+def _laid_out(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
+    boxes = grown(boxes, links)
+    cut = layered(boxes, links)
+    order(cut)
+    ports = ports_of(cut, boxes)
+    place(cut, ports)
+    widen_loops(cut)
+    straighten_ports(cut, ports, boxes)
+    plan = _Plan(cut, boxes, links, ports)
+    segment = 0
+    routes: list[Route] = []
+    for index, chain in enumerate(cut.chains):
+        last = segment + len(chain.vertices) - 2
+        if not chain.loop:
+            routes.append(plan.down(chain, ports[segment][0], ports[last][1]))
+        elif len(chain.vertices) == 1:
+            routes.append(plan.around(chain, links[index].label, plan.around_y[index]))
+        else:
+            routes.append(plan.up(chain, *plan.sides[index]))
+        segment = last + 1
+    width = max((vertex.x + vertex.right for vertex in cut.vertices), default=0.0)
+    return Layout(Size(width, plan.rows[-1][1] if plan.rows else 0.0), boxes, plan.centres, routes)
+
+
+def _rows(cut: Layers, ports: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the top and the bottom of each row."""
+    aside = [0.0] * len(cut.rows)
+    for piece, (upper, lower) in zip(cut.segments, ports, strict=True):
+        rank = cut.vertices[piece.upper].rank
+        apart = abs(cut.vertices[piece.upper].x + upper - cut.vertices[piece.lower].x - lower)
+        aside[rank] = max(aside[rank], apart)
+    found: list[tuple[float, float]] = []
+    y = 0.0
+    for rank, row in enumerate(cut.rows):
+        bottom = y + max((cut.vertices[vertex].height for vertex in row), default=0.0)
+        found.append((y, bottom))
+        y = bottom + min(GAP_MAX_PX, max(GAP_PX, aside[rank] * _GAP_PER_ASIDE))
+    return found
+
+
+class _Plan:
+    """Where rows and boxes are, once they are placed; draws the routes of chains between them."""
+
+    def __init__(
+        self, cut: Layers, boxes: Sequence[Size], links: Sequence[Link], ports: list[tuple[float, float]]
+    ) -> None:
+        self._cut = cut
+        self._boxes = boxes
+        self.rows = _rows(cut, ports)
+        self.centres = [Point(vertex.x, sum(self.rows[vertex.rank]) / 2) for vertex in cut.vertices[: len(boxes)]]
+        self.around_y, heights = stacked(links)
+        self.sides = sides(cut, boxes, heights)
+
+    def down(self, chain: Chain, upper_port: float, lower_port: float) -> Route:
+        """Out of the upper box below, and into the lower one from above."""
+        first, last = chain.vertices[0], chain.vertices[-1]
+        x = self._x(first) + upper_port
+        start = Point(x, self.centres[first].y + self._boxes[first].height / 2)
+        steps: list[Way] = [(Point(x, self._row(first)[1]),)]
+        for vertex in chain.vertices[1:-1]:
+            top, bottom = self._row(vertex)
+            x = self._x(vertex)
+            steps += [_curve(steps[-1][-1], Point(x, top)), (Point(x, bottom),)]
+        x = self._x(last) + lower_port
+        # The last piece is straight, so that the head of the arrow stands on a line.
+        steps.append(_curve(steps[-1][-1], Point(x, self._row(last)[0] - _STRAIGHT_PX)))
+        steps.append((Point(x, self.centres[last].y - self._boxes[last].height / 2),))
+        return Route(start, steps, self._label(chain))
+
+    def up(self, chain: Chain, out: float, back: float) -> Route:
+        """Out of the lower box to its right, up, and into the upper box from the right."""
+        upper, lower = chain.vertices[0], chain.vertices[-1]
+        out, back = self.centres[lower].y + out, self.centres[upper].y + back
+        x = self._x(lower) + chain.lower_lane
+        start = Point(self._x(lower) + self._boxes[lower].width / 2, out)
+        steps: list[Way] = [
+            (Point(x - _CORNER_PX, out),),
+            (Point(x, out), Point(x, out), Point(x, out - _CORNER_PX)),
+            (Point(x, self._row(lower)[0]),),
+        ]
+        for vertex in chain.vertices[-2:0:-1]:
+            top, bottom = self._row(vertex)
+            x = self._x(vertex)
+            steps += [_curve(steps[-1][-1], Point(x, bottom)), (Point(x, top),)]
+        x = self._x(upper) + chain.upper_lane
+        steps += [
+            _curve(steps[-1][-1], Point(x, self._row(upper)[1])),
+            (Point(x, back + _CORNER_PX),),
+            (Point(x, back), Point(x, back), Point(x - _CORNER_PX, back)),
+            (Point(self._x(upper) + self._boxes[upper].width / 2, back),),
+        ]
+        return Route(start, steps, self._label(chain))
+
+    def around(self, chain: Chain, label: Size, y: float) -> Route:
+        """Out of a box to its right, and back into it below; ``y`` is its middle, below that of the box."""
+        centre, box = self.centres[chain.vertices[0]], self._boxes[chain.vertices[0]]
+        side, x = centre.x + box.width / 2, centre.x + chain.upper_lane
+        out, back = centre.y + y - _AROUND_HALF_PX, centre.y + y + _AROUND_HALF_PX
+        corner = _CORNER_PX
+        steps: list[Way] = [
+            (Point(x - corner, out),),
+            (Point(x, out), Point(x, out), Point(x, out + corner)),
+            (Point(x, back - corner),),
+            (Point(x, back), Point(x, back), Point(x - corner, back)),
+            (Point(side, back),),
+        ]
+        middle = Point(x + THREAD_PX + label.width / 2, centre.y + y) if label.width else None
+        return Route(Point(side, out), steps, middle)
+
+    def _x(self, vertex: int) -> float:
+        return self._cut.vertices[vertex].x
+
+    def _row(self, vertex: int) -> tuple[float, float]:
+        return self.rows[self._cut.vertices[vertex].rank]
+
+    def _label(self, chain: Chain) -> Point | None:
+        return Point(self._x(chain.label), sum(self._row(chain.label)) / 2) if chain.label is not None else None
+
+
+def _curve(start: Point, end: Point) -> Way:
+    """Go on down or up: straight, if the end is below or above the start."""
+    if abs(start.x - end.x) < 0.5:
+        return (Point(end.x, end.y),)
+    middle = (start.y + end.y) / 2
+    return Point(start.x, middle), Point(end.x, middle), end
+
+
+def _turned(layout: Layout) -> Layout:
+    """Exchange across and down."""
+
+    def turn(point: Point) -> Point:
+        return Point(point.y, point.x)
+
+    routes = [
+        Route(
+            turn(route.start),
+            [tuple(turn(point) for point in step) for step in route.steps],
+            turn(route.label) if route.label else None,
+        )
+        for route in layout.routes
+    ]
+    return Layout(
+        Size(layout.size.height, layout.size.width),
+        [Size(*reversed(box)) for box in layout.boxes],
+        [turn(centre) for centre in layout.centres],
+        routes,
+    )

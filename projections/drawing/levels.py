@@ -1,0 +1,54 @@
+"""What stands in what: the levels of an outline whose ids are paths, and the boxes around what belongs together."""
+
+from collections.abc import Iterator, Sequence
+
+from callboard.projections.places import above
+
+DEPTH_MAX = 8
+"""Levels below this one are drawn on it."""
+
+ROOT = None
+"""The level above all nodes; a node's id may be empty."""
+
+
+def parents(ids: Sequence[str]) -> dict[str, str | None]:
+    """Return what each node stands in, `ROOT` for nothing; boxes that are no nodes are among the keys."""
+    known = set(ids)
+    boxes = known | _unnamed(ids)
+    found: dict[str, str | None] = {}
+    depths: dict[str | None, int] = {ROOT: 0}
+    # Outer ones first, so that what an inner one stands in is known to be deep enough or not.
+    for key in sorted(boxes, key=len):
+        inside = (one for one in above(key) if one in boxes and depths[one] < DEPTH_MAX)
+        found[key] = next(inside, ROOT)
+        depths[key] = depths[found[key]] + 1
+    place = {key: index for index, key in enumerate(ids)}
+    for index, key in enumerate(ids):
+        for box in _chain(found, key):
+            place.setdefault(box, index)
+    return {key: found[key] for key in sorted(found, key=lambda key: place.get(key, 0))}
+
+
+def _unnamed(ids: Sequence[str]) -> set[str]:
+    """Return the boxes that are no nodes: around several nodes, but not around all there are."""
+    known = set(ids)
+    inside: dict[str, int] = {}
+    for key in ids:
+        if (box := key.rpartition("/")[0]) and box not in known:
+            inside[box] = inside.get(box, 0) + 1
+    around = {box: next((one for one in above(box) if one in known), ROOT) for box in inside}
+    found: set[str] = set()
+    for box, count in inside.items():
+        of_a_node = around[box] != ROOT and "/" not in box[len(around[box]) :]
+        alone = of_a_node and list(around.values()).count(around[box]) == 1
+        everything = all(key.startswith(f"{box}/") for key in ids)
+        if count > 1 and not alone and not everything:
+            found.add(box)
+    return found
+
+
+def _chain(found: dict[str, str | None], key: str) -> Iterator[str]:
+    parent = found[key]
+    while parent is not ROOT:
+        yield parent
+        parent = found[parent]

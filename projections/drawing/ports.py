@@ -1,0 +1,105 @@
+"""Where edges end on their boxes: the ports above and below, and the sides where loops leave and enter."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from callboard.projections.drawing.graph import Layers, Link, Size, around_px
+
+_PORT_PX = 26.0
+"""The distance of two edges that leave a box on the same side."""
+
+_PORT_ASIDE_MAX_PX = 16.0
+"""How far a port may move to make its edge straight."""
+
+_CORNER_PX = 9.0
+"""No port is nearer to a corner of its box."""
+
+_REACH_MAX_PX = 20.0
+"""How far from the middle of a box's side loops end there, at most."""
+
+
+def ports_of(cut: Layers, boxes: Sequence[Size]) -> list[tuple[float, float]]:
+    """Return, per segment, how far right of the middles of its vertices it ends: spread, in the order of the rows."""
+    place = {vertex: position for row in cut.rows for position, vertex in enumerate(row)}
+    found = [[piece.upper_lane, piece.lower_lane] for piece in cut.segments]
+    for end in (0, 1):
+        at: dict[int, list[int]] = {}
+        for index, piece in enumerate(cut.segments):
+            if not found[index][end] and piece[end] < len(boxes):
+                at.setdefault(piece[end], []).append(index)
+        for box, pieces in at.items():
+            pieces.sort(key=lambda index: place[cut.segments[index][1 - end]])
+            between = min(_PORT_PX, boxes[box].width * 0.6 / max(1, len(pieces) - 1))
+            for position, index in enumerate(pieces):
+                found[index][end] = (position - (len(pieces) - 1) / 2) * between
+    return [(upper, lower) for upper, lower in found]
+
+
+def straighten_ports(cut: Layers, ports: list[tuple[float, float]], boxes: Sequence[Size]) -> None:
+    """Move ports that are alone on their side a little, where that makes an edge straight."""
+    alone = [Counter(piece[end] for piece in cut.segments if not piece[2 + end]) for end in (0, 1)]
+    for index, piece in enumerate(cut.segments):
+        uppermost, lowermost = ports[index]
+        apart = cut.vertices[piece.lower].x + lowermost - cut.vertices[piece.upper].x - uppermost
+        if not apart:
+            continue
+        for end, vertex in ((0, piece.upper), (1, piece.lower)):
+            if vertex >= len(boxes) or alone[end][vertex] != 1 or piece[2 + end]:
+                continue
+            if abs(apart) <= min(_PORT_ASIDE_MAX_PX, boxes[vertex].width / 2 - _CORNER_PX):
+                ports[index] = (uppermost + apart, lowermost) if end == 0 else (uppermost, lowermost - apart)
+                break
+
+
+def widen_loops(cut: Layers) -> None:
+    """Let the outermost loop of a box that has nothing to its right go straight to where it climbs."""
+    last = {row[-1] for row in cut.rows if row}
+    loops = [chain for chain in cut.chains if chain.loop and len(chain.vertices) > 1]
+    outermost: dict[int, float] = {}
+    for chain in loops:
+        for box, lane in ((chain.vertices[0], chain.upper_lane), (chain.vertices[-1], chain.lower_lane)):
+            outermost[box] = max(outermost.get(box, 0.0), lane)
+    for chain in loops:
+        upper, lower = chain.vertices[0], chain.vertices[-1]
+        above = cut.vertices[chain.vertices[1]].x - cut.vertices[upper].x
+        below = cut.vertices[chain.vertices[-2]].x - cut.vertices[lower].x
+        if upper in last and outermost[upper] == chain.upper_lane < above:
+            chain.upper_lane = above
+        if lower in last and outermost[lower] == chain.lower_lane < below:
+            chain.lower_lane = below
+
+
+def stacked(links: Sequence[Link]) -> tuple[dict[int, float], dict[int, float]]:
+    """Stack what leads from boxes to themselves: the middle of each, below that of its box, and the height by box."""
+    heights: dict[int, float] = {}
+    tops: dict[int, float] = {}
+    for index, link in enumerate(links):
+        if link.source == link.target:
+            tops[index] = heights.get(link.source, 0.0)
+            heights[link.source] = tops[index] + around_px(link.label)
+    middles = {
+        index: top + around_px(links[index].label) / 2 - heights[links[index].source] / 2 for index, top in tops.items()
+    }
+    return middles, heights
+
+
+def sides(cut: Layers, boxes: Sequence[Size], stacks: dict[int, float]) -> dict[int, tuple[float, float]]:
+    """Return where each loop leaves and enters its boxes, below their middles.
+
+    Loops leave above the middle, and above the ``stacks`` there, and enter below them, the inner ones nearest to the
+    corner: so they do not cross.
+    """
+    loops = [index for index, chain in enumerate(cut.chains) if chain.loop and len(chain.vertices) > 1]
+    found: dict[int, list[float]] = {index: [0.0, 0.0] for index in loops}
+    for end, sign in ((0, -1), (1, 1)):
+        at: dict[int, list[int]] = {}
+        for index in loops:
+            vertices = cut.chains[index].vertices
+            at.setdefault(vertices[-1] if end == 0 else vertices[0], []).append(index)
+        for box, ours in at.items():
+            ours.sort(key=lambda index: cut.chains[index].lower_lane if end == 0 else cut.chains[index].upper_lane)
+            for position, index in enumerate(ours):
+                inner = stacks.get(box, 0.0) / 2
+                reach = max(4.0, min(boxes[box].height / 2 - 6 - inner, _REACH_MAX_PX))
+                found[index][end] = sign * (inner + reach * (len(ours) - position) / (len(ours) + 1))
+    return {index: (out, back) for index, (out, back) in found.items()}

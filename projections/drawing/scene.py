@@ -1,0 +1,207 @@
+"""A diagram, laid out: its cards, the boxes around what stands inside a node, and its edges, each with its place.
+
+A node stands inside the nearest one above it, as paths have it: ``main/fetch:call/send`` in ``main/fetch``. Where
+several subflows stand in one node (``main/fan[0]/a``, ``main/fan[1]/b``), or several nodes in one that is not drawn,
+each of those has a box. Every level is laid out by itself, and is one box in the level above; an edge between levels
+runs between the boxes of the level that holds both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from callboard.bus.events import Outline, OutlineNode
+from callboard.projections.drawing.cards import Card, Label, card
+from callboard.projections.drawing.graph import NOTHING, Link, Size
+from callboard.projections.drawing.layout import Point, Route, lay_out
+from callboard.projections.drawing.levels import ROOT, parents
+
+DOT = Size(14, 14)
+"""Room of the mark at a beginning and at an end."""
+
+_BOX_PADDING_PX = 22.0
+_BOX_HEAD_PX = 14.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A card or a box and where its middle is.
+
+    ``inner`` says that it is a box around others, ``is_node`` that it is a node itself and not only their name.
+    """
+
+    key: str
+    centre: Point
+    size: Size
+    card: Card
+    inner: bool = False
+    is_node: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a level begins (it is ``of`` that box, or of the whole), or where the way ends ``after`` a node."""
+
+    centre: Point
+    of: str | None = ROOT
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A route. ``edge`` is the index of the outline's edge; one from or to a mark has none, and names its node."""
+
+    route: Route
+    edge: int | None
+    node: str = ""
+    begins: bool = False
+
+
+@dataclass(slots=True)
+class Scene:
+    """Everything of a diagram with its place; outer boxes come before what stands in them."""
+
+    size: Size
+    placed: list[Placed] = field(default_factory=list[Placed])
+    marks: list[Mark] = field(default_factory=list[Mark])
+    drawn: list[Drawn] = field(default_factory=list[Drawn])
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """An edge on its level. An end that is None is the level itself: its beginning, or its end."""
+
+    edge: int
+    source: str | None
+    target: str | None
+
+
+class Stage:
+    """Lays an outline out, level by level."""
+
+    def __init__(self, outline: Outline, entry: str | None, labels: Sequence[Label], *, across: bool) -> None:
+        self._labels = labels
+        self._across = across
+        self._entry = entry
+        self._nodes = {node.id: node for node in outline.nodes}
+        self._parents = parents(list(self._nodes))
+        self._children: dict[str | None, list[str]] = {}
+        for key, parent in self._parents.items():
+            self._children.setdefault(parent, []).append(key)
+        self._links: dict[str | None, list[_Link]] = {}
+        for index, edge in enumerate(outline.edges):
+            if edge.source in self._nodes and edge.target in self._nodes:
+                level, link = self._lifted(index, edge.source, edge.target)
+                self._links.setdefault(level, []).append(link)
+
+    def scene(self, level: str | None = ROOT) -> Scene:
+        """Lay out what stands in a node, or the whole."""
+        keys = self._children.get(level, [])
+        inner = {key: self.scene(key) for key in keys if key in self._children}
+        cards = {key: card(self._nodes.get(key) or OutlineNode(key)) for key in keys}
+        links = self._links.get(level, [])
+        begins = self._begins(level, keys, links)
+        ends = self._ends(level, keys, links)
+        sizes = [_box(cards[key], inner[key].size) if key in inner else cards[key].size for key in keys]
+        at = {key: place for place, key in enumerate(keys, 1)}
+        end_at = {key: place for place, key in enumerate(ends, len(keys) + 1)}
+        wires = [
+            Link(
+                0 if link.source is None else at[link.source],
+                end_at[link.source or ""] if link.target is None else at[link.target],
+                # That a node calls what stands in it is plain to see.
+                self._labels[link.edge].size if link.source is not None else NOTHING,
+                span=2 if link.source is not None else 1,
+            )
+            for link in links
+        ]
+        explicit = {link.source for link in links if link.target is None}
+        marked = [key for key in ends if key not in explicit]
+        wires += [Link(0, at[key], span=1) for key in begins]
+        wires += [Link(at[key], end_at[key], span=1) for key in marked]
+        layout = lay_out([DOT if keys else NOTHING, *sizes, *(DOT for _ in ends)], wires, across=self._across)
+        scene = Scene(layout.size)
+        for key in keys:
+            placed = Placed(
+                key, layout.centres[at[key]], layout.boxes[at[key]], cards[key], key in inner, key in self._nodes
+            )
+            self._put(scene, placed, inner.get(key))
+        starts = any(wire.source == 0 for wire in wires)
+        scene.marks += [Mark(layout.centres[0], level)] if starts else []
+        scene.marks += [Mark(layout.centres[end_at[key]], after=key) for key in ends]
+        whose: list[tuple[int | None, str, bool]] = [(link.edge, "", False) for link in links]
+        whose += [(None, key, True) for key in begins] + [(None, key, False) for key in marked]
+        scene.drawn += [Drawn(route, *who) for route, who in zip(layout.routes, whose, strict=True)]
+        return scene
+
+    def _put(self, scene: Scene, placed: Placed, inner: Scene | None) -> None:
+        """Put a card on a scene, with all that stands in it."""
+        scene.placed.append(placed)
+        if inner is None:
+            return
+        left = placed.centre.x - inner.size.width / 2
+        top = placed.centre.y - placed.size.height / 2 + head_px(placed.card) + _BOX_PADDING_PX
+        scene.placed += [_moved(one, left, top) for one in inner.placed]
+        scene.marks += [Mark(_shifted(one.centre, left, top), one.of, one.after) for one in inner.marks]
+        scene.drawn += [Drawn(_carried(one.route, left, top), one.edge, one.node, one.begins) for one in inner.drawn]
+
+    def _begins(self, level: str | None, keys: list[str], links: list[_Link]) -> list[str]:
+        """Return where a level begins, unless its edges say so themselves."""
+        if not keys or any(link.source is None for link in links) or (level is not ROOT and len(keys) < 2):
+            return []
+        if level is ROOT and self._entry in self._nodes:
+            return [self._ancestry(self._entry)[0]]
+        reached = {link.target for link in links if link.target != link.source}
+        return [next((key for key in keys if key not in reached), keys[0])]
+
+    def _ends(self, level: str | None, keys: list[str], links: list[_Link]) -> list[str]:
+        """Return what a level ends with: that from which nothing leads on."""
+        left = {link.source for link in links if link.target != link.source and link.target is not None}
+        explicit = {link.source for link in links if link.target is None}
+        lonely = level is not ROOT and len(keys) < 2
+        return [key for key in keys if key in explicit or (key not in left and not lonely)]
+
+    def _lifted(self, index: int, source: str, target: str) -> tuple[str | None, _Link]:
+        """Return the level that holds both ends of an edge, and the edge there."""
+        sources, targets = self._ancestry(source), self._ancestry(target)
+        common = 0
+        while common < min(len(sources), len(targets)) and sources[common] == targets[common]:
+            common += 1
+        if source == target:
+            common -= 1
+        level = sources[common - 1] if common else ROOT
+        return level, _Link(
+            index,
+            sources[common] if common < len(sources) else None,
+            targets[common] if common < len(targets) else None,
+        )
+
+    def _ancestry(self, key: str) -> list[str]:
+        """Return the boxes that a node stands in, the outermost first, and the node."""
+        found = [key]
+        while (parent := self._parents[found[-1]]) is not ROOT:
+            found.append(parent)
+        return found[::-1]
+
+
+def _box(head: Card, inner: Size) -> Size:
+    """Return the size of a box: its own card as a head, and below it what stands in it."""
+    width = max(head.size.width, inner.width + 2 * _BOX_PADDING_PX)
+    return Size(width, head_px(head) + inner.height + 2 * _BOX_PADDING_PX)
+
+
+def head_px(head: Card) -> float:
+    """Return the height of a box's head."""
+    return head.size.height - _BOX_HEAD_PX
+
+
+def _shifted(point: Point, x: float, y: float) -> Point:
+    return Point(point.x + x, point.y + y)
+
+
+def _moved(one: Placed, x: float, y: float) -> Placed:
+    return Placed(one.key, _shifted(one.centre, x, y), one.size, one.card, one.inner, one.is_node)
+
+
+def _carried(route: Route, x: float, y: float) -> Route:
+    steps = [tuple(_shifted(point, x, y) for point in step) for step in route.steps]
+    return Route(_shifted(route.start, x, y), steps, _shifted(route.label, x, y) if route.label else None)

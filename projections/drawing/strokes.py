@@ -1,0 +1,45 @@
+"""The strokes of a drawing as SVG: numbers, rectangles, and ways with the head of an arrow."""
+
+from callboard.projections.drawing.graph import Size
+from callboard.projections.drawing.layout import Point, Route
+
+_HEAD = Size(5.0, 9.0)
+"""Half the breadth and the length of an arrow's head."""
+
+
+def rectangle(kind: str, centre: Point, size: Size, radius: int) -> str:
+    """Return a rectangle with round corners, of a class, around its middle."""
+    x, y = centre.x - size.width / 2, centre.y - size.height / 2
+    room = f'width="{number(size.width)}" height="{number(size.height)}"'
+    return f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {room} rx="{radius}"/>'
+
+
+def way(route: Route) -> tuple[str, str]:
+    """Return the head of an edge's arrow and the way up to it."""
+    points = [route.start, *(point for step in route.steps for point in step)]
+    end = points[-1]
+    # What is no further away than a rounding has no direction.
+    before = next((one for one in reversed(points) if abs(one.x - end.x) + abs(one.y - end.y) > 1), end)
+    x, y = end.x - before.x, end.y - before.y
+    length = max((x * x + y * y) ** 0.5, 0.001)
+    x, y = x / length, y / length
+    base = Point(end.x - x * _HEAD.height, end.y - y * _HEAD.height)
+    ways = [f"M{_spelled(route.start)}"]
+    for step in route.steps[:-1]:
+        ways.append(f"{'L' if len(step) == 1 else 'C'}{' '.join(map(_spelled, step))}")
+    last = route.steps[-1]
+    # The line stops inside of the head, so that it does not stick out at its tip.
+    stop = Point(end.x - x * (_HEAD.height - 2), end.y - y * (_HEAD.height - 2))
+    ways.append(f"{'L' if len(last) == 1 else 'C'}{' '.join(map(_spelled, (*last[:-1], stop)))}")
+    left = Point(base.x - y * _HEAD.width, base.y + x * _HEAD.width)
+    right = Point(base.x + y * _HEAD.width, base.y - x * _HEAD.width)
+    return f"M{_spelled(end)} L{_spelled(left)} L{_spelled(right)} Z", " ".join(ways)
+
+
+def _spelled(point: Point) -> str:
+    return f"{number(point.x)} {number(point.y)}"
+
+
+def number(value: float) -> str:
+    """Write a number with at most one digit behind the point."""
+    return f"{round(value, 1):g}" if abs(value) < 100_000 else str(round(value))

@@ -1,0 +1,82 @@
+"""Effects as views tell them: the kind and the name of what an intent announces, and how an outcome ended it."""
+
+from typing import Any
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import (
+    ChildEnd,
+    ChildStart,
+    EffectCall,
+    EffectCancelled,
+    HumanAsked,
+    HumanClosed,
+    ModelCall,
+    Payload,
+    RunPaused,
+    SignalAwaited,
+    TimerSet,
+    ToolCall,
+)
+
+PROVIDER = "provider"
+"""The kind of an effect that a flow's provider carries out: its value is a Result, which may be a failure."""
+
+
+def kind_and_name(payload: Payload) -> tuple[str, str]:
+    """Say what kind of effect an intent announces, and which one."""
+    match payload:
+        case ModelCall():
+            return "model", payload.model
+        case ToolCall():
+            return "tool", payload.tool
+        case EffectCall(request={"provider": str(uri)}):
+            return payload.kind_, short_uri(uri)
+        case EffectCall():
+            return payload.kind_, payload.node or payload.kind_
+        case TimerSet():
+            return "timer", payload.purpose
+        case HumanAsked():
+            return "human", payload.question
+        case SignalAwaited():
+            return "signal", payload.name
+        case ChildStart():
+            return "child", _definition_told(payload)
+        case RunPaused():
+            return "pause", payload.reason
+        case _:
+            return payload.type, ""
+
+
+def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
+    """Say how an outcome ended its effect (ok, failed, cancelled, timeout) and the failure that says why."""
+    match payload:
+        case EffectCancelled():
+            return "cancelled", payload.cause
+        case ChildEnd():
+            return {"completed": "ok", "cancelled": "cancelled"}.get(payload.status, "failed"), payload.error
+        case HumanClosed():
+            return ("ok" if payload.outcome == "answered" else payload.outcome), None
+        case _:
+            error: Failure | None = getattr(payload, "error", None)
+            return ("failed" if error else "ok"), error
+
+
+def failed_result(value: Any) -> Failure | None:
+    """Return the failure that a provider answered with; that it was reached at all is what its effect tells."""
+    match value:
+        case {"result": {"type": str(kind), "code": str(code)} as result}:
+            return Failure(code=code, message=str(result.get("message") or ""), type=kind)
+        case _:
+            return None
+
+
+def short_uri(uri: str) -> str:
+    """The name in a provider's URI, without its namespace and its version: ``mwl:provider.call/mwl/mock/v1``."""
+    names = uri.split("/")[2:] or [uri]
+    return "/".join(names[:-1] if len(names) > 1 else names)
+
+
+def _definition_told(start: ChildStart) -> str:
+    """A definition as it was asked for: its name, the beginning of its hash, or the language of its text."""
+    given = start.definition
+    return str(given.get("name") or str(given.get("hash") or "")[:12] or given.get("language") or "")

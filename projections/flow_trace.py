@@ -1,0 +1,254 @@
+"""A run of a flow in the language's own terms: its Result, and what its frames did, step by step.
+
+A frame holds the passes of its steps in order; a step what it dispatched, providers' work and frames of subflows, what
+its middleware did, and the way on. Times are those of the log; the specification fixes no form for a trace.
+"""
+
+import datetime as dt
+from typing import Any
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.events import Event, Outline, RunAccepted, RunEnd
+from callboard.bus.paths import last_id
+from callboard.projections.outlined import Shown
+from callboard.projections.projection import known
+from callboard.projections.trace import TraceFold
+from callboard.projections.tree import Attempt, Effect, Node, Step
+
+
+class Work(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An effect: what a provider was asked, a timer, a question; ``error`` is the failure's code."""
+
+    kind: str
+    name: str
+    key: str
+    started_at: dt.datetime
+    ended_at: dt.datetime | None = None
+    outcome: str | None = None
+    error: str = ""
+    executions: int = 1
+
+
+class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A gap of a Retry: after which failure, and for how long; ``middleware`` is its place in the stack: ``mw0``."""
+
+    middleware: str
+    number: int
+    at: dt.datetime
+    code: str = ""
+    delay_s: float | None = None
+
+
+class Way(Struct, frozen=True, omit_defaults=True):
+    """Where a step led; ``edge`` is the field that says so: ``next``, ``case.0``, ``default``, ``catch.1``."""
+
+    next: str
+    edge: str
+    caught: str = ""
+
+
+class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """When something began and ended, and how: ok, failed, cancelled; None while it goes on."""
+
+    entered_at: dt.datetime | None = None
+    exited_at: dt.datetime | None = None
+    outcome: str | None = None
+    error: Failure | None = None
+
+
+class Phase(Execution, frozen=True, omit_defaults=True, kw_only=True):
+    """A phase that a middleware acted at: its place in the stack and the phase, ``mw1.onAlways``."""
+
+    phase: str
+    middleware: str
+    dispatches: list["Dispatch"] = []
+
+
+class Dispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A call's target at work: a provider's effects, or the frames of a flow, one for each time it was run.
+
+    ``index`` is that of a Gather's dispatch.
+    """
+
+    index: int | None = None
+    work: list[Work] = []
+    frames: list["Frame"] = []
+
+
+class StepPass(Execution, frozen=True, omit_defaults=True, kw_only=True):
+    """One pass of a step. ``result`` is its Result, of a Gather its results; ``iteration`` counts passes from 1."""
+
+    step: str
+    iteration: int
+    action: str = ""
+    result: JSON = None
+    work: list[Work] = []
+    retries: list[Retry] = []
+    phases: list[Phase] = []
+    dispatches: list[Dispatch] = []
+    ways: list[Way] = []
+
+
+class Frame(Execution, frozen=True, omit_defaults=True, kw_only=True):
+    """A flow in execution, by its path; ``flow`` is its name, ``flow`` for one that has none."""
+
+    path: str
+    iteration: int
+    flow: str
+    result: JSON = None
+    retries: list[Retry] = []
+    phases: list[Phase] = []
+    work: list[Work] = []
+    steps: list[StepPass] = []
+
+
+class FlowExecution(Struct, frozen=True, omit_defaults=True):
+    """The root frame's Result, null while there is none, and the root frame."""
+
+    result: dict[str, Any] | None
+    trace: Frame | None = None
+
+
+class FlowTrace:
+    """Folds one run of a flow into its `FlowExecution`, also while it is going on."""
+
+    def __init__(self) -> None:
+        self._trace = TraceFold()
+        self._outline = Outline()
+        self._result: dict[str, Any] | None = None
+
+    def apply(self, event: Event) -> None:
+        self._trace.apply(event)
+        match known(event):
+            case RunAccepted(outline=outline):
+                self._outline = outline
+            case RunEnd(results=dict(results)):
+                self._result = results
+            case _:
+                pass
+
+    def view(self) -> FlowExecution:
+        told = _Telling(self._outline)
+        roots = [node for node in self._trace.view().root.children if node.kind == "frame"]
+        return FlowExecution(self._result, told.frame(roots[0]) if roots else None)
+
+
+class _Telling:
+    """Tells a tree of nodes as frames, steps and phases."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._shown = Shown([node.id for node in outline.nodes])
+        self._actions = {node.id: node.type for node in outline.nodes}
+
+    def frame(self, node: Node) -> Frame:
+        return Frame(
+            path=node.path,
+            iteration=node.iteration,
+            flow=node.node,
+            result=node.result,
+            **_execution(node),
+            retries=[_retry(attempt) for attempt in node.attempts],
+            phases=self._phases(node),
+            work=[_work(effect) for effect in node.effects],
+            steps=[self._step(child) for child in node.children if child.kind == "step"],
+        )
+
+    def _step(self, node: Node) -> StepPass:
+        own = [effect for effect in node.effects if not _of_call(node, _path(effect))]
+        return StepPass(
+            step=node.node,
+            iteration=node.iteration,
+            action=self._actions.get(self._shown.id_of(node.path) or "", ""),
+            result=node.result,
+            **_execution(node),
+            work=[_work(effect) for effect in own],
+            retries=[_retry(attempt) for attempt in node.attempts],
+            phases=self._phases(node),
+            dispatches=self._dispatches(node),
+            ways=[_way(step) for step in node.routes],
+        )
+
+    def _phases(self, node: Node) -> list[Phase]:
+        return [
+            Phase(
+                phase=child.path.rpartition(":")[2],
+                middleware=child.node,
+                **_execution(child),
+                dispatches=self._dispatches(child),
+            )
+            for child in node.children
+            if child.kind == "phase"
+        ]
+
+    def _dispatches(self, node: Node) -> list[Dispatch]:
+        """Gather what a step's calls, or a clean-up's, did: by the index of the dispatch, if they have one."""
+        found: dict[int | None, Dispatch] = {}
+        for effect in node.effects:
+            path = _path(effect)
+            if _of_call(node, path):
+                found.setdefault(index := _index(path), Dispatch(index=index, work=[], frames=[]))
+                found[index].work.append(_work(effect))
+        for child in node.children:
+            if child.kind in ("step", "phase"):
+                continue
+            found.setdefault(index := _index(child.path), Dispatch(index=index, work=[], frames=[]))
+            if child.kind == "frame":
+                found[index].frames.append(self.frame(child))
+            else:
+                # What a provider that is made of several effects does in all.
+                found[index].work.extend(_work(effect) for effect in child.effects)
+        return [found[index] for index in sorted(found, key=lambda index: -1 if index is None else index)]
+
+
+def _execution(node: Node) -> dict[str, Any]:
+    return {
+        "entered_at": node.entered_at,
+        "exited_at": node.exited_at,
+        "outcome": node.outcome,
+        "error": node.error,
+    }
+
+
+def _path(effect: Effect) -> str:
+    return effect.key.partition("#")[0]
+
+
+def _of_call(node: Node, path: str) -> bool:
+    """Whether an effect of a node is its call's, and not its own: a pause, the gap of a Retry."""
+    behind = path[len(node.path) :]
+    return behind.startswith("[") or behind in (":call", ".call")
+
+
+def _index(path: str) -> int | None:
+    segment = path.rpartition("/")[2].partition(":")[0]
+    _, bracket, index = segment.rpartition("[")
+    return int(index.rstrip("]")) if bracket else None
+
+
+def _work(effect: Effect) -> Work:
+    return Work(
+        kind=effect.kind,
+        name=effect.name,
+        key=effect.key,
+        started_at=effect.started_at,
+        ended_at=effect.ended_at,
+        outcome=effect.outcome,
+        error=effect.error.code if effect.error else "",
+        executions=effect.executions,
+    )
+
+
+def _retry(attempt: Attempt) -> Retry:
+    return Retry(
+        middleware=attempt.path.rpartition(":")[2].rpartition(".")[2] or last_id(attempt.path),
+        number=attempt.number,
+        at=attempt.at,
+        code=attempt.error.code if attempt.error else attempt.reason,
+        delay_s=attempt.delay,
+    )
+
+
+def _way(step: Step) -> Way:
+    return Way(step.target, str(step.edge), step.reason.removeprefix("caught ") if "caught " in step.reason else "")

@@ -1,0 +1,142 @@
+"""A diagram as a Mermaid flowchart."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from callboard.bus.events import OutlineNode
+from callboard.bus.paths import decode_id, parent
+from callboard.projections.diagram import Diagram, Direction, NodeLook, look_of
+from callboard.projections.edges import CAUGHT
+from callboard.projections.outlined import INNER, holder
+
+_CLASSES: Mapping[NodeLook, str] = {
+    "current": "fill:#fff3bf,stroke:#f08c00,stroke-width:3px,color:#000",
+    "success": "fill:#d3f9d8,stroke:#2b8a3e,color:#000",
+    "failed": "fill:#ffe3e3,stroke:#c92a2a,color:#000",
+    "skipped": "fill:#f1f3f5,stroke:#868e96,stroke-dasharray:4 3,color:#000",
+    "cancelled": "fill:#f3d9fa,stroke:#862e9c,color:#000",
+    "unreached": "fill:#f8f9fa,stroke:#ced4da,color:#868e96",
+}
+
+_NO_NAME = "–"
+"""Label of a node without a name: Mermaid takes no empty one."""
+
+_TAKEN_LINK = "stroke:#2b8a3e,stroke-width:3px"
+_OTHER_LINK = "stroke:#adb5bd,stroke-dasharray:5 4"
+
+
+def mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None = None) -> str:
+    """Return the diagram as a Mermaid flowchart, with a newline at its end.
+
+    The entry has a play mark, and is a stadium unless its type has a shape of its own; what stands inside a node (a
+    subflow, the dispatches of a Gather) is a subgraph. Edges that were taken are thick and say how often, others are
+    dashed once anything has happened; those that only failures take are dotted.
+    """
+    lines = ["---", f"title: {_quoted(title)}", "---"] if title else []
+    lines.append(f"flowchart {direction}")
+    lines += _nodes(diagram)
+    drawn = {node.id for node in diagram.outline.nodes}
+    styles: list[str] = []
+    position = 0
+    for index, edge in enumerate(diagram.outline.edges):
+        if edge.source not in drawn or edge.target not in drawn:
+            continue
+        count = diagram.taken.get(index, 0)
+        lines.append(_edge(edge.source, edge.target, edge.when, count))
+        if diagram.colours:
+            styles.append(f"    linkStyle {position} {_TAKEN_LINK if count else _OTHER_LINK}")
+        position += 1
+    lines += styles
+    for look, style in _CLASSES.items():
+        members = [_mermaid_id(node.id) for node in diagram.outline.nodes if look_of(diagram, node.id) == look]
+        if members:
+            lines += [f"    classDef {look} {style}", f"    class {','.join(members)} {look}"]
+    return "\n".join(lines) + "\n"
+
+
+def _nodes(diagram: Diagram) -> list[str]:
+    """Write the nodes, those inside of others in subgraphs, each behind the node that it belongs to."""
+    inside: dict[str, list[OutlineNode]] = {}
+    ids = {node.id for node in diagram.outline.nodes}
+    for node in diagram.outline.nodes:
+        box = _box_of(node.id)
+        inside.setdefault(box if holder(box) in ids else "", []).append(node)
+    boxes = [box for box in inside if box]
+
+    def level(box: str, indent: str) -> Iterator[str]:
+        for node in inside.get(box, ()):
+            yield indent + _node(node, node.id == diagram.entry)
+            for below in (one for one in boxes if holder(one) == node.id):
+                yield f'{indent}subgraph {_mermaid_id(below)}["{_escaped(_box_title(below))}"]'
+                yield from level(below, f"{indent}    ")
+                yield f"{indent}end"
+
+    return list(level("", "    "))
+
+
+def _box_of(node: str) -> str:
+    """The path of what a node stands inside of: a call or a dispatch; empty for the outermost level."""
+    box = parent(node)
+    return box if INNER.search(box.rpartition("/")[2]) else ""
+
+
+def _box_title(box: str) -> str:
+    segment = box.rpartition("/")[2]
+    index = re.search(r"\[(\d*)\]", segment)
+    aside = "" if index is None else f" · {index[1] or 'for each'}"
+    return f"{decode_id(segment)}{aside}"
+
+
+_SHAPES: Mapping[str, tuple[str, str]] = {
+    "Call": ("[", "]"),
+    "Gather": ("[[", "]]"),
+    "Match": ("{", "}"),
+    "Pass": ("(", ")"),
+    "Sleep": ("[/", "/]"),
+    "Return": ("([", "])"),
+    "Raise": ("{{", "}}"),
+}
+"""How a node is drawn by its type; others are boxes, and stadiums where it all begins."""
+
+
+def _node(node: OutlineNode, entry: bool) -> str:
+    label = _escaped(node.name or node.id).strip() or _NO_NAME
+    left, right = _SHAPES.get(node.type, ("([", "])") if entry else ("[", "]"))
+    if node.type in _SHAPES and node.subtype:
+        label += f"<br/>{_escaped(node.subtype)}"
+    return f'{_mermaid_id(node.id)}{left}"{"▶ " if entry else ""}{label}"{right}'
+
+
+def _edge(source: str, target: str, when: str | None, count: int) -> str:
+    words = [_escaped(when)] if when and when.strip() else []
+    if count:
+        words.append(f"taken {count}×")
+    label = f'|"{" · ".join(words)}"|' if words else ""
+    arrow = "-.->" if (when or "").startswith(CAUGHT) else "==>" if count else "-->"
+    return f"    {_mermaid_id(source)} {arrow}{label} {_mermaid_id(target)}"
+
+
+def _mermaid_id(node: str) -> str:
+    """Spell any id with letters, digits and underscores, so that different ids stay different.
+
+    The prefix keeps it from being a word of Mermaid's own, such as ``end``.
+    """
+    return "n_" + "".join(_spelled(character) for character in node)
+
+
+def _spelled(character: str) -> str:
+    if character.isascii() and character.isalnum():
+        return character
+    return "__" if character == "_" else f"_x{ord(character):x}_"
+
+
+_ESCAPES = {ord(character): f"#{ord(character)};" for character in '"#&;<>[](){}|`\\'} | {10: "<br/>", 13: None}
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _quoted(text: str) -> str:
+    inner = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'"{inner}"'

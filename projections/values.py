@@ -1,0 +1,74 @@
+"""Where two JSON values differ: a list of places, as JSON pointers (RFC 6901), each with what stands there.
+
+Lists are compared from both ends: what is the same at their beginning and at their end is no difference, whatever was
+put in or taken out between.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class Difference(Struct, frozen=True, omit_defaults=True):
+    """A place where two values differ; a side that has nothing there is unset. The pointer of the whole is empty."""
+
+    pointer: str
+    left: Any | UnsetType = UNSET
+    right: Any | UnsetType = UNSET
+
+
+def differences(left: Any, right: Any, pointer: str = "") -> list[Difference]:
+    """Return every place where two JSON values differ, the outermost first."""
+    return list(_differing(left, right, pointer))
+
+
+def _differing(left: Any, right: Any, pointer: str) -> Iterator[Difference]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        yield from _objects(cast("dict[str, Any]", left), cast("dict[str, Any]", right), pointer)
+    elif isinstance(left, list) and isinstance(right, list):
+        yield from _lists(cast("list[Any]", left), cast("list[Any]", right), pointer)
+    elif not same(left, right):
+        yield Difference(pointer, left, right)
+
+
+def _objects(left: dict[str, Any], right: dict[str, Any], pointer: str) -> Iterator[Difference]:
+    for name in (*left, *(name for name in right if name not in left)):
+        place = f"{pointer}/{token(name)}"
+        if name not in right:
+            yield Difference(place, left=left[name])
+        elif name not in left:
+            yield Difference(place, right=right[name])
+        else:
+            yield from _differing(left[name], right[name], place)
+
+
+def _lists(left: list[Any], right: list[Any], pointer: str) -> Iterator[Difference]:
+    shorter = min(len(left), len(right))
+    begin = next((index for index in range(shorter) if not same(left[index], right[index])), shorter)
+    tail = next(
+        (back for back in range(shorter - begin) if not same(left[-1 - back], right[-1 - back])), shorter - begin
+    )
+    both = shorter - tail
+    for index in range(begin, both):
+        yield from _differing(left[index], right[index], f"{pointer}/{index}")
+    for index in range(both, len(left) - tail):
+        yield Difference(f"{pointer}/{index}", left=left[index])
+    for index in range(both, len(right) - tail):
+        yield Difference(f"{pointer}/{index}", right=right[index])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal; true and 1 are not, 1 and 1.0 are."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def token(name: str) -> str:
+    """Write a member's name as a pointer has it."""
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,38 @@
+"""Comparing two runs: reads both logs, folds and compares them, and prints what differs."""
+
+import click
+import msgspec
+
+from callboard.projections.account import Account, Accounting
+from callboard.projections.diff import compare
+from callboard.projections.projection import fold
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.difftext import diff_text
+from callboard.runtime.cli.errors import report
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.views import compact
+from callboard.runtime.client import UnknownRun
+from callboard.runtime.config import Config
+
+
+async def compare_runs(left: str, right: str, config: Config, settings: Settings) -> int:
+    """Print what differs between two runs; return the exit code.
+
+    :raises OperatorError: whatever keeps the server from being usable
+    """
+    accounts: list[Account] = []
+    unknown: UnknownRun | None = None
+    async with reach(config, reads=True, name="callboard diff") as house:
+        try:
+            for run in (left, right):
+                accounts.append(fold(Accounting(), await house.client.events(run)))
+        except UnknownRun as error:
+            unknown = error
+    if unknown is not None:
+        # Not the code that it has elsewhere: that one says here that the runs differ.
+        report(unknown, as_json=settings.as_json)
+        return exits.USAGE
+    found = compare(*accounts)
+    click.echo(compact(msgspec.to_builtins(found)) if settings.as_json else diff_text(found))
+    return exits.OK if found.equal else exits.FAILED

@@ -1,0 +1,174 @@
+"""Contracts of providers as people and machines read them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from callboard.bus.errors import CallboardError
+from callboard.languages.flow.contract import Contract, contract_of
+from callboard.languages.flow.publishing import document_of
+from callboard.languages.flow.shipped import CONTRACTS, FAILURES
+from callboard.languages.flow.specified import SPECIFIED
+from callboard.languages.problems import did_you_mean
+from callboard.runtime.cli.views import compact
+from callboard.runtime.config import Config
+from callboard.runtime.providing import installed
+
+SENTENCE_CHARS_MAX = 90
+"""How much of a description a list shows."""
+
+WIDTH = 100
+"""Characters of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A provider: its contract, its document, and where it comes from."""
+
+    contract: Contract
+    document: dict[str, Any]
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """What follows the namespace in its URI, without the version: ``http``, ``retry``."""
+        words = self.contract.uri.split("/")[2:]
+        return "/".join(words[:-1] or words)
+
+    @property
+    def kind(self) -> str:
+        return "call" if self.contract.is_call else "middleware"
+
+
+def known_providers(config: Config) -> list[Known]:
+    """Return every provider that a worker with this configuration has.
+
+    :raises ConfigInvalid: if one that is installed cannot be used
+    """
+    ours = [
+        Known(contract, document_of(contract), "specification" if uri in SPECIFIED else "callboard")
+        for uri, contract in CONTRACTS.items()
+    ]
+    theirs = [Known(contract_of(one.document), one.document, one.origin) for one in installed(config.providers)]
+    return sorted([*ours, *theirs], key=lambda one: (one.kind, one.contract.uri))
+
+
+def list_providers(config: Config, *, as_json: bool) -> None:
+    """Print a line for each provider."""
+    found = known_providers(config)
+    if as_json:
+        rows = [
+            {
+                "uri": one.contract.uri,
+                "kind": one.kind,
+                "origin": one.origin,
+                "description": one.contract.description,
+            }
+            for one in found
+        ]
+        click.echo(compact({"providers": rows}))
+        return
+    width = max(len(one.contract.uri) for one in found)
+    for title, kind in (("Call providers", "call"), ("Middlewares", "middleware")):
+        click.echo(click.style(title, bold=True))
+        for one in found:
+            if one.kind == kind:
+                click.echo(f"  {one.contract.uri.ljust(width)}  {_sentence(one.contract.description)}")
+
+
+def show_provider(config: Config, wanted: str, *, as_json: bool) -> None:
+    """Print the contract of a provider.
+
+    :raises CallboardError: ``provider.unknown``, ``provider.ambiguous``
+    """
+    one = _found(known_providers(config), wanted)
+    if as_json:
+        failures = {code: FAILURES.get(code, "") for code in one.contract.closed}
+        click.echo(compact({"origin": one.origin, "document": one.document, "failures": failures}))
+        return
+    for line in _told(one):
+        click.echo(line)
+
+
+def _found(known: list[Known], wanted: str) -> Known:
+    by_uri = {one.contract.uri: one for one in known}
+    if wanted in by_uri:
+        return by_uri[wanted]
+    named = [one for one in known if one.name == wanted]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        remedy = f"Say {' or '.join(one.contract.uri for one in named)}."
+        raise CallboardError("provider.ambiguous", "the name could mean several", wanted, remedy)
+    meant = did_you_mean(wanted, [*by_uri, *(one.name for one in known)])
+    hint = f", did you mean {meant!r}?" if meant else ""
+    remedy = "`callboard providers` lists those there are."
+    raise CallboardError("provider.unknown", f"there is no such provider here{hint}", wanted, remedy)
+
+
+# -- a contract in words ----------------------------------------------------------------------------------------------
+
+
+def _told(one: Known) -> Iterator[str]:
+    contract = one.contract
+    yield click.style(contract.uri, bold=True)
+    yield from _wrapped(contract.description)
+    yield f"\nOrigin: {one.origin}"
+    if contract.is_call:
+        yield from _members("with", contract.parameters)
+        yield from _members("provider.metadata", contract.metadata)
+    else:
+        yield f"Attaches to: {', '.join(contract.attachment)}"
+        for name, phase in contract.phases.items():
+            yield f"\n{name}: {phase.kind}"
+            yield from _wrapped(phase.description, "  ")
+            yield from _members(f"{name}.with", phase.parameters)
+        yield from _members("middleware.metadata", contract.metadata)
+    yield "\nFailures" if contract.closed or contract.open else "\nFailures: none of its own"
+    for code in contract.closed:
+        yield f"  {code}"
+        yield from _wrapped(FAILURES.get(code, ""), "    ")
+    for region in contract.open:
+        yield f"  {region}  (open)"
+
+
+def _members(title: str, schema: dict[str, Any] | None) -> Iterator[str]:
+    properties: dict[str, Any] = (schema or {}).get("properties", {})
+    required: list[str] = (schema or {}).get("required", [])
+    if schema is None:
+        yield f"\n{title}: nothing"
+        return
+    yield f"\n{title}" if properties else f"\n{title}: anything"
+    width = max(map(len, properties), default=0)
+    for name, member in properties.items():
+        needed = ", required" if name in required else f", default {compact(member['default'])}" if _has(member) else ""
+        yield f"  {name.ljust(width)}  {_type(member)}{needed}"
+        yield from _wrapped(member.get("description", ""), " " * (width + 4))
+
+
+def _has(member: dict[str, Any]) -> bool:
+    return "default" in member
+
+
+def _type(member: dict[str, Any]) -> str:
+    if "enum" in member:
+        return " | ".join(map(str, member["enum"]))
+    if "oneOf" in member:
+        kinds = [one.get("properties", {}).get("type", {}).get("const") for one in member["oneOf"]]
+        return f"object ({', '.join(kinds)})" if all(kinds) else "any"
+    kinds: Any = member.get("type", "any")
+    text = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
+    return f"{text} ({member['format']})" if "format" in member else text
+
+
+def _sentence(description: str) -> str:
+    first = description.split(". ")[0].rstrip(".")
+    return first if len(first) <= SENTENCE_CHARS_MAX else first[: SENTENCE_CHARS_MAX - 1] + "…"
+
+
+def _wrapped(text: str, indent: str = "") -> Iterator[str]:
+    import textwrap
+
+    yield from textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)

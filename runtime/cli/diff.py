@@ -1,0 +1,25 @@
+"""``callboard diff``: what differs between two runs."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("left", metavar="RUN")
+@click.argument("right", metavar="RUN")
+@settings_options
+def diff(settings: Settings, left: str, right: str) -> None:
+    """Tell what differs between two runs: definition, start, sources, way, nodes and their results, status.
+
+    Durations and tokens are told too, and never make a difference. Ends as diff(1) does: with 0 if nothing differs,
+    with 1 if something does, with 2 if there is no such run.
+    """
+    import anyio
+
+    from callboard.runtime.cli.comparing import compare_runs
+    from callboard.runtime.cli.settings import configured
+
+    code = anyio.run(compare_runs, left, right, configured(settings), settings)
+    click.get_current_context().exit(code)

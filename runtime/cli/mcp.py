@@ -1,0 +1,53 @@
+"""``callboard mcp``: workflows as tools for agents, over the Model Context Protocol."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+
+class _Address(click.ParamType):
+    """``HOST:PORT``; the host may be an IPv6 address in brackets."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+            self.fail(f"{value!r} is not of the form HOST:PORT", param, ctx)
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.option("--http", "address", type=_Address(), help="Serve streamable HTTP at this address, instead of stdio.")
+@click.option(
+    "--folder",
+    "folders",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Where definitions lie that may be read; default: the working directory. May be given several times.",
+)
+@settings_options
+@click.pass_context
+def mcp(ctx: click.Context, settings: Settings, address: tuple[str, int] | None, folders: tuple[str, ...]) -> None:
+    """Serve workflows as tools for agents: list, validate, start, watch, answer.
+
+    Speaks MCP on stdin and stdout, or at http://HOST:PORT/mcp. It joins the server that --nats names, or the one that
+    stands over the data directory; where none does, it runs one of its own, with a worker, for as long as it lives.
+
+    \b
+    claude mcp add callboard -- callboard mcp --folder workflows
+    callboard mcp --http 127.0.0.1:8722
+    """
+    import anyio
+
+    from callboard.runtime.cli.mcpserving import Serving, serve
+    from callboard.runtime.cli.options import forget_json
+    from callboard.runtime.cli.settings import configured
+
+    if address is None:
+        # On stdout nothing is said but the protocol, not even an error.
+        forget_json(ctx)
+    config = configured(settings, level="warning")
+    ctx.exit(anyio.run(serve, Serving(config, settings, folders or (".",), address)))

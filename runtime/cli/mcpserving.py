@@ -1,0 +1,104 @@
+"""Serving MCP: a house to speak to, a worker in it if it is ours, and the transport, until the client leaves."""
+
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+import click
+
+from callboard.runtime.bootstrap import House, open_worker
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.reach import join
+from callboard.runtime.cli.surroundings import surroundings
+from callboard.runtime.cli.views import compact
+from callboard.runtime.config import Config
+from callboard.runtime.exporters import open_exporters
+from callboard.runtime.listing import Listings
+from callboard.runtime.mcp.desk import Desk
+from callboard.runtime.mcp.http import check_address, listening, serve_http, url_of
+from callboard.runtime.mcp.library import Library, library
+from callboard.runtime.mcp.server import mcp_server
+from callboard.runtime.mcp.stdio import diverted, open_stdio
+from callboard.runtime.service import open_service
+
+DRAIN_WAIT_S = 5.0
+"""How long effects of our own worker may finish when we stop; runs go on from the log with the next worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where to serve (None: stdin and stdout), and which folders have definitions."""
+
+    config: Config
+    settings: Settings
+    folders: tuple[str, ...]
+    address: tuple[str, int] | None
+
+
+async def serve(serving: Serving) -> int:
+    """Serve until the client leaves or a signal comes; return the exit code.
+
+    :raises OperatorError: whatever keeps server, worker or address from being usable
+    """
+    async with AsyncExitStack() as stack:
+        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
+
+        async def until_signal() -> None:
+            async for _first in signals:
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(until_signal)
+            await (_over_stdio(serving) if serving.address is None else _over_http(serving, *serving.address))
+            tasks.cancel_scope.cancel()
+    return exits.OK
+
+
+async def _over_stdio(serving: Serving) -> None:
+    # Before anything else: whatever is started or printed from here on must not reach the client.
+    async with diverted() as (reads, writes), _desk(serving) as desk:
+        server = mcp_server(desk)
+        async with open_stdio(reads, writes) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+async def _over_http(serving: Serving, host: str, port: int) -> None:
+    token = serving.config.mcp_token.get_secret_value() if serving.config.mcp_token else None
+    check_address(host, port, token)
+    with listening(host, port) as bound:
+        async with _desk(serving) as desk:
+            url = url_of(bound)
+            click.echo(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
+            await serve_http(mcp_server(desk), bound, host, token)
+
+
+@asynccontextmanager
+async def _desk(serving: Serving) -> AsyncGenerator[Desk]:
+    shelves = library(serving.folders)
+    async with AsyncExitStack() as stack:
+        house = await stack.enter_async_context(join(serving.config, name="callboard mcp"))
+        if house.server is not None:
+            await stack.enter_async_context(_own_worker(house, shelves))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        try:
+            yield Desk(house, shelves, Listings(house.log, tasks).rows)
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _own_worker(house: House, shelves: Library) -> AsyncGenerator[None]:
+    """Work for as long as we live, as `callboard up` would: other commands find us over the data directory."""
+    async with AsyncExitStack() as stack:
+        env = stack.enter_context(surroundings(None, *shelves.folders))
+        await stack.enter_async_context(open_exporters(house))
+        worker = await stack.enter_async_context(open_worker(house, env))
+        await stack.enter_async_context(open_service(house))
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await worker.drain(DRAIN_WAIT_S)

@@ -1,0 +1,163 @@
+"""Killing without an interpreter: the end of a run that nobody here can perform, made from its log alone.
+
+What it writes is what a kill of a run that can be performed writes (`callboard.runtime.ending`), so a version that can
+replay the run finds nothing amiss.
+
+Emits: run.claimed, effect.cancelled, node.exit, run.end
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Kill
+from callboard.bus.effects import Failure, Usage
+from callboard.bus.events import Event
+from callboard.bus.log import EventLog, Recorded, whole
+from callboard.bus.subjects import RunRef
+from callboard.runtime.letters import Posting
+from callboard.runtime.offspring import Letter, stop_of, wake_of
+from callboard.runtime.replay import admitted
+from callboard.runtime.run import Command, Company
+from callboard.runtime.runlog import RunLog
+from callboard.runtime.telling import kill_requested, parse_tell
+
+logger = structlog.get_logger(__name__)
+
+
+class _Requested(msgspec.Struct):
+    """What is read of a cancellation; large values may be missing."""
+
+    kill: bool = False
+    message: str = ""
+
+
+class _Born(msgspec.Struct):
+    """What is read of the first event."""
+
+    parent: ev.Parent | None = None
+
+
+class _Child(msgspec.Struct):
+    """What is read of the start of a child run."""
+
+    child: str
+
+
+class _Cost(msgspec.Struct):
+    """What is read of a model turn's result."""
+
+    usage: Usage = Usage()
+
+
+async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Command | None) -> bool:
+    """End a run that is to be killed, by this command or by one that is recorded; say whether there was one.
+
+    :raises RunLost: if another worker has taken the run
+    :raises LogUnavailable: if the log does not answer
+    """
+    recorded = await log.read(ref)
+    events = [item.event for item in recorded]
+    if not events:
+        return False
+    if events[-1].type == ev.RunEnd.type:
+        return command is not None
+    killed = next((cause for event in events if (cause := _killed(event)) is not None), None)
+    if killed is None and command is None:
+        return False
+    post = Posting(log, company.children)
+    runlog = RunLog(post, ref, writer=company.worker, inline_bytes_max=company.inline_bytes_max)
+    runlog.keep_secret(await _secrets(log, company, recorded[0]))
+    runlog.continue_from(recorded[-1])
+    runlog.epoch += 1
+    runlog.state(ev.RunClaimed(worker=company.worker, epoch=runlog.epoch))
+    if killed is None and command is not None:
+        kill = parse_tell("kill", command.body)
+        assert isinstance(kill, Kill)
+        killed = _killed(runlog.state(kill_requested(kill), cause=command.sequence))
+    assert killed is not None
+    _end(runlog, events, killed)
+    post.letters = await _letters(log, ref, [*events, *(queued.event for queued in runlog.queue)], killed)
+    while runlog.queue:
+        await runlog.append_next()
+    return True
+
+
+def _killed(event: Event) -> Failure | None:
+    """Why what was open when this event came is closed, if it is a kill."""
+    if event.type != ev.CancelRequested.type:
+        return None
+    requested = msgspec.json.decode(event.payload, type=_Requested)
+    return Failure(code="cancelled", message=requested.message, type="cancellation") if requested.kill else None
+
+
+def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
+    """Close every open intent, leave every open node, the innermost first, and end the run."""
+    for intent in _open_intents(events):
+        node = (intent.path, intent.iteration, intent.attempt)
+        runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
+    for node in reversed(_entered(events)):
+        runlog.state(ev.NodeExit(outcome="cancelled", error=cause), node=node)
+    runlog.state(ev.RunEnd("cancelled", error=cause, usage=_usage(events)))
+
+
+async def _letters(log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure) -> dict[int, Letter]:
+    """What other runs must hear of it, by the number of the event that says so: the run's parent, and its children."""
+    letters: dict[int, Letter] = {}
+    children: dict[str, RunRef] = {}
+    for event in events:
+        if event.type == ev.ChildStart.type:
+            children[event.key] = RunRef(ref.tenant, msgspec.json.decode(event.payload, type=_Child).child)
+        elif event.type == ev.EffectCancelled.type and event.key in children:
+            last = await log.last(children[event.key])
+            if last is not None and last.event.type != ev.RunEnd.type:
+                letters[event.n] = stop_of(children[event.key], ref, cause, kill=True)
+    parent = msgspec.json.decode(events[0].payload, type=_Born).parent
+    if parent is not None:
+        letters[events[-1].n] = wake_of(parent, ref)
+    return letters
+
+
+def _open_intents(events: Sequence[Event]) -> list[Event]:
+    found: dict[str, Event] = {}
+    for event in events:
+        kind = ev.TYPES[event.type].kind if event.type in ev.TYPES else ""
+        if event.key and kind == "intent":
+            found[event.key] = event
+        elif kind == "outcome":
+            found.pop(event.key, None)
+    return list(found.values())
+
+
+def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
+    """Path, iteration and attempt of the nodes that were entered and not left."""
+    found: dict[tuple[str, int], int] = {}
+    for event in events:
+        node = (event.path, event.iteration)
+        if event.type == ev.NodeEnter.type:
+            found[node] = 1
+        elif event.type == ev.NodeRetry.type and node in found:
+            found[node] += 1
+        elif event.type == ev.NodeExit.type:
+            found.pop(node, None)
+    return [(path, iteration, attempt) for (path, iteration), attempt in found.items()]
+
+
+def _usage(events: Sequence[Event]) -> Usage:
+    """What the run's model turns have cost, as far as they came to a result."""
+    total = Usage()
+    for event in events:
+        if event.type == ev.ModelResult.type:
+            total += msgspec.json.decode(event.payload, type=_Cost).usage
+    return total
+
+
+async def _secrets(log: EventLog, company: Company, first: Recorded) -> dict[str, str]:
+    """The run's secrets, if its start can still be read: that it cannot may be why nobody can perform it."""
+    try:
+        return company.secrets(admitted(await whole(log, first), company.language))
+    except Exception as error:
+        logger.warning("killing a run whose start cannot be read", run=first.ref.run, why=str(error))
+        return {}

@@ -1,0 +1,241 @@
+"""The desk: what each tool does, from its checked arguments to its answer, by the same ways as the commands.
+
+Whatever an asker has to know is raised as a `CallboardError` (with ``problems`` where there are several) or `ApiError`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event, Problem, payload_of
+from callboard.bus.log import whole
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Definition, Plan
+from callboard.languages.registry import language
+from callboard.projections.projection import known
+from callboard.runtime.asking import RunList
+from callboard.runtime.bootstrap import House
+from callboard.runtime.cli.authoring import authoring, parsed
+from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.narrate import narrated
+from callboard.runtime.cli.options import Order
+from callboard.runtime.cli.ordering import ordered, text_of
+from callboard.runtime.cli.telling import told
+from callboard.runtime.cli.validating import errors, examined
+from callboard.runtime.definitions import Definitions
+from callboard.runtime.listing import Rows
+from callboard.runtime.mcp import answers, arguments
+from callboard.runtime.mcp.library import Library, described
+from callboard.runtime.mcp.standing import page_of, run_of
+from callboard.runtime.registration import names
+from callboard.runtime.startmessage import MODEL_SCRIPTED, read_start
+from callboard.runtime.verbs import Verbs
+
+DEFINITIONS_MAX = 200
+"""Registered definitions in one list."""
+
+Report = Callable[[str], Awaitable[None]]
+"""Tells whoever waits what has happened, in one line."""
+
+
+class Desk:
+    """Serves one tenant, with a house to speak to the runtime and a library of definitions."""
+
+    def __init__(self, house: House, library: Library, rows: Rows) -> None:
+        self._house = house
+        self._library = library
+        self._verbs = Verbs(house.log, Definitions(), rows)
+        self._tenant = house.config.tenant
+
+    # -- definitions --------------------------------------------------------------------------------------------------
+
+    async def list_workflows(self, asked: arguments.ListWorkflows, _report: Report) -> answers.Workflows:
+        """List the workflows that can be started: registered ones, and files in the folders of this server."""
+        found, more = await to_thread.run_sync(self._library.workflows, asked.folder)
+        registered = [] if asked.folder else await names(self._house.log, self._tenant)
+        for name in registered[:DEFINITIONS_MAX]:
+            definition = await self._house.log.definition(self._tenant, name)
+            if definition is not None and definition.source is not None:
+                found.append(described(definition.source, name=name))
+        return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)
+
+    async def validate_workflow(self, asked: arguments.ValidateWorkflow, _report: Report) -> answers.Validation:
+        """Tell everything that is wrong with a workflow, each problem with its line; nothing is started."""
+        if asked.file is not None:
+            path = self._library.find(asked.file)
+            source = text_of(path)
+            definition = parsed(source)
+            if isinstance(definition, Definition):
+                self._library.check_named(definition, asked.input, path)
+            name, problems = await to_thread.run_sync(examined, source, _order(path, asked))
+        else:
+            source = asked.source if asked.source is not None else await self._registered(asked.name or "")
+            name, problems, definition = _examined(source, asked)
+        files: list[str] = []
+        if isinstance(definition, Definition):
+            known_files = authoring(definition.language).files(definition.document, asked.input)
+            files = sorted(set(known_files.values()))
+        return answers.Validation(valid=not errors(problems), language=name, problems=problems, files=files)
+
+    async def _registered(self, name: str) -> str:
+        found = await self._house.log.definition(self._tenant, name)
+        if found is None or found.source is None:
+            remedy = "See list_workflows, or pass file or source."
+            raise CallboardError("definition.unknown", f"no definition {name!r} is registered", remedy=remedy)
+        return found.source
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    async def start_workflow(self, asked: arguments.StartWorkflow, report: Report) -> answers.Run:
+        """Start a run of a workflow; with wait_s, wait for its end and return the result."""
+        message, warnings = await self._message(asked)
+        start = read_start(msgspec.json.encode(message))
+        if isinstance(start, list):
+            raise Refused("start", start)
+        verdict = await self._house.client.start(message)
+        if verdict.status == "rejected" or verdict.run_id is None:
+            raise Refused("start", verdict.problems)
+        run = await self._awaited(verdict.run_id, asked.wait_s, report)
+        return msgspec.structs.replace(run, warnings=[*warnings, *verdict.warnings], duplicate=verdict.duplicate)
+
+    async def _message(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
+        model = asked.model or (MODEL_SCRIPTED if asked.script is not None else None)
+        others = {"run_id": asked.run_id, "model": model, "script": asked.script}
+        message, warnings = await self._definition(asked)
+        return message | {name: value for name, value in others.items() if value is not None}, warnings
+
+    async def _definition(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
+        """Return the part of a start message that says what to run and with what, and what is odd about it."""
+        if asked.file is not None:
+            path = self._library.find(asked.file)
+            definition = parsed(text_of(path))
+            if isinstance(definition, Definition):
+                self._library.check_named(definition, asked.input, path)
+            order = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline)
+            found = await to_thread.run_sync(ordered, order)
+            found.check_size(self._house.nc.max_payload)
+            return found.message, found.warnings
+        which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
+        given = asked.input
+        if asked.dry_run:
+            given = (
+                {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
+            )
+        message: dict[str, Any] = {"definition": which, "input": given}
+        options = {"offline": True} if asked.offline else {}
+        others = {"files": asked.files, "arguments": asked.arguments, "options": options}
+        return message | {name: value for name, value in others.items() if value}, ()
+
+    async def get_run(self, asked: arguments.GetRun, report: Report) -> answers.Run:
+        """Say how a run stands: status, output and results, error, usage, and what it waits for."""
+        return await self._awaited(asked.run_id, asked.wait_s, report)
+
+    async def _awaited(self, run_id: str, wait_s: float, report: Report) -> answers.Run:
+        client = self._house.client
+        if wait_s > 0 and (await client.events(run_id))[-1].type != ev.RunEnd.type:
+            with anyio.move_on_after(wait_s):
+                async with client.follow(run_id) as feed:
+                    async for recorded in feed:
+                        event = await whole(self._house.log, recorded)
+                        payload = known(event)
+                        if payload is not None and event.type in _TOLD:
+                            await report(narrated(event, payload))
+                        if event.type == ev.RunEnd.type:
+                            break
+        return run_of(await client.events(run_id))
+
+    async def list_runs(self, asked: arguments.ListRuns, _report: Report) -> answers.Runs:
+        """List runs, the newest first."""
+        body = msgspec.json.encode(asked.model_dump(exclude_none=True))
+        found: RunList = await self._verbs.runs(self._tenant, body)
+        return answers.Runs(runs=found.runs, more=found.more)
+
+    async def watch_run(self, asked: arguments.WatchRun, _report: Report) -> answers.Page:
+        """Return what has happened in a run behind a sequence, and where to go on from."""
+        client = self._house.client
+        ref = RunRef(self._tenant, asked.run_id)
+        until = anyio.current_time() + asked.wait_s
+        after = asked.after
+        while True:
+            page = await page_of(client, ref, asked, after)
+            if page.events or page.ended or anyio.current_time() >= until:
+                return page
+            after = page.next_after
+            with anyio.move_on_at(until):
+                async with client.follow(asked.run_id, after=after) as feed:
+                    async for _recorded in feed:
+                        break
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def answer_question(self, asked: arguments.AnswerQuestion, _report: Report) -> answers.Told:
+        """Answer a question that a run waits for."""
+        fields = {"interaction": asked.interaction, "user_response": asked.response, "response_data": asked.data}
+        return await self._told(asked.run_id, "answer", by=asked.by, channel="mcp", **fields)
+
+    async def signal_run(self, asked: arguments.SignalRun, _report: Report) -> answers.Told:
+        """Send a run a named signal."""
+        return await self._told(asked.run_id, "signal", by=asked.by, name=asked.name, data=asked.data)
+
+    async def resume_run(self, asked: arguments.ResumeRun, _report: Report) -> answers.Told:
+        """Let a paused run go on."""
+        return await self._told(asked.run_id, "resume", by=asked.by, variables=asked.variables)
+
+    async def cancel_run(self, asked: arguments.CancelRun, _report: Report) -> answers.Told:
+        """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""
+        return await self._told(asked.run_id, "cancel", by=asked.by, reason=asked.reason)
+
+    async def _told(self, run_id: str, verb: str, **fields: Any) -> answers.Told:
+        event: Event | None = await told(self._house.client, run_id, verb, fields)
+        if event is None:
+            return answers.Told(run_id=run_id, verb=verb, text="accepted; the run has not recorded it yet")
+        return answers.Told(run_id=run_id, verb=verb, recorded=event.n, text=narrated(event, payload_of(event)))
+
+
+_TOLD = frozenset({ev.RunStart.type, ev.NodeEnter.type, ev.NodeExit.type, ev.NodeRetry.type, ev.NodeProgress.type})
+"""Events that those who wait for a run's end are told of."""
+
+
+def _order(
+    path: Path,
+    asked: arguments.StartWorkflow | arguments.ValidateWorkflow,
+    *,
+    dry_run: bool = False,
+    offline: bool = False,
+) -> Order:
+    return Order(
+        str(path),
+        None if asked.input is None else _text(asked.input),
+        dry_run=dry_run,
+        offline=offline,
+        arguments_text=_text(asked.arguments) if asked.arguments else None,
+    )
+
+
+def _text(given: Any) -> str:
+    return msgspec.json.encode(given).decode()
+
+
+def _examined(
+    source: str, asked: arguments.ValidateWorkflow
+) -> tuple[str, list[Problem], Definition[Any] | list[Problem]]:
+    """Return language, problems and definition of a text that lies in no folder."""
+    definition = parsed(source)
+    if isinstance(definition, list):
+        return "", definition, definition
+    start = StartRun(
+        DefinitionSource(definition.language, source), input=asked.input, files=asked.files, arguments=asked.arguments
+    )
+    plan = language(definition.language).admit(definition, start)
+    if isinstance(plan, Plan):
+        return definition.language, list(plan.warnings), definition
+    # Without an input, none can be missed.
+    missed = [problem for problem in plan if asked.input is not None or not problem.where.startswith("input")]
+    return definition.language, [*definition.warnings, *missed], definition

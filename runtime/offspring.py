@@ -1,0 +1,263 @@
+"""Offspring: the child runs of one run, during one activation of it. Begins them, learns of their ends, has them stop.
+
+A child run is a run like any other, performed by whichever worker its partition falls to. What the two say to each
+other are `callboard.runtime.letters`.
+
+Emits: child.end
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.errors import LogUnavailable
+from callboard.bus.events import Event, Problem
+from callboard.bus.log import APPEND_PATIENCE_S, EventLog, Patience, Recorded, Unknown, whole
+from callboard.bus.subjects import RunRef
+from callboard.runtime.letters import Children, Letter, stop_of, wake_of
+from callboard.runtime.replay import Admitted
+
+if TYPE_CHECKING:
+    from callboard.runtime.run import Command
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+LINEAGE_MAX = 16
+"""How many generations may descend from a run: a definition that starts itself comes to an end."""
+
+BEGUN_AT_ONCE = 16
+"""Children of one run that are being started, or looked at, beside each other."""
+
+LOOK_S = 60.0
+"""How often an active run looks at its children unasked: for ends that were not announced, as others are."""
+
+LOOK_PAUSE_S = 0.05
+"""Pause between two such looks: there may be thousands of children."""
+
+RETRY_S = 0.2
+RETRY_MAX_S = 5.0
+"""Pauses between tries while the log does not answer."""
+
+
+class Keeper(Protocol):
+    """The run whose children these are."""
+
+    @property
+    def killed(self) -> bool:
+        """Whether the run is being killed."""
+        ...
+
+    def child_id(self, key: str) -> str:
+        """Return the run id of the child that an effect starts."""
+        ...
+
+    def child_begun(self, key: str) -> None:
+        """Take notice that a child is there, and that its end will be announced."""
+        ...
+
+    def child_ended(self, key: str, end: ev.ChildEnd, wake: "Command | None" = None) -> None:
+        """Record a child's end, with the command that announced it."""
+        ...
+
+
+class Offspring:
+    """The child runs of one run."""
+
+    def __init__(
+        self,
+        ref: RunRef,
+        admission: Admitted,
+        log: EventLog,
+        children: Children,
+        keeper: Keeper,
+        spawn: Callable[[str, Callable[[], Awaitable[None]]], object],
+    ) -> None:
+        self._ref = ref
+        self._admission = admission
+        self._log = log
+        self._children = children
+        self._keeper = keeper
+        self._spawn = spawn
+        self._limiter = anyio.CapacityLimiter(BEGUN_AT_ONCE)
+        self._underway: dict[str, RunRef] = {}
+        self._beginning: dict[str, anyio.Event] = {}
+        self._woken: set[str] = set()
+        self._looks_around = False
+
+    def far_away(self, key: str) -> bool:
+        """Whether a child is there, and nothing is left to do here until it ends."""
+        return key in self._underway and key not in self._woken
+
+    # -- beginning ----------------------------------------------------------------------------------------------------
+
+    def begin(self, key: str, intent: ev.ChildStart, *, known: bool) -> None:
+        """Start a child; ``known`` says that the log proves it to have been started."""
+        if known:
+            self._is_underway(key, intent)
+        else:
+            self._beginning[key] = anyio.Event()
+            self._spawn(f"child {key}", lambda: self._begin(key, intent))
+
+    def _is_underway(self, key: str, intent: ev.ChildStart) -> None:
+        self._underway[key] = RunRef(self._ref.tenant, intent.child)
+        self._keeper.child_begun(key)
+        if not self._looks_around:
+            self._looks_around = True
+            self._spawn("children", self._look_around)
+
+    async def _begin(self, key: str, intent: ev.ChildStart) -> None:
+        try:
+            end = await self._until_known(lambda: self._started(key, intent))
+        except Exception as error:
+            logger.exception("child run could not be started", run=self._ref.run, key=key)
+            end = _failed("internal", f"{type(error).__name__}: {error}")
+        finally:
+            self._beginning.pop(key).set()
+        if end is None:
+            self._is_underway(key, intent)
+        else:
+            self._keeper.child_ended(key, end)
+
+    async def _started(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
+        """Start a child unless it is there; its end if it has ended, or may not begin."""
+        child = RunRef(self._ref.tenant, intent.child)
+        last = await self._log.last(child)
+        if last is None:
+            parent = self._parent_of(key)
+            problems = _too_deep(parent) or await self._children.admit(child, self._message(intent), parent)
+            return _refused(problems) if problems else None
+        if last.event.type == ev.RunAccepted.type:
+            # Admitted, and perhaps nobody was called.
+            await self._children.call(child)
+        return await self._end(last)
+
+    def _parent_of(self, key: str) -> ev.Parent:
+        ours = self._admission.accepted.parent
+        return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1)
+
+    def _message(self, intent: ev.ChildStart) -> bytes:
+        """The child's start message; the model, and with it the script, is its parent's unless it names one."""
+        start = self._admission.start
+        message: dict[str, Any] = {"model": start.model, "script": start.script} if "model" not in intent.start else {}
+        message |= intent.start
+        message |= {"definition": intent.definition, "input": intent.input, "run_id": intent.child}
+        return msgspec.json.encode(message)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def wake(self, key: str, command: "Command") -> None:
+        """A child's end was announced: see what it came to."""
+        child = RunRef(self._ref.tenant, self._keeper.child_id(key))
+        self._woken.add(key)
+        self._spawn(f"child {key}", lambda: self._look(key, child, command))
+
+    async def _look(self, key: str, child: RunRef, command: "Command") -> None:
+        try:
+            end = await self._until_known(lambda: self._ended(child))
+        except Exception as error:
+            logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
+            end = _failed("internal", f"{type(error).__name__}: {error}")
+        self._woken.discard(key)
+        if end is None:
+            # Nobody of ours says so before it is true.
+            command.done()
+            self._keeper.child_begun(key)
+        else:
+            self._keeper.child_ended(key, end, command)
+
+    async def _look_around(self) -> None:
+        while True:
+            for key, child in list(self._underway.items()):
+                await anyio.sleep(LOOK_PAUSE_S)
+                if key in self._woken or key not in self._underway:
+                    continue
+                try:
+                    end = await self._ended(child)
+                except Exception as error:
+                    logger.warning("child run could not be looked at", run=self._ref.run, key=key, why=str(error))
+                    break
+                if end is not None:
+                    self._underway.pop(key, None)
+                    self._keeper.child_ended(key, end)
+            await anyio.sleep(LOOK_S)
+
+    async def _ended(self, child: RunRef) -> ev.ChildEnd | None:
+        last = await self._log.last(child)
+        return await self._end(last) if last is not None else None
+
+    async def _end(self, last: Recorded) -> ev.ChildEnd | None:
+        if last.event.type != ev.RunEnd.type:
+            return None
+        end = ev.payload_of(await whole(self._log, last))
+        assert isinstance(end, ev.RunEnd)
+        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage)
+
+    async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost."""
+        pause = RETRY_S
+        while True:
+            try:
+                async with self._limiter:
+                    return await ask()
+            except (Unknown, LogUnavailable) as error:
+                logger.warning("child run is waiting for the log", run=self._ref.run, why=str(error))
+            await anyio.sleep(pause)
+            pause = min(2 * pause, RETRY_MAX_S)
+
+    # -- letters ------------------------------------------------------------------------------------------------------
+
+    async def letter(self, event: Event) -> Letter | None:
+        """Return the letter that is to be stored with an event of this run, if it concerns another run.
+
+        :raises LogUnavailable: if the log does not say whether the child that is to be stopped is there
+        """
+        if event.type == ev.RunEnd.type:
+            parent = self._admission.accepted.parent
+            return wake_of(parent, self._ref) if parent is not None else None
+        if event.type != ev.EffectCancelled.type:
+            return None
+        cancelled = ev.payload_of(event)
+        assert isinstance(cancelled, ev.EffectCancelled)
+        if cancelled.of != ev.ChildStart.type:
+            return None
+        beginning = self._beginning.get(event.key)
+        if beginning is not None:
+            # It is being admitted this instant: it must be there, or not, before it can be told.
+            await beginning.wait()
+        self._underway.pop(event.key, None)
+        child = RunRef(self._ref.tenant, self._keeper.child_id(event.key))
+        last = await self._last(child, event.n)
+        if last is None or last.event.type == ev.RunEnd.type:
+            return None
+        return stop_of(child, self._ref, cancelled.cause, kill=self._keeper.killed)
+
+    async def _last(self, child: RunRef, n: int) -> Recorded | None:
+        patience = Patience(self._ref, n, APPEND_PATIENCE_S)
+        while True:
+            try:
+                return await self._log.last(child)
+            except Unknown:
+                await patience.pause()
+
+
+def _too_deep(parent: ev.Parent) -> list[Problem]:
+    if parent.depth <= LINEAGE_MAX:
+        return []
+    message = f"it would be generation {parent.depth} of child runs"
+    return [Problem("child.too_deep", message, "parent", expected=f"at most {LINEAGE_MAX} generations")]
+
+
+def _refused(problems: list[Problem]) -> ev.ChildEnd:
+    told = "; ".join(str(problem) for problem in problems)
+    return _failed("child.refused", f"the child run was refused: {told}", {"problems": msgspec.to_builtins(problems)})
+
+
+def _failed(code: str, message: str, details: Any = None) -> ev.ChildEnd:
+    return ev.ChildEnd("failed", error=Failure(code=code, message=message, details=details))

@@ -1,0 +1,138 @@
+"""Templates: what lies in the package, what `callboard new` makes of it, and that all of it runs as printed."""
+
+import shlex
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from callboard.languages.registry import LANGUAGES
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.authoring import parsed
+from callboard.runtime.cli.founding import ABOUT, Template, templates
+from tests.cli_stage import ROOT, Place
+
+TEMPLATES = list(templates())
+
+
+def _name(template: Template) -> str:
+    return f"{template.language}-{template.name}"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_every_folder_is_a_template_of_a_language() -> None:
+    folder = ROOT / "runtime" / "cli" / "templates"
+    there = {(path.parent.parent.name, path.parent.name) for path in folder.rglob(ABOUT)}
+    assert {(one.language, one.name) for one in TEMPLATES} == there
+    assert {one.language for one in TEMPLATES} <= set(LANGUAGES)
+    assert {"minimal", "triage", "review"} <= {one.name for one in TEMPLATES if one.language == "workflow"}
+    assert files("callboard.runtime.cli").joinpath("templates").is_dir()
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=_name)
+def test_a_template_says_what_it_is(template: Template) -> None:
+    about = tomllib.loads((template.folder / ABOUT).read_text(encoding="utf-8"))
+    content = template.content("mine")
+    assert ABOUT not in content
+    assert {about[file] for file in ("definition", "script", "input") if file in about} <= set(content)
+    definition = parsed(content[template.definition])
+    assert not isinstance(definition, list)
+    assert (definition.language, definition.name) == (template.language, "mine")
+    assert all(text.endswith("\n") for text in content.values())
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=_name)
+def test_a_template_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
+    said = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
+    assert said.exit_code == exits.USAGE, "a name with blanks is none"
+    said = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)
+    assert said.exit_code == exits.OK, said.output
+    commands = [shlex.split(line) for line in said.stdout.splitlines() if " first" in line or "first/" in line]
+    words = [
+        command[command.index(verb) :]
+        for verb in ("validate", "diagram", "run")
+        for command in commands
+        if verb in command
+    ]
+    validate, diagram, rehearse, earnest = words
+    done = place.here(*validate)
+    assert done.exit_code == exits.OK
+    assert done.stdout == f"✓ my sub/first/{template.definition} ({template.language}): valid\n"
+    assert place.here(*diagram).exit_code == exits.OK
+    assert (place.folder / "my sub" / "first" / "first.svg").read_text(encoding="utf-8").startswith("<svg ")
+    told = place.told(*rehearse)
+    assert told["status"] == "completed", told
+    assert earnest[:2] == rehearse[:2]
+    assert earnest[-2:] == ["--model", "anthropic"]
+
+
+def test_templates_are_listed(place: Place) -> None:
+    told = place.told("new", "--list")
+    assert [(one["language"], one["template"]) for one in told] == [(one.language, one.name) for one in TEMPLATES]
+    lines = place.here("new", "--list").stdout.splitlines()
+    assert [line.split()[1] for line in lines] == [one.name for one in TEMPLATES]
+    assert list(place.folder.iterdir()) == []
+
+
+def test_without_a_name_it_is_called_as_the_template(place: Place) -> None:
+    told = place.told("new")
+    assert told["definition"] == "minimal/workflow.yaml"
+    assert sorted(told["files"]) == sorted(path.name for path in (place.folder / "minimal").iterdir())
+    assert next(iter(told["next"].values())).endswith("validate minimal/workflow.yaml")
+
+
+def test_nothing_is_overwritten_unless_it_is_forced(place: Place) -> None:
+    place.told("new", "mine")
+    file = place.folder / "mine" / "workflow.yaml"
+    kept = place.folder / "mine" / "notes.txt"
+    file.write_text("mine")
+    kept.write_text("mine")
+    (place.folder / "mine" / "input.json").unlink()
+    said = place.here("new", "mine")
+    assert said.exit_code == exits.FAILED
+    assert "error file.exists" in said.stderr
+    assert "--force" in said.stderr
+    assert file.read_text() == "mine"
+    assert not (place.folder / "mine" / "input.json").exists(), "all of it or nothing"
+    place.told("new", "mine", "--force")
+    assert file.read_text().startswith("# $schema")
+    assert kept.read_text() == "mine"
+
+
+def test_a_file_where_the_folder_would_be_stays(place: Place) -> None:
+    place.write("mine", "text")
+    for force in ([], ["--force"]):
+        said = place.here("new", "mine", *force)
+        assert said.exit_code == exits.FAILED
+        assert "file.exists" in said.stderr
+    assert (place.folder / "mine").read_text() == "text"
+
+
+@pytest.mark.parametrize("name", ["12", "true", "Null", "1e3", "a.b", "x-1"])
+def test_any_name_stays_a_name(place: Place, name: str) -> None:
+    place.told("new", name)
+    definition = parsed((place.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
+    assert not isinstance(definition, list), definition
+    assert definition.name == name
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["a b"], "is no name"),
+        (["..", "--force"], "is no name"),
+        (["x\n"], "is no name"),
+        (["--template", "nope"], "there are minimal, "),
+        (["--language", "klingon"], "there are "),
+    ],
+)
+def test_what_cannot_be_is_wrong_usage(place: Place, args: list[str], reason: str) -> None:
+    said = place.here("new", *args)
+    assert said.exit_code == exits.USAGE
+    assert reason in said.stderr
+    assert list(place.folder.iterdir()) == []

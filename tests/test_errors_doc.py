@@ -1,0 +1,76 @@
+"""The page of errors and the source agree: of each family on the page all codes are there, and no others."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from callboard.bus.events import TYPES
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+FOLDERS = ("bus", "actors", "languages", "runtime")
+
+CODE = re.compile(r"[a-z]+\.[a-z]+(_[a-z]+)*")
+
+NO_CODES = {
+    "model.delta": "a subject below cb.live",
+    "tool.stderr": "an entry of the worker's log",
+    "definition.hash": "a place in a start message",
+}
+"""What looks like a code in the source, and why it is none."""
+
+
+FILES = ("json", "yaml", "yml", "toml", "conf", "log", "out")
+"""What stands behind the dot of the name of a file."""
+
+
+def _strings(path: Path) -> Iterator[str]:
+    """String constants of a module, and what follows the word that an f-string begins with, after an asterisk."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr) and len(node.values) == 2:
+            first, last = node.values
+            if isinstance(first, ast.FormattedValue) and isinstance(last, ast.Constant):
+                yield f"*{last.value}"
+
+
+STRINGS = {string for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) for string in _strings(path)}
+
+
+def rows() -> list[list[str]]:
+    """The rows of all tables of codes, as cells."""
+    lines = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+def documented() -> list[str]:
+    return [code for row in rows() for code in re.findall(r"`([^`]+)`", row[0])]
+
+
+FAMILIES = {code.partition(".")[0] for code in documented() if "." in code}
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_code_of_a_family_is_on_the_page(family: str) -> None:
+    used = {text for text in STRINGS - {*TYPES, *NO_CODES} if CODE.fullmatch(text)}
+    used = {code for code in used if code.startswith(f"{family}.") and not code.endswith(FILES)}
+    assert used - set(documented()) == set()
+
+
+@pytest.mark.parametrize("code", documented())
+def test_every_code_on_the_page_is_in_the_source(code: str) -> None:
+    assert code in STRINGS or f"*.{code.partition('.')[2]}" in STRINGS
+    assert documented().count(code) == 1
+
+
+def test_every_row_says_what_it_means_and_what_to_do() -> None:
+    assert len(rows()) > 70
+    assert all(len(row) == 3 and all(row) for row in rows())
+
+
+def test_what_is_no_code_is_still_there() -> None:
+    assert set(NO_CODES) <= STRINGS

@@ -1,0 +1,505 @@
+"""`callboard mcp` with the real MCP client: every tool over HTTP, the conversation over stdio, and hostile input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from anyio import to_thread
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
+
+from callboard.bus.serverstore import running_url
+from callboard.runtime.mcp.arguments import WatchRun
+from callboard.runtime.mcp.http import AddressUnusable, check_address
+from callboard.runtime.mcp.library import DEPTH_MAX, library
+from callboard.runtime.mcp.stdio import LINE_BYTES_MAX
+from tests.cli_stage import INPUT, ONE_NODE, PROGRAM, SCRIPT, TRIAGE, Place
+
+TOOLS = [
+    "list_workflows",
+    "validate_workflow",
+    "start_workflow",
+    "get_run",
+    "list_runs",
+    "watch_run",
+    "answer_question",
+    "signal_run",
+    "resume_run",
+    "cancel_run",
+]
+QUICK = {"default": {"text": "ok"}}
+SLOW = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
+BROKEN = "id: broken\nname: B\nentry: b\nnodes:\n  a: {name: A, instruction: Go., colour: red}\nedges: []\n"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, str]]:
+    """A server over HTTP with an embedded server and worker of its own; its folder and its address."""
+    place = Place(tmp_path_factory.mktemp("mcp"))
+    place.triage()
+    place.write("flows/broken.yaml", BROKEN)
+    with place.process("mcp", "--folder", "flows", "--http", "127.0.0.1:0", "--json") as process:
+        assert process.stdout is not None
+        yield place, json.loads(process.stdout.readline())["url"]
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (0, ""), err
+
+
+@asynccontextmanager
+async def client_of(served: tuple[Place, str]) -> AsyncGenerator[Client]:
+    async with httpx2.AsyncClient() as http, Client(streamable_http_client(served[1], http_client=http)) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(served: tuple[Place, str]) -> AsyncGenerator[Client]:
+    async with client_of(served) as found:
+        yield found
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool; return its structured content, which the client has checked against the output schema."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert isinstance(result, CallToolResult)
+    content: dict[str, Any] = result.structured_content
+    assert json.loads(getattr(result.content[0], "text", "")) == content
+    return content
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result.structured_content
+    found = json.loads(getattr(result.content[0], "text", ""))
+    assert result.structured_content == found
+    error: dict[str, Any] = found["error"]
+    assert error["code"]
+    assert error["message"]
+    return error
+
+
+# -- the tools --------------------------------------------------------------------------------------------------------
+
+
+async def test_every_tool_explains_itself(client: Client) -> None:
+    listed = (await client.list_tools()).tools
+    assert [tool.name for tool in listed] == TOOLS
+    for tool in listed:
+        assert tool.description
+        assert tool.title
+        assert tool.input_schema["additionalProperties"] is False
+        assert all(field.get("description") for field in tool.input_schema["properties"].values()), tool.name
+        assert tool.output_schema is not None
+        assert tool.output_schema["type"] == "object"
+        assert tool.annotations is not None
+    reading = [tool.name for tool in listed if tool.annotations and tool.annotations.read_only_hint]
+    assert reading == ["list_workflows", "validate_workflow", "get_run", "list_runs", "watch_run"]
+
+
+async def test_workflows_in_the_folder_are_listed_with_their_inputs(client: Client) -> None:
+    found = await answer(client, "list_workflows")
+    by_file = {one["file"]: one for one in found["workflows"] if "file" in one}
+    triage = by_file["triage.yaml"]
+    assert (triage["id"], triage["title"], triage["nodes"]) == ("triage", "Triage", ["gather", "investigate", "note"])
+    assert triage["inputs"] == {"service": {"type": "string", "required": True}}
+    assert by_file["broken.yaml"]["problems"] == 2
+    assert set(by_file) == {"triage.yaml", "broken.yaml"}  # no skills, no scripts
+    assert found["more"] is False
+
+
+async def test_a_registered_definition_is_listed_and_started_by_name(client: Client, served: tuple[Place, str]) -> None:
+    from callboard.runtime.bootstrap import open_house
+    from callboard.runtime.config import Config
+
+    url = running_url(served[0].folder / ".callboard")
+    async with open_house(Config.model_validate({"nats_url": url})) as house:
+        body = json.dumps({"source": ONE_NODE, "name": "greeting"}).encode()
+        subject = house.log.subjects.api("default", "definition")
+        reply = await house.nc.request(subject, body, timeout=10)
+        assert "error" not in json.loads(reply.data)
+    listed = (await answer(client, "list_workflows"))["workflows"]
+    assert [one["id"] for one in listed if one.get("name") == "greeting"] == ["one"]
+    assert (await answer(client, "validate_workflow", name="greeting"))["valid"] is True
+    run = await answer(client, "start_workflow", name="greeting", script=QUICK, wait_s=60)
+    assert run["output"] == {"summary": "ok"}
+    assert (await refusal(client, "start_workflow", name="nobody", script=QUICK))["code"] == "start.refused"
+    assert (await refusal(client, "validate_workflow", name="nobody"))["code"] == "definition.unknown"
+
+
+async def test_validation_tells_every_problem_with_its_place(client: Client) -> None:
+    for given in ({"file": "broken.yaml"}, {"source": BROKEN}):
+        found = await answer(client, "validate_workflow", **given)
+        assert found["valid"] is False
+        places = {(one["code"], one["line"]) for one in found["problems"]}
+        assert places == {("SCHEMA", 5), ("MISSING_ENTRY", 3)}
+
+
+async def test_validation_checks_a_start_and_names_the_files(client: Client) -> None:
+    found = await answer(client, "validate_workflow", file="triage.yaml", input={})
+    assert [one["where"] for one in found["problems"]] == ["input.service"]
+    sound = await answer(client, "validate_workflow", source=TRIAGE, files={"rules.md": "Be brief."})
+    assert (sound["valid"], sound["language"], sound["files"]) == (True, "workflow", ["./rules.md"])
+
+
+async def test_a_start_that_waits_returns_the_result_and_reports_progress(client: Client) -> None:
+    lines: list[str] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        lines.append(message or "")
+
+    arguments = {"file": "triage.yaml", "input": json.loads(INPUT), "script": SCRIPT, "wait_s": 60}
+    result = await client.call_tool("start_workflow", arguments, progress_callback=heard)
+    run = result.structured_content
+    assert (run["status"], run["ended"], run["path"]) == ("completed", True, ["gather", "investigate", "note"])
+    assert run["results"]["gather"]["toolCalls"][0]["output"]["hits"] == 7
+    assert lines[:2] == ["started", "▶ gather: Gather"]
+    again = await answer(client, "get_run", run_id=run["run_id"])
+    assert again["results"] == run["results"]
+    assert "waits_for" not in again
+
+
+async def test_a_refused_start_tells_every_problem(client: Client) -> None:
+    error = await refusal(client, "start_workflow", file="triage.yaml", input={"service": 3}, script=SCRIPT)
+    assert error["code"] == "start.refused"
+    assert [one["where"] for one in error["problems"]] == ["input.service"]
+    error = await refusal(client, "start_workflow", source=BROKEN, script=QUICK)
+    assert {one["code"] for one in error["problems"]} == {"SCHEMA", "MISSING_ENTRY"}
+    error = await refusal(client, "start_workflow", source=ONE_NODE)
+    assert error["problems"][0]["code"] == "model.none"
+
+
+async def test_a_run_is_watched_page_by_page_and_cancelled(client: Client) -> None:
+    started = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="slow-1")
+    assert (started["run_id"], started["ended"]) == ("slow-1", False)
+    assert (await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="slow-1"))["duplicate"] is True
+    seen: list[dict[str, Any]] = []
+    after = 0
+    while "model.call" not in [one["type"] for one in seen]:
+        page = await answer(client, "watch_run", run_id="slow-1", after=after, limit=2, wait_s=60)
+        assert len(page["events"]) <= 2
+        seen += page["events"]
+        after = page["next_after"]
+    sequences = [one["sequence"] for one in seen]
+    assert sequences == sorted(set(sequences))
+    assert (await answer(client, "get_run", run_id="slow-1"))["nodes"] == [{"path": "a", "iteration": 1}]
+    told = await answer(client, "cancel_run", run_id="slow-1", reason="enough", by="ada")
+    assert told["text"].startswith("cancel requested by ada")
+    run = await answer(client, "get_run", run_id="slow-1", wait_s=60)
+    assert (run["status"], run["ended"]) == ("cancelled", True)
+    page = await answer(client, "watch_run", run_id="slow-1", types=["run.*"], detail="full", after=after)
+    assert (page["ended"], page["status"]) == (True, "cancelled")
+    assert page["events"][-1]["event"]["payload"]["status"] == "cancelled"
+    assert (await refusal(client, "cancel_run", run_id="slow-1"))["code"].startswith("run.")
+
+
+async def test_what_a_run_is_told_is_recorded_or_refused(client: Client) -> None:
+    await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="told-1")
+    while "model.call" not in str(await answer(client, "watch_run", run_id="told-1", types=["model.call"], wait_s=60)):
+        pass
+    assert "price" in (await answer(client, "signal_run", run_id="told-1", name="price", data={"eur": 3}))["text"]
+    error = await refusal(client, "answer_question", run_id="told-1", interaction="a#1.1!ask", response="yes")
+    assert error["code"] == "answer.no_question"
+    assert (await refusal(client, "resume_run", run_id="told-1"))["code"] == "resume.not_paused"
+    await answer(client, "cancel_run", run_id="told-1")
+
+
+async def test_runs_are_listed(client: Client) -> None:
+    for number in (1, 2):
+        await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, run_id=f"listed-{number}", wait_s=60)
+    page = await answer(client, "list_runs", definition="one", limit=1)
+    assert [one["run"] for one in page["runs"]] == ["listed-2"]
+    assert page["more"] is True
+    older = await answer(client, "list_runs", definition="one", limit=1, before="listed-2", status="completed")
+    assert [one["run"] for one in older["runs"]] == ["listed-1"]
+
+
+# -- hostile input ----------------------------------------------------------------------------------------------------
+
+
+async def test_files_outside_of_the_folders_are_not_read(client: Client, served: tuple[Place, str]) -> None:
+    place, _url = served
+    place.write("secret.md", "the secret")
+    place.write("flows/thief.yaml", ONE_NODE.replace("Say something.", "../secret.md"))
+    (place.folder / "flows" / "linked.yaml").symlink_to(place.folder / "one.yaml")
+    place.write("one.yaml", ONE_NODE)
+    outside = [
+        "../one.yaml",
+        str(place.folder / "one.yaml"),
+        "/etc/passwd",
+        "linked.yaml",
+        "no.yaml",
+        "a\0b",
+        "x" * 5000,
+    ]
+    try:
+        for file in outside:
+            for tool in ("start_workflow", "validate_workflow"):
+                error = await refusal(client, tool, file=file)
+                assert error["code"] in ("mcp.file_outside", "mcp.file_unknown"), file
+        for tool in ("start_workflow", "validate_workflow"):
+            assert (await refusal(client, tool, file="thief.yaml"))["code"] == "mcp.file_outside"
+        listed = await answer(client, "list_workflows")
+        assert "linked.yaml" not in [one.get("file") for one in listed["workflows"]]
+        assert (await refusal(client, "list_workflows", folder=".."))["code"] == "mcp.folder_unknown"
+    finally:
+        for name in ("thief.yaml", "linked.yaml"):
+            (place.folder / "flows" / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "where"),
+    [
+        ("start_workflow", {}, {""}),
+        ("start_workflow", {"source": "x", "file": "y"}, {""}),
+        ("start_workflow", {"source": "x", "wait_s": -1, "dry_run": "yes"}, {"wait_s", "dry_run"}),
+        ("watch_run", {"run_id": "r", "after": 2**64, "limit": 0, "detail": "all"}, {"after", "limit", "detail"}),
+        ("get_run", {"run_id": "r" * 10_000}, {"run_id"}),
+        ("get_run", {"run_id": ""}, {"run_id"}),
+        ("get_run", {}, {"run_id"}),
+        ("list_runs", {"status": "gone", "limit": 10**9}, {"status", "limit"}),
+        ("cancel_run", {"run_id": "r", "why": 1}, {"why"}),
+    ],
+)
+async def test_arguments_that_no_tool_takes(
+    client: Client, tool: str, arguments: dict[str, Any], where: set[str]
+) -> None:
+    error = await refusal(client, tool, **arguments)
+    assert error["code"] == "mcp.arguments"
+    assert {one.get("where", "") for one in error["problems"]} == where
+
+
+@pytest.mark.parametrize("run_id", ["nobody", "a.b", "*", ">", "ä ö", "../..", "\u2028"])
+async def test_runs_that_nobody_knows(client: Client, run_id: str) -> None:
+    for tool in ("get_run", "watch_run", "cancel_run"):
+        assert (await refusal(client, tool, run_id=run_id))["code"] == "run.unknown"
+    assert (await refusal(client, "list_runs", before=run_id))["code"] == "run.unknown"
+
+
+async def test_a_bomb_of_nesting_is_refused(client: Client) -> None:
+    bomb: Any = 1
+    for _ in range(120):
+        bomb = [bomb]
+    error = await refusal(client, "start_workflow", source=ONE_NODE, input={"x": bomb}, script=QUICK)
+    assert [one["code"] for one in error["problems"]] == ["start.nesting"]
+
+
+async def test_a_tool_that_is_none(client: Client) -> None:
+    assert (await refusal(client, "rm_rf"))["code"] == "mcp.tool_unknown"
+
+
+async def test_many_clients_at_once_do_not_mix(served: tuple[Place, str]) -> None:
+    outputs: dict[str, str] = {}
+
+    async def one(number: int) -> None:
+        async with client_of(served) as client:
+            script = {"turns": {"a": [{"text": f"I am {number}"}]}}
+            run = await answer(client, "start_workflow", source=ONE_NODE, script=script, wait_s=60)
+            outputs[run["run_id"]] = run["output"]["summary"]
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(one, number)
+    assert sorted(outputs.values()) == [f"I am {number}" for number in range(5)]
+
+
+# -- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_page_under_another_name_is_turned_away(served: tuple[Place, str]) -> None:
+    """DNS rebinding: a browser that was told that this address is evil.example."""
+    async with httpx2.AsyncClient() as http:
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            reply = await http.post(served[1], json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
+            assert reply.status_code in (403, 421)
+
+
+def test_a_token_is_wanted_off_the_loopback() -> None:
+    with pytest.raises(AddressUnusable) as caught:
+        check_address("0.0.0.0", 8722, None)
+    assert caught.value.code == "mcp.token_missing"
+    check_address("0.0.0.0", 8722, "t0ken")
+    check_address("127.0.0.1", 8722, None)
+
+
+async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.process("mcp", "--http", "127.0.0.1:0", "--json", env={"CALLBOARD_MCP_TOKEN": "s3cret"}) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        async with httpx2.AsyncClient() as http:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
+                reply = await http.post(url, json={}, headers=headers)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "mcp.unauthorized")
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer s3cret"}) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            assert (await answer(client, "list_runs"))["runs"] == []
+
+
+@pytest.mark.parametrize("address", ["8722", "host:", ":1", "localhost:99999", "localhost:x"])
+def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
+    assert Place(tmp_path).here("mcp", "--http", address).exit_code == 2
+
+
+# -- stdio ------------------------------------------------------------------------------------------------------------
+
+
+def parameters(place: Place, *args: str) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=[*PROGRAM[1:], "mcp", *args], cwd=place.folder, env=place.env
+    )
+
+
+async def shown(place: Place, run_id: str) -> dict[str, Any]:
+    """What `callboard show` says of a run."""
+    said = await to_thread.run_sync(place.call, "show", run_id, "--json")
+    return json.loads(said.stdout)
+
+
+async def test_over_stdio_it_runs_what_it_needs_and_cleans_up(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("one.yaml", ONE_NODE)
+    async with Client(stdio_client(parameters(place))) as client:
+        assert [one["file"] for one in (await answer(client, "list_workflows"))["workflows"]] == ["one.yaml"]
+        run = await answer(client, "start_workflow", file="one.yaml", script=QUICK, wait_s=60)
+        assert run["output"] == {"summary": "ok"}
+        assert running_url(tmp_path / ".callboard")
+    assert running_url(tmp_path / ".callboard") is None
+    assert (await shown(place, run["run_id"]))["status"] == "completed"
+
+
+async def test_it_joins_the_server_that_stands(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.up():
+        url = running_url(tmp_path / ".callboard")
+        async with Client(stdio_client(parameters(place))) as client:
+            run = await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, wait_s=60)
+        assert running_url(tmp_path / ".callboard") == url
+        assert (await shown(place, run["run_id"]))["output"] == {"summary": "ok"}
+
+
+def request(number: int, method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
+
+
+INITIALIZE = request(
+    1,
+    "initialize",
+    protocolVersion="2025-06-18",
+    capabilities={},
+    clientInfo={"name": "test", "version": "1"},
+)
+GARBAGE = [
+    b"not JSON\n",
+    b"\n",
+    b"{}\n",
+    b"[]\n",
+    b"\xff\xfe\x00\n",
+    b'{"jsonrpc": "1.0", "id": 1}\n',
+    b"[" * 100_000 + b"\n",
+    b'{"jsonrpc": "2.0", "id": {}, "method": "tools/list"}\n',
+    b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}}\n',
+    b'{"jsonrpc": "2.0", "id": 3, "result": {}}\n',
+]
+
+
+def test_garbage_over_stdio_neither_kills_nor_dirties_the_conversation(tmp_path: Path) -> None:
+    ready = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
+    call = request(2, "tools/call", name="list_runs", arguments={})
+    talk = b"".join(GARBAGE) + INITIALIZE + ready + b"".join(GARBAGE) + call
+    with subprocess.Popen(
+        [*PROGRAM, "mcp", "--json"],
+        cwd=tmp_path,
+        env=Place(tmp_path).env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(talk)
+        process.stdin.flush()
+        answers: dict[Any, Any] = {}
+        while 2 not in answers:
+            line = process.stdout.readline()
+            assert line, process.stderr.read() if process.stderr else ""
+            message = json.loads(line)
+            assert message["jsonrpc"] == "2.0"
+            answers[message.get("id")] = message
+        assert answers[1]["result"]["serverInfo"]["name"] == "callboard"
+        assert answers[2]["result"]["structuredContent"] == {"runs": [], "more": False}
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_a_message_without_end_ends_the_conversation(tmp_path: Path) -> None:
+    talk = INITIALIZE + b"x" * (LINE_BYTES_MAX + 100_000)
+    said = subprocess.run(
+        [*PROGRAM, "mcp"],
+        cwd=tmp_path,
+        env=Place(tmp_path).env,
+        input=talk,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert [json.loads(line)["id"] for line in said.stdout.splitlines()] == [1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order_while_it_waits_for_input(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "mcp"],
+        cwd=tmp_path,
+        env=Place(tmp_path).env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(INITIALIZE)
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.send_signal(number)
+        assert process.wait(60) == 0
+        assert process.stdout.read() == b""
+    assert running_url(tmp_path / ".callboard") is None
+
+
+def test_an_error_at_the_start_is_told_on_stderr(tmp_path: Path) -> None:
+    said = Place(tmp_path).call("mcp", "--json", "--config", "nowhere.toml")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "config.invalid" in said.stderr
+
+
+# -- the library ------------------------------------------------------------------------------------------------------
+
+
+def test_the_library_is_bounded_and_passes_over_what_is_hidden(tmp_path: Path) -> None:
+    deep = "/".join(["d"] * DEPTH_MAX)
+    place = Place(tmp_path)
+    for name in ("a.yaml", f"{deep}/b.yaml", f"{deep}/d/c.yaml", ".git/x.yaml", "node_modules/y.yaml", "z.txt"):
+        place.write(name, ONE_NODE)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    found, more = library([tmp_path, tmp_path / "d"]).workflows(None)
+    assert sorted(one.file or "" for one in found) == ["a.yaml", f"{deep}/b.yaml", f"{deep}/d/c.yaml"]
+    assert not more
+
+
+def test_bounds_of_a_page_are_told() -> None:
+    properties = WatchRun.model_json_schema()["properties"]
+    assert properties["limit"]["maximum"] == 200
