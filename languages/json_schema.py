@@ -1,8 +1,12 @@
-"""JSON Schema for interpreters: is this a schema, and does this value fit it. Pure: no reference is ever fetched."""
+"""JSON Schema for interpreters: is this a schema, and does this value fit it. Pure: no reference is ever fetched.
+
+Patterns are matched within a bound (`json_keywords`), so that no schema and no value can hold up an interpreter.
+"""
 
 from typing import Any
 
 from callboard.bus.effects import JSON, JsonSchema
+from callboard.languages import patterns
 
 VIOLATIONS_LISTED_MAX = 10
 """How many violations of one value are told at most."""
@@ -13,31 +17,47 @@ MESSAGE_CHARS_MAX = 300
 
 def schema_fault(schema: JsonSchema) -> str | None:
     """Return what keeps an object from being a JSON Schema, or None if it is one."""
-    from jsonschema import SchemaError
+    from jsonschema import FormatChecker, SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
 
+    from callboard.languages.json_keywords import pattern_fault
+
+    formats = FormatChecker(formats=())
+    formats.checks("regex")(lambda text: not isinstance(text, str) or pattern_fault(text) is None)
+    version: Any = validator_for(schema, Draft202012Validator)
     try:
-        validator_for(schema, Draft202012Validator).check_schema(schema)
+        version.check_schema(schema, formats)
     except SchemaError as error:
-        return f"{_pointer(error.absolute_path)}{_cut(error.message)}"
+        return f"{_pointer(error.absolute_path)}{_cut(_schema_message(error))}"
     return None
+
+
+def _schema_message(error: Any) -> str:
+    if (error.validator, error.validator_value) == ("format", "regex"):
+        return f"{error.instance!r} is no regular expression: {patterns.fault(error.instance)}"
+    return error.message
 
 
 def violations(schema: JsonSchema, value: JSON) -> list[str]:
     """Return how a value violates a schema, one line per violation; an empty list if it fits.
 
-    A schema that cannot be applied, because it refers to something outside itself, is told as a violation too.
+    A schema that cannot be applied, because it refers to something outside itself or has a pattern that cannot
+    be matched, is told as a violation too.
     """
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
+    from callboard.languages.json_keywords import bounded
+
     registry: Registry[Any] = Registry()
-    validator = validator_for(schema, Draft202012Validator)(schema, registry=registry)
+    validator = bounded(validator_for(schema, Draft202012Validator))(schema, registry=registry)
     try:
         errors = sorted(validator.iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
     except Unresolvable as error:
         return [f"the schema refers to {error.ref!r}, which is not part of it"]
+    except patterns.BadPattern as error:
+        return [f"the schema has a pattern that cannot be matched: {error}"]
     return [f"{_pointer(error.absolute_path)}{_cut(error.message)}" for error in errors[:VIOLATIONS_LISTED_MAX]]
 
 

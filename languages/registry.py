@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.language import Language
-from callboard.languages.problems import Tree
+from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of
 from callboard.languages.source_text import read
 
 
@@ -64,11 +65,26 @@ def detect(source: str) -> str | list[Problem]:
     found = [name for name, entry in LANGUAGES.items() if entry.recognises(fields, source)]
     if len(found) == 1:
         return found[0]
-    if not found and not isinstance(tree, Tree):
-        # It cannot be read at all: where it breaks off helps more than a list of languages.
-        return tree
     known = "; ".join(f"{name}: {entry.looks_like}" for name, entry in LANGUAGES.items())
     if found:
         message = f"the text could be any of {', '.join(found)}; say which"
         return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]
-    return [Problem("UNKNOWN_LANGUAGE", "no language recognises this text", "definition.language", expected=known)]
+    if not isinstance(tree, Tree):
+        # It cannot be read at all: where it breaks off helps more than a list of languages.
+        return tree
+    message = f"no language recognises this text{_seen(tree.value)}"
+    return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]
+
+
+def _seen(value: JSON) -> str:
+    """Say what was read instead of a definition."""
+    match value:
+        case None:
+            return ": it is empty"
+        case dict() if value:
+            shown = ", ".join(list(value)[:FIELDS_LISTED_MAX])
+            return f", which has {shown}" + (" …" if len(value) > FIELDS_LISTED_MAX else "")
+        case dict():
+            return ": it is an empty object"
+        case _:
+            return f": it is {kind_of(value)}"

@@ -74,6 +74,15 @@ for _tag, _pattern in _CORE_SCHEMA:
     _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), None)
 
 
+_HINTS = {
+    "mapping values are not allowed": "quotes around a text with ': ' in it, and lines of one object to begin alike",
+    "found character '\\t'": "blanks, and no tabs, before what a line begins with",
+    "cannot start any token": "quotes around a text that begins with this character",
+    "expected <block end>": "lines of one object or list to begin in the same column",
+}
+"""What a message of the reader usually means, by words that occur in it."""
+
+
 def read_yaml(text: str) -> Tree | list[Problem]:
     """Read one YAML document; problems have the code ``PARSE``. An empty document is null."""
     try:
@@ -81,7 +90,8 @@ def read_yaml(text: str) -> Tree | list[Problem]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(part for part in (error.context, error.problem) if part)
-        return [Problem("PARSE", message, "", *((mark.line + 1, mark.column + 1) if mark else (None, None)))]
+        expected = next((hint for words, hint in _HINTS.items() if words in message), None)
+        return [Problem("PARSE", message, "", *((mark.line + 1, mark.column + 1) if mark else (None, None)), expected)]
     except ReaderError as error:
         before = text[: int(error.position)]
         line, column = before.count("\n") + 1, int(error.position) - (before.rfind("\n") + 1) + 1

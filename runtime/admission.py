@@ -42,6 +42,10 @@ VERDICT_BYTES_MAX = 256 * 1024
 PROBLEM_CHARS_MAX = 200
 """In a verdict larger than this every text is cut: it must fit a message, or the start would come back for ever."""
 
+ROUTING_BYTES = 16 * 1024
+"""Room that a tell leaves below the server's largest message: routed and forwarded it bears our headers besides, and a
+message that is too large with them would cost us the connection."""
+
 PROBLEMS_MAX = 200
 """Problems that one refusal names; with texts of usual length they stay below the server's 1 MiB."""
 
@@ -208,7 +212,8 @@ class Admission:
 
     async def _tell(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
         """Check a tell and route it; None if it is too early to say whether there is such a run."""
-        problems = check_tell(verb, delivery.data)
+        largest = self._log.nc.max_payload - ROUTING_BYTES
+        problems = [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
         last = await self._log.last(ref)
@@ -283,6 +288,13 @@ def _check_id(run: str) -> list[Problem]:
         expected = f"at most {TOKEN_BYTES_MAX} bytes"
         return [Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)]
     return []
+
+
+def _check_size(body: bytes, bytes_max: int) -> list[Problem]:
+    if len(body) <= bytes_max:
+        return []
+    message = f"the message has {len(body)} bytes"
+    return [Problem(code="tell.too_large", message=message, where="message", expected=f"at most {bytes_max} bytes")]
 
 
 def check_tell(verb: str, body: bytes) -> list[Problem]:

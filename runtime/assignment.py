@@ -142,6 +142,9 @@ class Assignment:
             logger.warning("what a lost worker held comes back later", consumer=durable, error=str(error))
 
     def _read(self, queue: int, durable: str, deliver: Deliver) -> None:
+        if self._leaving:
+            # Decided while it was being taken over: what came in would only be given back, over and over.
+            return
         puller = Puller(self._nc, self._log.stream, durable, deliver, self._outbox.send)
         scope = self._reading[queue] = anyio.CancelScope()
         self._tasks.start_soon(self._pull, puller, scope)

@@ -15,11 +15,11 @@ from nats.aio.msg import Msg
 from callboard.bus.commands import Tell
 from callboard.bus.commit import Message, publish
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event
+from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission import REPLY_HEADER, Verdict
+from callboard.runtime.admission import REPLY_HEADER, ROUTING_BYTES, Verdict
 from callboard.runtime.runlog import read_run
 
 VERDICT_WAIT_S = 10.0
@@ -77,6 +77,13 @@ class Client:
         return await self._say(subject, msgspec.json.encode(tell), verb, wait_s)
 
     async def _say(self, subject: str, body: bytes, what: str, wait_s: float) -> Verdict:
+        # Published with our headers, a body that fills a whole message would cost us the connection.
+        bytes_max = self.nc.max_payload - ROUTING_BYTES
+        if len(body) > bytes_max:
+            code = "start.too_large" if what == "start" else "tell.too_large"
+            message = f"the message has {len(body)} bytes"
+            problem = Problem(code=code, message=message, where="message", expected=f"at most {bytes_max} bytes")
+            return Verdict("rejected", problems=[problem])
         inbox = self.nc.new_inbox()
         answered = anyio.Event()
         verdicts: list[Verdict] = []

@@ -10,7 +10,7 @@ interrupted once is not interrupted again.
 """
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -89,6 +89,10 @@ class Task(Generic[T]):
         self.sheltered = parent is not None and parent.shields > 0
         self._on_settled: list[Callable[[], None]] = []
 
+    def exposed(self) -> "Iterator[Task[Any]]":
+        """Iterate over what it has spawned by now and what an interruption of it reaches."""
+        return (child for child in list(self.children) if not child.sheltered)
+
     def on_settled(self, callback: Callable[[], None]) -> None:
         self._on_settled.append(callback)
 
@@ -152,11 +156,17 @@ class Driver:
 
     def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
         """Interrupt a task and everything below it, leaves first. A second interruption does nothing."""
-        if task.settled is not None or task.interruption is not None:
-            return
-        task.interruption = Cancelled(cause, owner)
-        self._pass_on(task, task.interruption)
-        self._interrupt(task)
+        # By hand, as everything that walks the tree: tasks nest deeper than Python's stack goes.
+        open_ways: list[tuple[Task[Any], Iterator[Task[Any]]]] = []
+        found: Task[Any] | None = task
+        while found is not None or open_ways:
+            if found is not None:
+                if found.settled is None and found.interruption is None:
+                    found.interruption = Cancelled(cause, owner)
+                    open_ways.append((found, found.exposed()))
+            else:
+                self._interrupt(open_ways.pop()[0])
+            found = next(open_ways[-1][1], None) if open_ways else None
 
     def drop(self) -> None:
         """Give all coroutines up: the run goes on elsewhere, later, or not at all.
@@ -173,12 +183,16 @@ class Driver:
             finally:
                 self._dropping = False
 
-    def _drop(self, task: Task[Any]) -> None:
-        for child in list(task.children):
-            self._drop(child)
-        # What a coroutine raises while it is being closed concerns nobody any more: its run is not decided here.
-        with suppress(Dropped, Exception):
-            task.coro.close()
+    def _drop(self, root: Task[Any]) -> None:
+        # Each task before what it spawned, the younger ones first; so backwards, what it spawned before it.
+        tasks, unseen = list[Task[Any]](), [root]
+        while unseen:
+            tasks.append(unseen.pop())
+            unseen += tasks[-1].children
+        for task in reversed(tasks):
+            # What a coroutine raises while it is being closed concerns nobody any more: its run is not decided here.
+            with suppress(Dropped, Exception):
+                task.coro.close()
 
     def check_alive(self) -> None:
         """:raises Dropped: if the coroutine that calls this is being dropped"""
@@ -283,18 +297,17 @@ class Driver:
             self.cancel(child, ORPHANED, task)
         self._settle_if_done(task)
 
-    def _settle_if_done(self, task: Task[Any]) -> None:
-        if task.result is None or task.children or task.settled is not None:
-            return
-        parent = task.parent
-        if parent is not None:
-            # Before the callbacks: an interrupted parent that stands in a join gets `Cancelled` there, not the results.
-            parent.children.pop(task, None)
-            self._interrupt(parent)
-        self._settled += 1
-        task.settle(task.result, self._settled)
-        if parent is not None:
-            self._settle_if_done(parent)
+    def _settle_if_done(self, task: Task[Any] | None) -> None:
+        while task is not None and task.result is not None and not task.children and task.settled is None:
+            parent = task.parent
+            if parent is not None:
+                # Before the callbacks: an interrupted parent that stands in a join gets `Cancelled` there, not the
+                # results.
+                parent.children.pop(task, None)
+                self._interrupt(parent)
+            self._settled += 1
+            task.settle(task.result, self._settled)
+            task = parent
 
     def is_pending(self, task: Task[Any]) -> bool:
         """Whether a task is about to be interrupted: it waits for nothing but what it spawned."""
@@ -306,12 +319,8 @@ class Driver:
             for child in task.children:
                 child.sheltered = False
             if task.interruption is not None and self.is_pending(task):
-                self._pass_on(task, task.interruption)
-
-    def _pass_on(self, task: Task[Any], interruption: Cancelled) -> None:
-        for child in list(task.children):
-            if not child.sheltered:
-                self.cancel(child, interruption.cause, interruption.owner)
+                for child in task.exposed():
+                    self.cancel(child, task.interruption.cause, task.interruption.owner)
 
     def _may_interrupt(self, task: Task[Any]) -> bool:
         return self.is_pending(task) and not task.children

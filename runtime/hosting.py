@@ -128,12 +128,13 @@ class Hosting:
         if self.closed:
             delivery.nak()
             return
-        actor = RunActor(ref, self._log, self._company, fresh=fresh)
+        activating = Command(delivery.sequence, verb, delivery.data)
+        actor = RunActor(ref, self._log, self._company, fresh=fresh, activated_by=activating)
         hosted = self._hosted[ref] = _Hosted(actor, [delivery])
         if verb not in ("start", "alarm"):
             # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
-            hosted.activating = Command(delivery.sequence, verb, delivery.data)
-            actor.tell(hosted.activating)
+            hosted.activating = activating
+            actor.tell(activating)
         if verb in URGENT:
             hosted.urgent.set()
         self._runs.spawn(ref.run, lambda: self._host(ref, hosted))

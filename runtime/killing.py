@@ -13,7 +13,7 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Kill
-from callboard.bus.effects import Failure, Usage
+from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, Recorded, whole
 from callboard.bus.subjects import RunRef
@@ -28,10 +28,10 @@ logger = structlog.get_logger(__name__)
 
 
 class _Requested(msgspec.Struct):
-    """What is read of a cancellation; large values may be missing."""
+    """What is read of a cancellation; large values may be missing, with a marker in their place."""
 
     kill: bool = False
-    message: str = ""
+    message: JSON = ""
 
 
 class _Born(msgspec.Struct):
@@ -90,7 +90,9 @@ def _killed(event: Event) -> Failure | None:
     if event.type != ev.CancelRequested.type:
         return None
     requested = msgspec.json.decode(event.payload, type=_Requested)
-    return Failure(code="cancelled", message=requested.message, type="cancellation") if requested.kill else None
+    if not requested.kill:
+        return None
+    return Failure(code="cancelled", message=str(requested.message), type="cancellation")
 
 
 def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:

@@ -18,6 +18,13 @@ from callboard.bus.events import Problem
 from callboard.bus.log import Alarm, Entry, EventLog, Recorded
 from callboard.bus.subjects import RunRef
 
+LETTER_BYTES_MAX = 128 * 1024
+"""A letter is one message, and nothing of it is stored beside: a cause that is larger goes without its details."""
+
+WORDS_CHARS_MAX = 5_000
+"""Code and message of a cause are cut here in a letter; what was said is in the log of the run that says it. As JSON
+a character takes up to 6 bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -93,8 +100,10 @@ def wake_of(parent: ev.Parent, child: RunRef) -> Letter:
 def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool) -> Letter:
     """Tell a child to stop, because of what stopped its parent's wait for it."""
     by = f"run {parent.run}"
+    code, message = cause.code[:WORDS_CHARS_MAX], (cause.message or cause.code)[:WORDS_CHARS_MAX]
     if kill:
-        return Letter(child, "kill", msgspec.json.encode(Kill(by=by, reason=cause.message or cause.code)))
-    message = cause.message or cause.code
-    cancel = Cancel(by=by, reason=cause.code, message=message, details=msgspec.to_builtins(cause))
-    return Letter(child, "cancel", msgspec.json.encode(cancel))
+        return Letter(child, "kill", msgspec.json.encode(Kill(by=by, reason=message)))
+    body = msgspec.json.encode(Cancel(by=by, reason=code, message=message, details=msgspec.to_builtins(cause)))
+    if len(body) > LETTER_BYTES_MAX:
+        body = msgspec.json.encode(Cancel(by=by, reason=code, message=message))
+    return Letter(child, "cancel", body)

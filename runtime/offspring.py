@@ -15,7 +15,7 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.errors import LogUnavailable
+from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, EventLog, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
@@ -45,6 +45,17 @@ RETRY_S = 0.2
 RETRY_MAX_S = 5.0
 """Pauses between tries while the log does not answer."""
 
+BEHIND_MAX = 20
+"""So often, for more than a minute, what the log must hold is looked for: the replica that is read may be behind."""
+
+
+class Missing(Exception):
+    """The log does not hold, or not yet, what it must hold."""
+
+
+class NotEnded(Missing):
+    """A run whose end was announced has none."""
+
 
 class Keeper(Protocol):
     """The run whose children these are."""
@@ -56,6 +67,10 @@ class Keeper(Protocol):
 
     def child_id(self, key: str) -> str:
         """Return the run id of the child that an effect starts."""
+        ...
+
+    def lose(self, event: Event) -> None:
+        """Take notice of an event of the run; stop at once if it follows another worker's claim."""
         ...
 
     def child_begun(self, key: str) -> None:
@@ -78,8 +93,11 @@ class Offspring:
         children: Children,
         keeper: Keeper,
         spawn: Callable[[str, Callable[[], Awaitable[None]]], object],
+        *,
+        epoch: int,
     ) -> None:
         self._ref = ref
+        self._epoch = epoch
         self._admission = admission
         self._log = log
         self._children = children
@@ -115,6 +133,10 @@ class Offspring:
     async def _begin(self, key: str, intent: ev.ChildStart) -> None:
         try:
             end = await self._until_known(lambda: self._started(key, intent))
+        except RunLost as error:
+            if error.found is not None:
+                self._keeper.lose(error.found)
+            return
         except Exception as error:
             logger.exception("child run could not be started", run=self._ref.run, key=key)
             end = _failed("internal", f"{type(error).__name__}: {error}")
@@ -130,6 +152,7 @@ class Offspring:
         child = RunRef(self._ref.tenant, intent.child)
         last = await self._log.last(child)
         if last is None:
+            await self._check_ours()
             parent = self._parent_of(key)
             problems = _too_deep(parent) or await self._children.admit(child, self._message(intent), parent)
             return _refused(problems) if problems else None
@@ -137,6 +160,17 @@ class Offspring:
             # Admitted, and perhaps nobody was called.
             await self._children.call(child)
         return await self._end(last)
+
+    async def _check_ours(self) -> None:
+        """Check that the run is still this activation's: whoever has it now may have given the child up already, and
+        nobody would ever stop one that comes about afterwards.
+
+        :raises RunLost: if another worker has taken the run
+        :raises Unknown: if the log does not answer
+        """
+        last = await self._log.last(self._ref)
+        if last is not None and last.event.epoch > self._epoch:
+            raise RunLost(self._ref, last.event.n, last.event)
 
     def _parent_of(self, key: str) -> ev.Parent:
         ours = self._admission.accepted.parent
@@ -159,8 +193,11 @@ class Offspring:
         self._spawn(f"child {key}", lambda: self._look(key, child, command))
 
     async def _look(self, key: str, child: RunRef, command: "Command") -> None:
+        end = None
         try:
-            end = await self._until_known(lambda: self._ended(child))
+            end = await self._until_known(lambda: self._announced(child))
+        except NotEnded as error:
+            logger.warning("child run was said to have ended", run=self._ref.run, key=key, why=str(error))
         except Exception as error:
             logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
             end = _failed("internal", f"{type(error).__name__}: {error}")
@@ -170,6 +207,7 @@ class Offspring:
             command.done()
             self._keeper.child_begun(key)
         else:
+            self._underway.pop(key, None)
             self._keeper.child_ended(key, end, command)
 
     async def _look_around(self) -> None:
@@ -192,21 +230,38 @@ class Offspring:
         last = await self._log.last(child)
         return await self._end(last) if last is not None else None
 
+    async def _announced(self, child: RunRef) -> ev.ChildEnd:
+        """The end of a child that was stored together with the command that told of it."""
+        end = await self._ended(child)
+        if end is None:
+            raise NotEnded(f"{child.run} goes on")
+        return end
+
     async def _end(self, last: Recorded) -> ev.ChildEnd | None:
         if last.event.type != ev.RunEnd.type:
             return None
-        end = ev.payload_of(await whole(self._log, last))
+        try:
+            end = ev.payload_of(await whole(self._log, last))
+        except KeyError as error:
+            raise Missing(f"{last.ref.run} has ended with a large value that is not there: {error}") from error
         assert isinstance(end, ev.RunEnd)
         return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage)
 
     async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost."""
+        """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost.
+
+        :raises Missing: if what must be there was not found in all that time
+        """
         pause = RETRY_S
+        behind = 0
         while True:
             try:
                 async with self._limiter:
                     return await ask()
-            except (Unknown, LogUnavailable) as error:
+            except (Unknown, LogUnavailable, Missing) as error:
+                behind += isinstance(error, Missing)
+                if behind == BEHIND_MAX:
+                    raise
                 logger.warning("child run is waiting for the log", run=self._ref.run, why=str(error))
             await anyio.sleep(pause)
             pause = min(2 * pause, RETRY_MAX_S)

@@ -104,10 +104,18 @@ class RunActor:
     """One activation of a run, from its claim until it parks, ends or is lost."""
 
     def __init__(
-        self, ref: RunRef, log: EventLog, company: Company, clock: Clock = utc_now, *, fresh: bool = False
+        self,
+        ref: RunRef,
+        log: EventLog,
+        company: Company,
+        clock: Clock = utc_now,
+        *,
+        fresh: bool = False,
+        activated_by: Command | None = None,
     ) -> None:
         self.ref = ref
         self._fresh = fresh
+        self._activated_by = activated_by
         self.inbox: deque[Command] = deque()
         self._log = log
         self._company = company
@@ -145,10 +153,10 @@ class RunActor:
         self._draining = True
         self._wake.set()
 
-    def lose(self, claim: Event) -> None:
-        """The log holds this claim of the run; stop at once if it is newer than ours."""
-        if claim.epoch > self._runlog.epoch > 0:
-            self._lost_to = claim
+    def lose(self, event: Event) -> None:
+        """The log holds this event of the run; stop at once if it follows a newer claim than ours."""
+        if event.epoch > self._runlog.epoch > 0:
+            self._lost_to = event
             self._wake.set()
 
     async def run(self) -> Ending:
@@ -168,6 +176,8 @@ class RunActor:
             return "finished_before"
         if self._fresh and len(recorded) > 1:
             return "claimed_before"
+        if self._activated_before(recorded):
+            return "parked"
         claim = await self._claim(recorded)
         error: CallboardError | None = None
         async with self._nodes:
@@ -183,6 +193,18 @@ class RunActor:
             raise error
         assert self._ending is not None
         return self._ending
+
+    def _activated_before(self, recorded: list[Recorded]) -> bool:
+        """Whether the command that activates the run had done so before, and the run has been parked since.
+
+        Whoever parked it acknowledges that command; nobody would miss a worker that now took the run up and died.
+        """
+        last, by = recorded[-1], self._activated_by
+        if by is None or last.event.type != ev.RunParked.type:
+            return False
+        if by.verb in ("start", "alarm"):
+            return by.sequence < last.sequence
+        return any(item.event.cause == by.sequence for item in recorded)
 
     # -- claim and replay ---------------------------------------------------------------------------------------------
 
@@ -204,7 +226,13 @@ class RunActor:
             events.append(await self._start(admission))
         self._admission = admission
         self._offspring = Offspring(
-            self.ref, admission, self._log, self._company.children, keeper=self, spawn=self._nodes.spawn
+            self.ref,
+            admission,
+            self._log,
+            self._company.children,
+            keeper=self,
+            spawn=self._nodes.spawn,
+            epoch=self._runlog.epoch,
         )
         self._parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
         self._replay(events)
@@ -293,9 +321,9 @@ class RunActor:
 
     async def _rest(self, at_most_s: float | None) -> None:
         """Wait for something to happen, for the next deadline, or for so many seconds."""
-        deadlines = self._stage.deadlines()
-        if deadlines:
-            until = max(0.0, (deadlines[0][0] - self.clock()).total_seconds())
+        deadline = self._stage.next_deadline()
+        if deadline is not None:
+            until = max(0.0, (deadline[0] - self.clock()).total_seconds())
             at_most_s = until if at_most_s is None else min(until, at_most_s)
         if at_most_s is None:
             await self._wake.wait()
@@ -339,14 +367,12 @@ class RunActor:
 
     def _fire(self) -> bool:
         """Record the earliest deadline if it has passed; one at a time, since it may move the others."""
-        now = self.clock()
-        for due, key in self._stage.deadlines():
-            if due > now:
-                break
-            if self._stage.is_open(key):
-                self.outcome(key, ev.TimerFired(due=due))
-                return True
-        return False
+        deadline = self._stage.next_deadline()
+        if deadline is None or deadline[0] > self.clock():
+            return False
+        due, key = deadline
+        self.outcome(key, ev.TimerFired(due=due))
+        return True
 
     def _everything_far_away(self) -> bool:
         """Whether nothing that the run waits for is being done by this worker."""
@@ -356,8 +382,8 @@ class RunActor:
 
     def _park(self) -> bool:
         """Park the run, unless its next deadline is too near to be worth it."""
-        deadlines = self._stage.deadlines()
-        due = deadlines[0][0] if deadlines else None
+        deadline = self._stage.next_deadline()
+        due = deadline[0] if deadline is not None else None
         if due is not None and (due - self.clock()).total_seconds() <= self._company.park_linger_s:
             return False
         self._runlog.state(ev.RunParked(awaits=self._stage.awaits(), deadline=due))

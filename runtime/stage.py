@@ -8,6 +8,7 @@ import hmac
 import uuid
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from heapq import heappop, heappush
 from typing import Any, Literal, Protocol, TypeVar
 
 from callboard.bus import events as ev
@@ -82,6 +83,8 @@ class Stage:
         self.usage = Usage()
         self.open: dict[str, OpenEffect] = {}
         self.bounds: dict[str, Bound] = {}
+        self._due: list[tuple[Instant, str]] = []
+        """A heap of all deadlines that there have been; those that are no longer open leave it when they come first."""
         self.questions: dict[str, StageQuestion] = {}
         self.exits: dict[str, Left] = {}
         self.told: dict[str, Left] = {}
@@ -178,6 +181,12 @@ class Stage:
         ]
         return sorted([*timers, *((bound.due, key) for key, bound in self.bounds.items())])
 
+    def next_deadline(self) -> tuple[Instant, str] | None:
+        """The earliest open deadline that has no outcome yet, found without a look at them all."""
+        while self._due and not self.is_open(self._due[0][1]):
+            heappop(self._due)
+        return self._due[0] if self._due else None
+
     def pauses(self) -> list[str]:
         """Keys of the open pauses; the empty key is the pause by command."""
         keys = [key for key, effect in self.open.items() if isinstance(effect.intent, ev.RunPaused)]
@@ -243,6 +252,8 @@ class Stage:
         event = self.announce(node, key, intent)
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
         self.open[key] = OpenEffect(event, intent, node, wait.wake, ordinal)
+        if isinstance(intent, ev.TimerSet):
+            heappush(self._due, (intent.due, key))
         return await wait
 
     def _abandon(self, key: str, cause: Failure) -> None:
@@ -457,6 +468,7 @@ class Stage:
         wait = Wait(self.driver, lambda _cause: self._drop_bound(key))
         task.on_settled(lambda: None if self.driver.is_pending(waiting) else wait.wake("settled"))
         self.bounds[key] = Bound(due, wait.wake, node)
+        heappush(self._due, (due, key))
         try:
             came = await wait
             self._drop_bound(key)

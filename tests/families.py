@@ -119,6 +119,15 @@ async def endless(stage: Stage) -> End:
     return End("completed", told_of[1] if told_of[0] == "completed" else [stage.info.input, told_of[2]])
 
 
+async def asks(stage: Stage) -> End:
+    """Has a child say as many letters as the input says."""
+    return End("completed", await have(stage, "much", "says", stage.info.input))
+
+
+async def says(stage: Stage) -> End:
+    return End("completed", "x" * stage.info.input)
+
+
 async def fails(stage: Stage) -> End:
     """Breaks while a child is at work."""
     stage.spawn(have(stage, "slow", "stubborn"))
@@ -127,7 +136,8 @@ async def fails(stage: Stage) -> End:
 
 
 PLAYS: Mapping[str, Play] = {
-    each.__name__: each for each in (daughter, mother, stubborn, grandmother, line, impatient, endless, fails)
+    each.__name__: each
+    for each in (daughter, mother, stubborn, grandmother, line, impatient, endless, asks, says, fails)
 }
 
 SCRIPT: dict[str, Any] = {"default": {"text": "three", "usage": {"input_tokens": 10, "output_tokens": 1}}}

@@ -10,8 +10,9 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
+from callboard.bus.errors import RunLost
 from callboard.bus.events import Event
-from callboard.bus.log import Entry
+from callboard.bus.log import Entry, Recorded, Unknown
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
@@ -20,7 +21,7 @@ from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import open_line
-from callboard.runtime.offspring import LINEAGE_MAX
+from callboard.runtime.offspring import BEHIND_MAX, LINEAGE_MAX
 from callboard.runtime.runlog import RunLog
 from tests.families import Hands, children_of, family_theatre
 from tests.simulation import VIRTUAL, CrashingLog, CrashPoint, check_log, check_replay
@@ -366,3 +367,123 @@ async def test_a_wake_for_a_child_that_goes_on_changes_nothing() -> None:
     ref = await hands.theatre.accept("impatient")
     assert end_of(await hands.finish(ref)).output == "expired"
     assert said
+
+
+# -- what is not there at once ----------------------------------------------------------------------------------------
+
+
+class LaggingLog(CrashingLog):
+    """A log whose replicas are behind: so often a large value is not found, and no run is known to have ended."""
+
+    values_late = 0
+    ends_late = 0
+    looked = 0
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        self.looked += 1
+        if self.values_late:
+            self.values_late -= 1
+            raise KeyError(digest)
+        return await super().get_blob(ref, digest)
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        last = await super().last(ref)
+        if last is None or last.event.type != ev.RunEnd.type or not self.ends_late:
+            return last
+        self.ends_late -= 1
+        return (await self.read(ref))[-2]
+
+
+class WhenEnded:
+    """Does something once the only child of the root has ended."""
+
+    def __init__(self, does: Callable[[], None]) -> None:
+        self.has_ended = False
+        self._does = does
+
+    async def __call__(self, hands: Hands) -> None:
+        family = await hands.family(ROOT) if not self.has_ended else []
+        if len(family) < 2:
+            return
+        if ev.RunEnd.type in types([item.event for item in await hands.theatre.log.read(family[1])]):
+            self.has_ended = True
+            self._does()
+
+
+async def told_by_a_child(log: LaggingLog, lag: WhenEnded, **names: Any) -> Any:
+    """What a root sees of the end of its only child, which says 10,000 letters."""
+    hands = Hands(family_theatre(log, **names), lag)
+    ref = await hands.theatre.accept("asks", input=10_000)
+    events = await hands.finish(ref)
+    assert lag.has_ended
+    return end_of(events).output
+
+
+async def test_a_large_value_that_a_replica_does_not_have_yet_is_waited_for() -> None:
+    log = LaggingLog()
+
+    def lag() -> None:
+        log.values_late = 3
+
+    output = await told_by_a_child(log, WhenEnded(lag), inline_bytes_max=1_000)
+    assert output == ["completed", "x" * 10_000, None]
+    assert log.values_late == 0
+
+
+async def test_a_large_value_that_is_lost_fails_the_child_in_the_end() -> None:
+    log = LaggingLog()
+    before = 0
+
+    def lose() -> None:
+        nonlocal before
+        before = log.looked
+        log.values_late = BEHIND_MAX
+
+    output = await told_by_a_child(log, WhenEnded(lose), inline_bytes_max=1_000)
+    assert output == ["failed", None, "internal"]
+    assert log.looked - before >= BEHIND_MAX
+
+
+async def test_a_wake_is_believed_although_the_end_cannot_be_read_yet() -> None:
+    """Stored together with the end, it says more than a read that is behind."""
+    log = LaggingLog()
+
+    def lag() -> None:
+        log.ends_late = 3
+
+    assert await told_by_a_child(log, WhenEnded(lag)) == ["completed", "x" * 10_000, None]
+    assert log.ends_late == 0
+
+
+async def test_who_has_lost_the_parent_brings_no_child_about() -> None:
+    """A worker announces a child and is cut off; another takes the run over and is told to cancel it: there is no child
+    that could be stopped. Then the first one is back."""
+    theatre = family_theatre()
+    ref = await theatre.accept("line")
+    admit = theatre.children.admit
+    tried, is_back = anyio.Event(), False
+
+    async def cut_off(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
+        tried.set()
+        if not is_back:
+            raise Unknown
+        return await admit(child, message, parent)
+
+    theatre.children.admit = cut_off
+    lost: list[RunLost] = []
+
+    async def first() -> None:
+        try:
+            await theatre.actor(ref).run()
+        except RunLost as error:
+            lost.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first)
+        await tried.wait()
+        assert await theatre.perform(ref, theatre.command("cancel", reason="enough")) == "ended"
+        is_back = True
+    (child,) = children_of(await theatre.events(ref)).values()
+    assert await theatre.log.last(RunRef("acme", child)) is None
+    assert len(lost) == 1
+    assert theatre.children.called == []

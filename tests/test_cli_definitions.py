@@ -42,7 +42,7 @@ def test_every_problem_is_told_with_its_place_and_its_line(place: Place) -> None
     said = place.here("validate", file)
     assert said.exit_code == exits.FAILED
     told = json.loads(place.here("validate", file, "--json").stdout)
-    assert told["valid"] is False
+    assert (told["valid"], told["language"]) == (False, "workflow")
     assert len(told["problems"]) >= 3
     assert all(problem["line"] and problem["column"] for problem in told["problems"])
     for problem in told["problems"]:
@@ -67,6 +67,23 @@ def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
     assert json.loads(said.stdout)["problems"]
 
 
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        ("", ": it is empty"),
+        ("hello", ": it is a string"),
+        ("{}", ": it is an empty object"),
+        ("name: A\nnodes: {}\nedges: []\n", ", which has name, nodes, edges"),
+    ],
+)
+def test_what_is_in_no_language_is_told_with_what_was_read(place: Place, content: str, seen: str) -> None:
+    told = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
+    [problem] = told["problems"]
+    assert (told["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
+    assert problem["message"] == f"no language recognises this text{seen}"
+    assert "entry, nodes, edges" in problem["expected"]
+
+
 def test_what_is_no_text_is_an_error_without_traceback(place: Place) -> None:
     (place.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
     said = place.here("validate", "x.yaml", "--json")
@@ -89,6 +106,15 @@ def test_named_files_are_looked_for_and_told_at_their_place(place: Place) -> Non
         ("SOURCE_FILE_NOT_FOUND", "rules[0]", 5),
         ("SOURCE_FILE_NOT_FOUND", "nodes.investigate.instruction", 14),
     ]
+
+
+def test_what_is_odd_is_told_without_an_input_too(place: Place) -> None:
+    inputs = "inputs: {s: {type: string, required: true}, n: {type: number, required: true}}\nnodes:"
+    text = ONE_NODE.replace("nodes:", inputs).replace("{name: A, ", "{name: A, skills: [slakc], ")
+    told = place.told("validate", place.write("odd.yaml", text))
+    assert [(one["code"], one["where"]) for one in told["problems"]] == [("UNKNOWN_SKILL", "nodes.a.skills[0]")]
+    given = json.loads(place.here("validate", "odd.yaml", "--input", "{}", "--json").stdout)
+    assert [one["where"] for one in given["problems"]] == ["input.s", "input.n"]
 
 
 def test_a_start_is_checked_with_its_input(place: Place) -> None:
@@ -193,6 +219,12 @@ def test_inputs_that_are_none_are_wrong_usage(place: Place, monkeypatch: pytest.
     place.write("bad.yaml", "a: [")
     with pytest.raises(click.BadParameter):
         input_of(given)
+
+
+def test_a_file_that_is_not_there_is_named_once(place: Place) -> None:
+    said = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
+    assert (said.exit_code, said.stderr.count("none.json")) == (exits.USAGE, 1)
+    assert "none.json cannot be read: No such file or directory" in said.stderr
 
 
 def test_pairs_need_a_key_and_a_value() -> None:

@@ -17,6 +17,7 @@ from callboard.runtime.cli.errors import Refused, error_text, report
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import where_options
 from callboard.runtime.client import NoVerdict, UnknownRun
+from tests.cli_stage import Place
 
 
 def test_an_error_says_what_where_and_what_to_do() -> None:
@@ -101,3 +102,10 @@ def test_words_that_are_no_command_are_an_error_object_for_machines() -> None:
         error = json.loads(ended.stdout)["error"]
         assert (ended.returncode, error["code"], error["where"]) == (2, "usage.invalid", f"callboard {words[0]}")
         assert error["remedy"] == f"See `callboard {words[0]} --help`."
+
+
+@pytest.mark.parametrize(("word", "meant"), [("trac", " Did you mean trace?"), ("zzz", "")])
+def test_a_command_that_there_is_not_is_told_with_what_may_be_meant(tmp_path: Path, word: str, meant: str) -> None:
+    said = Place(tmp_path).here(word)
+    assert said.exit_code == exits.USAGE
+    assert said.stderr.splitlines()[-1] == f"Error: No such command '{word}'.{meant}"

@@ -1,6 +1,7 @@
 """Flows at the command line: expressions, the conformance claim and corpora, arguments, and how a run is shown."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences, same
 from callboard.runtime.cli import exits
-from tests.cli_stage import Place
+from callboard.runtime.cli.authoring import TITLE_CHARS_MAX, about, parsed
+from tests.cli_stage import Place, next_event
 from tests.flows import (
     CORPUS,
     call,
@@ -78,7 +80,9 @@ def test_what_is_no_expression_is_shown_where_it_breaks_off(place: Place, expres
     ("expression", "code", "remedy"),
     [
         ("vars.n", "System.ExpressionEvaluationError", "Bind vars with --bindings."),
-        ("size(1)", "System.ExpressionEvaluationError", "has(…)"),
+        ("{'a': 1}.b", "System.ExpressionEvaluationError", "has(…)"),
+        ("double(1) + 1", "System.ExpressionEvaluationError", "int(…)"),
+        ("missing(1)", "System.ExpressionEvaluationError", "cel.md"),
         ("now()", "System.UnrepresentableValue", "string(…)"),
         ("1.0 / 0.0", "System.UnrepresentableValue", "string(…)"),
     ],
@@ -91,6 +95,11 @@ def test_an_expression_without_a_value_names_the_failure_of_a_flow(
     assert (done.exit_code, error["code"]) == (exits.FAILED, code)
     assert remedy in error["remedy"]
     assert f"error {code}: {error['message']}" in place.here("eval", expression).stderr
+
+
+def test_where_a_message_says_all_no_remedy_is_told(place: Place) -> None:
+    done = place.here("eval", "1 / 0")
+    assert done.stderr.splitlines()[1:] == ["  where: 1 / 0"]
 
 
 def test_what_an_expression_reads_is_explained(place: Place) -> None:
@@ -356,3 +365,118 @@ def test_a_flow_has_no_dry_run(place: Place) -> None:
     done = place.here("run", "plain.json", "--dry-run", "--data-dir", "temp")
     assert done.exit_code == exits.USAGE
     assert "has no dry run" in done.stderr
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+TITLED = "Waits for parcels. Then it says: all came."
+
+
+def _titled() -> dict[str, Any]:
+    declared = {"type": "object", "properties": {"limit": {"type": "number", "description": "At most."}}}
+    asked = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "All right?", "type": "confirm"}}
+    awaited = {"provider": "mwl:provider.call/callboard/signal/v1", "with": {"name": "go on"}}
+    steps = {"ask": call(asked, "wait"), "wait": call(awaited), "done": returned()}
+    return flow(steps, comment=TITLED, parameters=declared)
+
+
+def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> None:
+    file = place.write("titled.json", _titled())
+    definition = parsed((place.folder / file).read_text(encoding="utf-8"))
+    assert not isinstance(definition, list)
+    told = about(definition)
+    assert (told.title, told.description) == ("Waits for parcels", TITLED)
+    assert told.inputs == {"limit": {"type": "number", "description": "At most."}}
+    assert ">Waits for parcels</title>" in place.here("diagram", file, "--format", "svg").stdout
+
+
+@pytest.mark.parametrize(
+    ("comment", "title"),
+    [
+        ("", ""),
+        ("one\ntwo", "one"),
+        ("v0.1 of it", "v0.1 of it"),
+        ("word " * 40, "word " * 13 + "word…"),
+        ("x" * 99, "x" * TITLE_CHARS_MAX + "…"),
+    ],
+)
+def test_a_title_is_short(comment: str, title: str) -> None:
+    definition = parsed(json.dumps(flow({"done": returned()}, comment=comment)))
+    assert not isinstance(definition, list)
+    assert about(definition).title == title
+
+
+def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> None:
+    with place.up() as _:
+        file = place.write("titled.json", _titled())
+        place.told("start", file, "--run-id", "r1")
+        key = "main/ask:call#1.1!ask"
+        with place.process("watch", "r1", "--json") as watched:
+            next_event(watched, "human.asked")
+            lines = place.here("show", "r1").stdout.splitlines()
+            assert lines[2].startswith("definition  Waits for parcels (flow, ")
+            assert lines[-2].endswith(f"callboard.runtime.cli.main answer r1 '{key}' RESPONSE") or lines[-2].endswith(
+                f"callboard answer r1 '{key}' RESPONSE"
+            )
+            assert lines[-1] == "    ? All right?  (yes or no)"
+            place.told("answer", "r1", key, "yes")
+            next_event(watched, "signal.awaited")
+            assert place.here("show", "r1").stdout.splitlines()[-1].endswith(" signal r1 'go on'")
+            place.told("signal", "r1", "go on")
+            next_event(watched, "run.end")
+        refused = place.here("signal", "r1", "go on")
+        assert refused.exit_code == exits.FAILED
+        assert "See `callboard show r1`." in refused.stderr
+
+
+def test_arguments_are_checked_before_anything_is_started(place: Place) -> None:
+    file = place.write("titled.json", _titled())
+    good = place.here("validate", file, "--arguments", '{"limit": 3}')
+    assert (good.exit_code, good.stdout) == (exits.OK, f"✓ {file} (flow): valid\n")
+    bad = place.told("validate", file, "--arguments", '{"limt": 3}')
+    [problem] = bad["problems"]
+    assert (bad["valid"], problem["code"], problem["severity"]) == (True, "ARGUMENTS", "warning")
+    assert "'limt'" in problem["message"]
+    assert place.here("validate", file, "--arguments", "[]").exit_code == exits.USAGE
+    assert place.told("validate", file)["problems"] == []
+
+
+def test_braces_that_do_not_span_a_value_are_told_as_that(place: Place) -> None:
+    gather = {"action": "Gather", "over": "{{ step.input }", "call": mock(), "next": "done"}
+    file = place.write("half.json", flow({"fan": gather, "done": returned()}))
+    told = json.loads(place.here("validate", file, "--json").stdout)
+    [problem] = told["problems"]
+    assert (told["language"], problem["where"]) == ("flow", "steps.fan.over")
+    assert "one pair of braces does not span it" in problem["message"]
+
+
+def test_of_a_fan_out_that_went_well_the_step_is_told_and_of_a_failure_all(performed: Place) -> None:
+    lines = performed.here("show", "r1").stdout.splitlines()
+    nodes = lines[lines.index("Nodes, as they last stood:") + 1 :]
+    assert any(line.startswith("  ok  main/fan ") for line in nodes)
+    assert any(line.startswith("  cancelled  main/work:call/in") for line in nodes)
+    assert not any("mw1.onAlways" in line or "main/fan[" in line for line in nodes)
+
+
+def test_a_dispatch_is_left_under_the_name_that_it_was_entered_by(place: Place) -> None:
+    fan = {"action": "Gather", "over": [1, 2], "call": {"flow": "each"}, "next": "done"}
+    document = flow({"fan": fan, "done": returned()}, flows={"each": subflow({"done": returned()})})
+    said = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
+    told = [line.split(" s ", 1)[1].strip() for line in said.splitlines() if "fan[" in line]
+    assert sorted(told) == ["▶ fan[0]: each", "▶ fan[1]: each", "✓ fan[0] ok", "✓ fan[1] ok"]
+
+
+def test_who_performs_a_flow_is_told_how_to_answer_it_from_another_terminal(place: Place) -> None:
+    file = place.write("titled.json", _titled())
+    told: list[str] = []
+    with place.process("run", file, "--data-dir", "temp") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("In another terminal: "):
+                # The verb is the word before the first option, however the program is called here.
+                words = shlex.split(line)
+                verb = words.index("--nats") - 1
+                told.append(words[verb])
+                place.told(*["yes" if word == "RESPONSE" else word for word in words[verb:]])
+        process.wait()
+    assert (told, process.returncode) == (["answer", "signal"], exits.OK)

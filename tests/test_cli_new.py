@@ -31,6 +31,7 @@ def test_every_folder_is_a_template_of_a_language() -> None:
     assert {(one.language, one.name) for one in TEMPLATES} == there
     assert {one.language for one in TEMPLATES} <= set(LANGUAGES)
     assert {"minimal", "triage", "review"} <= {one.name for one in TEMPLATES if one.language == "workflow"}
+    assert {"minimal", "quotes"} <= {one.name for one in TEMPLATES if one.language == "flow"}
     assert files("callboard.runtime.cli").joinpath("templates").is_dir()
 
 
@@ -42,7 +43,10 @@ def test_a_template_says_what_it_is(template: Template) -> None:
     assert {about[file] for file in ("definition", "script", "input") if file in about} <= set(content)
     definition = parsed(content[template.definition])
     assert not isinstance(definition, list)
-    assert (definition.language, definition.name) == (template.language, "mine")
+    assert (definition.language, definition.warnings) == (template.language, ())
+    # Only where the language gives definitions a name can they be called like their folder.
+    assert definition.name == ("mine" if template.name_line else "")
+    assert bool(template.name_line) == (template.language == "workflow")
     assert all(text.endswith("\n") for text in content.values())
 
 
@@ -59,7 +63,7 @@ def test_a_template_runs_with_the_commands_that_are_printed(place: Place, templa
         for command in commands
         if verb in command
     ]
-    validate, diagram, rehearse, earnest = words
+    validate, diagram, rehearse, *earnest = words
     done = place.here(*validate)
     assert done.exit_code == exits.OK
     assert done.stdout == f"✓ my sub/first/{template.definition} ({template.language}): valid\n"
@@ -67,8 +71,11 @@ def test_a_template_runs_with_the_commands_that_are_printed(place: Place, templa
     assert (place.folder / "my sub" / "first" / "first.svg").read_text(encoding="utf-8").startswith("<svg ")
     told = place.told(*rehearse)
     assert told["status"] == "completed", told
-    assert earnest[:2] == rehearse[:2]
-    assert earnest[-2:] == ["--model", "anthropic"]
+    assert ("--script" in rehearse) == (template.script is not None)
+    # What needs no model has nothing to perform in earnest that it has not performed yet.
+    assert [(one[:2], one[-2:]) for one in earnest] == (
+        [(rehearse[:2], ["--model", "anthropic"])] if template.script else []
+    )
 
 
 def test_templates_are_listed(place: Place) -> None:
@@ -84,6 +91,19 @@ def test_without_a_name_it_is_called_as_the_template(place: Place) -> None:
     assert told["definition"] == "minimal/workflow.yaml"
     assert sorted(told["files"]) == sorted(path.name for path in (place.folder / "minimal").iterdir())
     assert next(iter(told["next"].values())).endswith("validate minimal/workflow.yaml")
+
+
+@pytest.mark.parametrize(
+    ("args", "definition"),
+    [
+        (["--template", "quotes"], "quotes/flow.json"),
+        (["--language", "flow"], "minimal/flow.json"),
+        (["--template", "minimal"], "minimal/workflow.yaml"),
+        (["mine", "--template", "quotes"], "mine/flow.json"),
+    ],
+)
+def test_a_template_that_one_language_has_needs_no_language(place: Place, args: list[str], definition: str) -> None:
+    assert place.told("new", *args)["definition"] == definition
 
 
 def test_nothing_is_overwritten_unless_it_is_forced(place: Place) -> None:
@@ -128,6 +148,7 @@ def test_any_name_stays_a_name(place: Place, name: str) -> None:
         (["..", "--force"], "is no name"),
         (["x\n"], "is no name"),
         (["--template", "nope"], "there are minimal, "),
+        (["--template", "triage", "--language", "flow"], "there are minimal, quotes"),
         (["--language", "klingon"], "there are "),
     ],
 )

@@ -3,6 +3,7 @@
 import datetime as dt
 import io
 import json
+import time
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from callboard.runtime.cli.livetree import LiveTree
 from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, narrated, short
 from callboard.runtime.cli.showing import Lines, Streaming
 from callboard.runtime.cli.treetext import tree_text
-from callboard.runtime.cli.views import path_of, result_of, summary_object, summary_text
+from callboard.runtime.cli.views import chain_lines, node_line, path_of, result_of, summary_object, summary_text
 from callboard.runtime.cli.watching import matches
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -102,6 +103,20 @@ def test_every_event_is_one_line(payload: Payload) -> None:
     line = narrated(event, payload)
     assert line.strip()
     assert "\n" not in line
+
+
+def test_instants_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = (ev.TimerSet(BEGIN, "sleep"), ev.RunParked(["a#1.1!sleep"], BEGIN))
+    told: list[list[str]] = []
+    for zone in ("UTC", "Asia/Tokyo"):
+        with monkeypatch.context() as there:
+            there.setenv("TZ", zone)
+            time.tzset()
+            told.append([narrated(event, ev.payload_of(event)) for event in events(*((p, "a", "k") for p in payloads))])
+    time.tzset()
+    nine_hours_on = f"{BEGIN + dt.timedelta(hours=9):%Y-%m-%d %H:%M:%S}"
+    assert all(f"{BEGIN:%Y-%m-%d %H:%M:%S}" in line for line in told[0])
+    assert all(nine_hours_on in line for line in told[1])
 
 
 def test_lines_are_cut_and_never_broken() -> None:
@@ -221,3 +236,18 @@ def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
     tree.close()
     assert "“the pool is empty" in drawn
     assert "⋮" in drawn
+
+
+def test_a_reason_without_words_leaves_no_colon_behind() -> None:
+    silent = Failure("cancelled", "", type="cancellation")
+    run = events((ev.NodeEnter(node="note"), "note", ""), (ev.NodeExit("cancelled", error=silent), "note", ""))
+    assert click.unstyle(node_line(result_of(run).nodes["note"])) == "  cancelled  note  cancelled"
+    assert tree_text(fold(TraceFold(), run)).splitlines()[-1].endswith("  cancelled")
+
+
+def test_a_failure_of_an_expression_quotes_it() -> None:
+    cause = Failure("System.ExpressionEvaluationError", "no such key", details={"expression": " vars.x\n+ 1 "})
+    assert chain_lines(Failure("Order.Lost", "gone", previous=cause)) == [
+        "Order.Lost: gone",
+        "after System.ExpressionEvaluationError: no such key, in {{ vars.x + 1 }}",
+    ]

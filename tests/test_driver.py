@@ -2,12 +2,18 @@
 
 import gc
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled, Ok, Unwound
-from callboard.runtime.driver import ORPHANED, Driver, Task, Wait
+from callboard.runtime.driver import ORPHANED, Driver, Dropped, Task, Wait
 
 STOP = Failure("stop", type="cancellation")
 
@@ -440,3 +446,121 @@ def test_closing_gives_up_coroutines_without_their_clean_up() -> None:
     gc.collect()
     assert stand.notes == []
     assert "clean-up" not in stand.waits
+
+
+# -- deep trees -------------------------------------------------------------------------------------------------------
+
+DEEP = 5_000
+"""Levels of tasks, far beyond Python's stack."""
+
+
+class Recursive(Driver):
+    """The order of interruptions as it is meant: by recursion over the tree."""
+
+    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+        if task.settled is None and task.interruption is None:
+            task.interruption = Cancelled(cause, owner)
+            for child in list(task.children):
+                if not child.sheltered:
+                    self.cancel(child, cause, owner)
+            self._interrupt(task)
+
+    def _drop(self, root: Task[Any]) -> None:
+        for child in list(root.children):
+            self._drop(child)
+        with suppress(Dropped, Exception):
+            root.coro.close()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A task to be spawned: inside a shield or not, ending before what it spawned or waiting for it."""
+
+    below: tuple["Branch", ...] = ()
+    shielded: bool = False
+    ends: bool = False
+
+
+BRANCHES = st.recursive(
+    st.builds(Branch),
+    lambda inner: st.builds(Branch, st.lists(inner, max_size=3).map(tuple), st.booleans(), st.booleans()),
+    max_leaves=15,
+)
+
+
+class Grown:
+    """A tree of tasks, each standing at a place of its own, and notes of all that happens to them."""
+
+    def __init__(self, driver: Driver, tree: Branch) -> None:
+        self.driver = driver
+        self.notes: list[str] = []
+        self.tasks: dict[str, Task[Any]] = {}
+        self.waits: dict[str, Wait] = {}
+        self.tasks["0"] = driver.start(self.task(tree, "0"))
+        driver.run()
+
+    async def task(self, branch: Branch, name: str) -> None:
+        try:
+            if branch.shielded:
+                async with self.driver.shield():
+                    await self.stand(branch, name)
+            await self.stand(branch, name)
+        except Cancelled as cancelled:
+            self.notes.append(f"cancelled {name}: {cancelled.cause.code}")
+            raise
+        finally:
+            self.notes.append(f"left {name}")
+
+    async def stand(self, branch: Branch, name: str) -> None:
+        for index, below in enumerate(branch.below):
+            inner = f"{name}.{index}" if f"{name}.{index}" not in self.tasks else f"{name}.{index}'"
+            self.tasks[inner] = self.driver.spawn(self.task(below, inner))
+            self.tasks[inner].on_settled(partial(self.notes.append, f"settled {inner}"))
+        if not branch.ends:
+            wait = self.waits[name] = Wait(self.driver, lambda _cause: self.notes.append(f"given up {name}"))
+            await wait
+
+    def happen(self, steps: list[tuple[str, int]]) -> list[str]:
+        """Cancel and wake tasks, drop the rest, and return what was noted."""
+        for verb, number in steps:
+            name = list(self.tasks)[number % len(self.tasks)]
+            if verb == "cancel":
+                self.driver.cancel(self.tasks[name], Failure(f"by {name}"), name)
+            elif name in self.waits:
+                self.waits[name].wake()
+            if number % 2:
+                self.driver.run()
+        self.driver.run()
+        self.driver.drop()
+        return self.notes
+
+
+@given(
+    tree=BRANCHES,
+    steps=st.lists(st.tuples(st.sampled_from(["cancel", "wake"]), st.integers(0, 40)), min_size=1, max_size=8),
+)
+def test_the_order_is_that_of_a_recursion_over_the_tree(tree: Branch, steps: list[tuple[str, int]]) -> None:
+    assert Grown(Driver(), tree).happen(steps) == Grown(Recursive(), tree).happen(steps)
+
+
+def grown_deep(*, ends: bool = False) -> Grown:
+    tree = Branch()
+    for _ in range(DEEP):
+        tree = Branch((tree,), ends=ends)
+    return Grown(Driver(), tree)
+
+
+def test_tasks_nest_deeper_than_the_stack_of_python() -> None:
+    grown = grown_deep()
+    grown.driver.cancel(grown.tasks["0"], STOP)
+    grown.driver.run()
+    assert isinstance(grown.tasks["0"].settled, Unwound)
+    dropped = grown_deep()
+    dropped.driver.drop()
+    assert len(dropped.notes) == DEEP + 1
+    assert dropped.notes[-1] == "left 0"
+
+
+def test_what_ended_early_settles_however_deep_it_stands() -> None:
+    grown = grown_deep(ends=True)
+    assert isinstance(grown.tasks["0"].settled, Ok)

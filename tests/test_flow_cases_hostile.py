@@ -8,6 +8,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.flow.outline import LEVELS_MAX
+from callboard.languages.flow.scoping import FLOW_LEVELS_MAX
 from callboard.runtime.runlog import read_run
 from tests.flow_cases import EXCEEDED, EXHAUSTED, bad, ok, shown
 from tests.flows import (
@@ -146,8 +147,9 @@ def test_a_failure_a_timeout_and_a_failing_cleanup_cross_a_high_stack() -> None:
 
 
 def test_named_flows_may_call_each_other_in_a_long_row_whatever_their_order() -> None:
-    row = {f"f{i}": subflow({"w": call({"flow": f"f{i + 1}"}), "done": returned()}) for i in range(300)}
-    row["f300"] = subflow({"r": returned("bottom")})
+    last = FLOW_LEVELS_MAX - 2
+    row = {f"f{i}": subflow({"w": call({"flow": f"f{i + 1}"}), "done": returned()}) for i in range(last)}
+    row[f"f{last}"] = subflow({"r": returned("bottom")})
     steps = {"w": call({"flow": "f0"}), "done": returned()}
     done = perform(flow(steps, flows=row))
     assert done.value == "bottom"
@@ -271,7 +273,7 @@ def test_a_failure_with_surprising_members_is_a_failure_like_any(name: str) -> N
 
 def test_a_previous_of_any_depth_is_carried() -> None:
     deep: dict[str, Any] = {"type": "error", "code": "Z"}
-    for _ in range(200):
+    for _ in range(100):
         deep = {"type": "error", "code": "Z", "previous": deep}
     target = mock(failure="{{ {'code': 'X', 'previous': call.input} }}")
     steps = {

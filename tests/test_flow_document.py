@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from callboard.languages.flow.scoping import FLOW_LEVELS_MAX
 from callboard.languages.flow.specified import FINALLY, MOCK, RETRY
 from callboard.languages.flow.structure import FLOW_SCHEMA
 from callboard.languages.json_text import read_json
@@ -317,6 +318,26 @@ def test_no_flow_reaches_itself(flows: Json, message: str | None) -> None:
     errors = [problem for problem in found(flow(flows=flows)) if problem.severity == "error"]
     expected = [("FLOW_CYCLE", f"the flow reaches itself: {message}")] if message else []
     assert [(problem.code, problem.message) for problem in errors] == expected
+
+
+def in_a_row(levels: int, **more: Any) -> Json:
+    """Flows that call one another, ``F1`` at level 2, below a root that calls it."""
+    row = {f"F{index}": calling(f"F{index + 1}") for index in range(1, levels - 1)}
+    return flow(
+        {"a": {"action": "Call", "call": {"flow": "F1"}, "next": "end"}, "end": {"action": "Return"}},
+        flows={**row, f"F{levels - 1}": inner(), **more},
+    )
+
+
+def test_flows_run_inside_one_another_to_a_bound() -> None:
+    assert found(in_a_row(FLOW_LEVELS_MAX)) == []
+    [problem] = found(in_a_row(FLOW_LEVELS_MAX + 5))
+    assert (problem.code, problem.where) == ("FLOW_DEPTH", f"flows.F{FLOW_LEVELS_MAX - 1}.steps.s0.call.flow")
+    assert problem.message == f"this is level {FLOW_LEVELS_MAX + 1} of flows that call one another"
+    # One that is reached by a short way and a long one is as deep as the long one makes it.
+    last = FLOW_LEVELS_MAX - 1
+    both = in_a_row(FLOW_LEVELS_MAX, **{"Extra": inner(), f"F{last}": calling("Extra"), "F1": calling("Extra", "F2")})
+    assert told(both) == [("FLOW_DEPTH", f"flows.F{last}.steps.s0.call.flow")]
 
 
 def test_steps_that_nothing_leads_to_are_told() -> None:

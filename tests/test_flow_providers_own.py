@@ -7,6 +7,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
+from callboard.languages.flow.depth import DEPTH_MAX
 from callboard.runtime.installed import GROUP, find
 from tests import own_providers as own
 from tests.flow_providers import crashing_everywhere, flow_of, played
@@ -84,6 +85,46 @@ def test_an_answer_that_is_none_is_a_failure(answer: Any) -> None:
         assert told["failure"]["code"] == "provider.malformed"
 
     simulate(body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ({"type": "success", "value": float("nan")}, "nan at /result/value"),
+        ({"type": "success", "value": {"a/b": [None, 1.5, {"~": float("-inf")}]}}, "-inf at /result/value/a~1b/2/~0"),
+        ({"type": "error", "code": "X", "details": (1, float("inf"))}, "inf at /result/details/1"),
+    ],
+)
+def test_a_number_that_json_has_not_is_told_with_its_place(answer: dict[str, Any], place: str) -> None:
+    assert failure_of_answer(answer) == f"provider.malformed: the answer of {SHOUT} is no JSON: {place}"
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_an_answer_that_nests_too_deep_is_a_failure(kind: type) -> None:
+    deep: Any = kind()
+    for _ in range(DEPTH_MAX + 1):
+        deep = [deep] if kind is list else {"a": deep}
+    told = failure_of_answer({"type": "success", "value": deep})
+    assert told == f"provider.malformed: the provider's answer nests deeper than {DEPTH_MAX} levels"
+
+
+def failure_of_answer(answer: dict[str, Any]) -> str:
+    """Return code and message of the failure that comes of a provider's answer."""
+
+    class Odd:
+        async def execute(self, request: Any) -> Any:
+            return answer
+
+    told: dict[str, Any] = {}
+
+    async def body() -> None:
+        stage = theatre()
+        stage.providers[SHOUT] = Odd
+        found, _ = await played(stage, flow_of(SHOUT, times=1), "ab")
+        told.update(found["failure"])
+
+    simulate(body)
+    return f"{told['code']}: {told['message']}"
 
 
 def test_a_worker_without_the_provider_fails_the_call() -> None:

@@ -8,19 +8,24 @@ from typing import Any
 import pytest
 
 from callboard.bus.events import payload_of
+from callboard.languages.language import Instant
+from callboard.runtime.stage import Stage
 from tests.flows import (
     CORPUS,
     MOCK,
+    RETRY,
     Performance,
     call,
     caught,
     cleanup,
+    entry,
     failing,
     flow,
     mock,
     perform,
     returned,
     subflow,
+    timeout,
 )
 
 SIGNAL = "mwl:provider.call/callboard/signal/v1"
@@ -417,3 +422,37 @@ def test_the_corpus_is_where_this_project_expects_it() -> None:
     if not CORPUS.is_dir():
         pytest.skip("the public conformance corpus is not beside the project (../shared/conformance/mwl)")
     assert len(list(CORPUS.glob("*/case.json"))) >= 60
+
+
+def test_the_next_deadline_is_the_earliest_of_all_without_looking_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers, gaps and bounds come and go, in a fan-out of many; a look at all for each would make it quadratic."""
+    found = Stage.next_deadline
+    looked: list[bool] = []
+
+    def checked(stage: Stage) -> tuple[Instant, str] | None:
+        still = [one for one in Stage.deadlines(stage) if stage.is_open(one[1])]
+        assert found(stage) == (still[0] if still else None)
+        looked.append(bool(still))
+        return found(stage)
+
+    monkeypatch.setattr(Stage, "next_deadline", checked)
+    gap = {"match": {"codes": ["*"]}, "attempts": 2, "backoff": {"initial": "PT7S"}}
+    patient = entry(RETRY, onEntry={"with": {"policies": [gap]}})
+    work = mock(
+        delay="{{ 'PT' + string(int(frame.input * 7.0) % 20) + 'S' }}",
+        failure="{{ frame.input > 9.0 ? {'code': 'X'} : null }}",
+    )
+    each = subflow({"w": call(work, middleware=[timeout("PT30S"), patient, timeout("PT12S")]), "done": returned(1)})
+    fan = {"action": "Gather", "over": "{{ step.input }}", "call": {"flow": each}, "next": "done"}
+    completion = {"successes": "{{ 1 }}", "wait": True}
+    perform(flow({"fan": {**fan, "completion": completion}, "done": returned()}), list(range(20)))
+    assert looked.count(True) > 20
+
+
+def test_a_live_run_lists_its_deadlines_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(stage: Stage) -> list[tuple[Instant, str]]:
+        raise AssertionError("all deadlines are looked at")
+
+    monkeypatch.setattr(Stage, "deadlines", listed)
+    nap = {"action": "Sleep", "for": "PT1H", "next": "done"}
+    assert perform(flow({"nap": nap, "done": returned(1)})).value == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from callboard.languages.flow.contract import Contract, PhaseContract, contract_of
 from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
@@ -88,7 +89,7 @@ def test_numbers_are_one_kind_and_booleans_are_none(schema: dict[str, Any], fits
         ("uuid", ["2EB8AA08-aa98-11ea-b4aa-73b441d16380"], ["2eb8aa08aa9811eab4aa73b441d16380", "x"]),
         ("json-pointer", ["", "/a~0/b~1c", "/"], ["a", "/~2", "#/a"]),
         ("relative-json-pointer", ["1", "0/a", "2#"], ["/a", "01", "-1"]),
-        ("regex", ["^a+$", ""], ["(", "a**"]),
+        ("regex", ["^a+$", ""], ["(", "a**", "(?=a"]),
         ("no-such-format", ["anything"], []),
     ],
 )
@@ -185,6 +186,77 @@ def test_a_schema_that_never_ends_is_a_violation_and_no_crash() -> None:
     assert "without end" in violated(schema, {"a": 1}).message
 
 
+CATASTROPHIC = "^(a+)+$"
+"""On a backtracking engine it takes twice as long with every character more."""
+
+LONG = "a" * 40 + "b"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "keyword"),
+    [
+        ({"pattern": CATASTROPHIC}, LONG, "pattern"),
+        ({"patternProperties": {CATASTROPHIC: False}, "minProperties": 2}, {LONG: 1}, "minProperties"),
+        ({"patternProperties": {CATASTROPHIC: {}}, "additionalProperties": False}, {LONG: 1}, "additionalProperties"),
+        ({"patternProperties": {CATASTROPHIC: {}}, "unevaluatedProperties": False}, {LONG: 1}, "unevaluatedProperties"),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": CATASTROPHIC}, LONG, "pattern"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": CATASTROPHIC}, LONG, "pattern"),
+    ],
+)
+def test_no_pattern_holds_an_interpreter_up(schema: dict[str, Any], value: Any, keyword: str) -> None:
+    assert violated(one({"a": schema}), {"a": value}).schema_path == f"/properties/a/{keyword}"
+
+
+def test_a_pattern_matches_anywhere_in_a_text() -> None:
+    assert one({"a": {"pattern": "b+"}}).violation({"a": "abc"}) is None
+    assert violated(one({"a": {"pattern": "b+"}}), {"a": "ac"}).message == 'violates pattern "b+"'
+    assert violated(one({"a": {"pattern": "^a$"}}), {"a": "a\n"}).schema_path == "/properties/a/pattern"
+    assert violated(one({"a": {"pattern": "."}}), {"a": "\ud800"}).schema_path == "/properties/a/pattern"
+    assert one({"a": {"pattern": "b"}}).violation({"a": 12}) is None
+    named = one({"a": {"patternProperties": {"x": {"type": "string"}}}})
+    assert named.violation({"a": {"axe": "", "b": 1}}) is None
+    assert violated(named, {"a": {"axe": 1}}).schema_path == "/properties/a/patternProperties/x/type"
+
+
+def test_a_pattern_that_cannot_be_read_is_a_violation() -> None:
+    hidden = one({"a": {"$ref": "#/hidden"}}, hidden={"pattern": "(?=a"})
+    assert schema_faults(hidden.schema) == [], "only a reference leads there"
+    assert violated(hidden, {"a": "a"}).message.startswith("the schema has a pattern that cannot be matched: ")
+
+
+SCHEMAS = st.recursive(
+    st.sampled_from([True, False, {"type": "string"}, {"pattern": "b"}, {"$ref": "#/$defs/one"}, {"required": ["a"]}]),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
+            "patternProperties": st.dictionaries(st.sampled_from(["a", "^b", "."]), inner, max_size=2),
+            "additionalProperties": inner,
+            "unevaluatedProperties": inner,
+            "allOf": st.lists(inner, min_size=1, max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+            "dependentSchemas": st.dictionaries(st.sampled_from("ab"), inner, max_size=1),
+            "if": inner,
+            "then": inner,
+            "else": inner,
+        },
+    ),
+    max_leaves=8,
+)
+VALUES = st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), st.sampled_from(["b", 1, {}, {"a": 1}]), max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schema=SCHEMAS, defined=SCHEMAS, value=VALUES)
+def test_verdicts_with_patterns_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
+    whole = {"$defs": {"one": defined}, "allOf": [schema], "additionalProperties": True}
+    try:
+        expected = Draft202012Validator(whole).is_valid(value)
+    except RecursionError:
+        return
+    assert (Schema(whole).violation(value) is None) == expected
+
+
 def test_defaults_and_names() -> None:
     schema = one({"a": {"default": [1]}, "b": {"default": None}, "c": {"type": "string"}, "d": True})
     assert schema.defaults == {"a": [1], "b": None}
@@ -201,7 +273,13 @@ def test_defaults_and_names() -> None:
         (3, (), "is a number, expected object or boolean"),
         ({"type": "obj"}, ("type",), '"obj" is no type that JSON has'),
         ({"properties": {"a": {"minimum": "1"}}}, ("properties", "a", "minimum"), "is a string, expected number"),
-        ({"properties": {"a": {"pattern": "("}}}, ("properties", "a", "pattern"), "is no regex"),
+        (
+            {"properties": {"a": {"pattern": "("}}},
+            ("properties", "a", "pattern"),
+            '"(" is no regular expression: ',
+        ),
+        ({"items": {"pattern": "(?=a"}}, ("items", "pattern"), '"(?=a" is no regular expression: '),
+        ({"patternProperties": {"(a": {}}}, ("patternProperties",), '"(a" is no regular expression: '),
         ({"required": "a"}, ("required",), "is a string, expected array"),
         ({"items": {"$ref": "#/$defs/x"}}, ("items", "$ref"), "refers to '#/$defs/x', which is not part of the schema"),
         ({"allOf": [{"$ref": "http://x/y"}]}, ("allOf", 0, "$ref"), "refers to 'http://x/y', which is not part of "),

@@ -196,6 +196,20 @@ async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: N
     assert cancelled.reason == "it knows [secret:TOKEN]"
 
 
+async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None) -> None:
+    """What it said is stored beside the event, which has a marker in its place."""
+    theatre = theatre_for(plays.cancelled, inline_bytes_max=1_000)
+    ref = await theatre.accept("p")
+    with anyio.move_on_after(1):
+        await theatre.perform(ref, theatre.command("cancel", reason="enough", message="m" * 10_000))
+    assert "cancel.requested" in types(await theatre.events(ref))
+    assert "run.end" not in types(await theatre.events(ref))
+    assert await end_killed(theatre.log, theatre, ref, kill())
+    events = [item.event for item in await theatre.log.read(ref)]
+    check_log(events)
+    assert end_of(events).error == Failure("cancelled", "killed", type="cancellation")
+
+
 async def parental(stage: Stage) -> End:
     node = stage.enter("a")
     await node.child("c", {"language": "play", "source": "waiting"}, 1)

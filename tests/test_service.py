@@ -125,6 +125,15 @@ async def test_a_refused_start_names_every_problem(caller: Caller) -> None:
     assert (await caller.refused("show", {"run_id": "refused"}))["code"] == "run.unknown"
 
 
+async def test_a_start_that_fills_a_whole_message_is_refused_and_the_worker_goes_on(caller: Caller) -> None:
+    start = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, "input": {"q": ""}}
+    room = caller.nc.max_payload - len(json.dumps(start).encode())
+    start["input"] = {"q": "x" * room}
+    error = await caller.refused("start", start)
+    assert [problem["code"] for problem in error["problems"]] == ["start.too_large"]
+    assert await caller.finished()
+
+
 async def test_a_start_of_the_wrong_shape_is_refused_whole(caller: Caller) -> None:
     error = await caller.refused("start", {"definition": {"source": 7, "language": []}, "inputs": {}, "files": "x"})
     assert error["code"] == "start.refused"

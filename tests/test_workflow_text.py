@@ -166,3 +166,18 @@ def test_json_is_read_as_the_standard_library_reads_it(document: dict[str, Any])
 def test_locations_read_as_people_write_them() -> None:
     assert dotted(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
     assert dotted(("nodes", "a b", "name")) == 'nodes["a b"].name'
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a: b: c\n", "quotes around a text with ': ' in it"),
+        ("a:\n\tb: 1\n", "blanks, and no tabs"),
+        ("a: `b`\n", "quotes around a text that begins with this character"),
+        ("a: 1\n- b\n", "begin in the same column"),
+    ],
+)
+def test_common_slips_of_yaml_are_told_with_what_to_do(text: str, hint: str) -> None:
+    found = read(text)
+    assert isinstance(found, list)
+    assert hint in (found[0].expected or "")

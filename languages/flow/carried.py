@@ -18,9 +18,11 @@ from dataclasses import dataclass
 
 from callboard.bus.effects import JSON
 from callboard.languages.flow.contract import Contract, Phase
+from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
 from callboard.languages.flow.frame import aspect, outcome_of
 from callboard.languages.flow.result import (
+    CHAIN_DEPTH_MAX,
     Fault,
     Result,
     as_envelope,
@@ -148,6 +150,8 @@ class Carried(Plain):
         outcome = await node.call("act", "provider", asked)
         if not isinstance(outcome, Ok):
             raise Fault(as_envelope(outcome.error))
+        if too_deep(outcome.value, DEPTH_MAX + CHAIN_DEPTH_MAX):
+            raise Fault(failure(MALFORMED, f"the answer of {self._contract.uri} {TOO_DEEP}"))
         match outcome.value:
             case {"failed": {"type": str(type), "code": str()} as failed} if type != "success":
                 raise Fault(failed)

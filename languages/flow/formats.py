@@ -12,6 +12,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from callboard.languages.flow.temporal import parse_duration, parse_instant
+from callboard.languages.json_keywords import pattern_fault
 
 HOST_CHARS_MAX = 253
 """How long a host name may be (RFC 1035), in characters."""
@@ -83,14 +84,6 @@ def _is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None and bool(UUID(text).hex)
 
 
-def _is_regex(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return True
-
-
 def _well_bracketed(text: str) -> bool:
     """Say whether at most one fragment, and brackets only around a host's IPv6 address, stand in a reference."""
     before, _hash, fragment = text.partition("#")
@@ -131,7 +124,7 @@ FORMATS: MappingProxyType[str, Callable[[str], bool]] = MappingProxyType(
         "uuid": _is_uuid,
         "json-pointer": lambda text: _POINTER.fullmatch(text) is not None,
         "relative-json-pointer": lambda text: _RELATIVE_POINTER.fullmatch(text) is not None,
-        "regex": _is_regex,
+        "regex": lambda text: pattern_fault(text) is None,
     }
 )
 """By name, whether a string is of the format. Values of other kinds are always fine: ``type`` is what refuses them."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from callboard.bus.effects import JSON
 from callboard.languages.flow.calls import CallRun
+from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.document import Call
 from callboard.languages.flow.frame import Frame, chain_of
 from callboard.languages.flow.result import Result, as_failure, failure, is_success
@@ -17,6 +18,7 @@ EVIDENCE_MAX = 1_000
 """Failures that the evidence of an unmet policy lists; the count beside it is complete."""
 
 SKIPPED = failure("System.GatherDispatchSkipped", "the dispatch was never started", type="skipped")
+TOO_DEEP_RESULT = failure("System.ExpressionEvaluationError", f"the list of results {TOO_DEEP}")
 CANCELLED = failure("System.GatherDispatchCancelled", "the Gather no longer needed it", type="cancellation")
 
 
@@ -62,7 +64,9 @@ class FanOut:
         for index, settled in enumerate(self._settled):
             run = self._runs.pop(index, None)
             slot = SKIPPED if settled is None else settled
-            results.append(run.finish(slot) if run is not None else slot)
+            finished = run.finish(slot) if run is not None else slot
+            # The list of them is a value too, and nests one level deeper.
+            results.append(finished if not too_deep(finished, DEPTH_MAX - 1) else TOO_DEEP_RESULT)
         return results
 
     async def _lane(self) -> None:

@@ -11,10 +11,11 @@ from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.contract import Contract
-from callboard.languages.flow.embedding import expression_body
+from callboard.languages.flow.embedding import OPENING, expression_body
 from callboard.languages.flow.validation import Schema
 from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, did_you_mean, kind_of
 
+HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not span it"
 STRUCTURAL_EXPRESSION = "must be written out: an expression is not evaluated here"
 
 
@@ -197,7 +198,9 @@ def typed(*kinds: type, expected: str) -> Check:
         if fits or (isinstance(value, str) and expression_body(value) is not None):
             anything(here, value)
         else:
-            here.error("SCHEMA", f"is {kind_of(value)}", expected)
+            half = isinstance(value, str) and value.startswith(OPENING)
+            why = f": {HALF_EXPRESSION}" if half else ""
+            here.error("SCHEMA", f"is {kind_of(value)}{why}", expected)
 
     return check
 

@@ -12,13 +12,15 @@ from callboard.languages.flow.contracts.human import HUMAN
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.signal import SIGNAL
 from callboard.languages.flow.contracts.tool import TOOL
-from callboard.languages.flow.dispatches import Dispatch, Native, Reply, carried
+from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
+from callboard.languages.flow.dispatches import MALFORMED, Dispatch, Native, Reply, carried
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.natives.definition import run_definition
 from callboard.languages.flow.natives.human import ask_human
 from callboard.languages.flow.natives.model import ask_model
 from callboard.languages.flow.natives.signal import await_signal
 from callboard.languages.flow.natives.tool import call_tool
+from callboard.languages.flow.result import CHAIN_DEPTH_MAX, bounded, failure, is_success
 from callboard.languages.flow.specified import MOCK
 
 __all__ = ["NATIVE", "Dispatch", "Reply", "dispatch"]
@@ -48,4 +50,8 @@ NATIVE: Mapping[str, Native] = MappingProxyType(
 async def dispatch(request: Dispatch) -> Reply:
     """Have a provider do its work; whatever goes wrong is its Result."""
     native = NATIVE.get(request.contract.uri)
-    return await native(request) if native is not None else await carried(request)
+    reply = await (native(request) if native is not None else carried(request))
+    envelope = 1 if is_success(reply.result) else CHAIN_DEPTH_MAX
+    if too_deep(bounded(reply.result), DEPTH_MAX + envelope) or too_deep(reply.metadata, DEPTH_MAX + 1):
+        return Reply(failure(MALFORMED, f"the provider's answer {TOO_DEEP}"))
+    return reply

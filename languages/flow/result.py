@@ -8,6 +8,7 @@ Result*). Results are never changed once made.
 from typing import Any
 
 from callboard.bus.effects import JSON, Failure
+from callboard.languages.flow.depth import too_deep
 
 Result = dict[str, Any]
 
@@ -42,12 +43,12 @@ def failure(
     retryable: bool | None = None,
     previous: JSON = UNSET,
 ) -> Result:
-    """Make a failure envelope; members that say nothing are left out."""
+    """Make a failure envelope; members that say nothing are left out, and so are details beyond `DEPTH_MAX`."""
     envelope: Result = {"type": type, "code": code}
     if message:
         envelope["message"] = message
     if details is not UNSET:
-        envelope["details"] = details
+        envelope["details"] = "left out: nested too deep" if too_deep(details) else details
     if retryable is not None:
         envelope["retryable"] = retryable
     if previous is not UNSET:

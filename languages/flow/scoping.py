@@ -1,4 +1,6 @@
-"""Whether the names in a flow lead anywhere: of steps within one map, of flows outward from where they are called.
+"""Whether the names in a flow lead anywhere, and nowhere without end.
+
+Names of steps are looked up within one map, those of flows outward from where they are called.
 
 Source: page *Flow object*, sections *Flow-name scoping* and *Step-name scoping*.
 """
@@ -7,6 +9,9 @@ from collections.abc import Iterator
 
 from callboard.languages.flow.inspection import Findings, FlowNode
 from callboard.languages.problems import did_you_mean, dotted
+
+FLOW_LEVELS_MAX = 200
+"""How many flows may run inside one another, the root among them."""
 
 
 def scoping_problems(findings: Findings) -> None:
@@ -17,7 +22,9 @@ def scoping_problems(findings: Findings) -> None:
             _unreachable_steps(findings, node)
         _unknown_flows(findings, node)
         _shadowed_flows(findings, node)
-    _cycles(findings)
+    finished = _cycles(findings)
+    if finished is not None:
+        _depth(findings, finished)
 
 
 def _unknown_steps(findings: Findings, node: FlowNode) -> bool:
@@ -70,19 +77,23 @@ def _shadowed_flows(findings: Findings, node: FlowNode) -> None:
             findings.warn("SHADOWED_FLOW", message, inner.location)
 
 
-# -- cycles -----------------------------------------------------------------------------------------------------------
+# -- cycles and depth -------------------------------------------------------------------------------------------------
 
 
-def _cycles(findings: Findings) -> None:
-    """Tell each call that closes a cycle of flows: by names, or from an inline flow back to one around it."""
-    finished: set[int] = set()
+def _cycles(findings: Findings) -> list[FlowNode] | None:
+    """Tell each call that closes a cycle of flows: by names, or from an inline flow back to one around it.
+
+    Without any, return all flows, each after those that it calls.
+    """
+    finished: dict[int, FlowNode] = {}
+    sound = True
     for root in findings.nodes:
         way = [(root, _runs(root))]
         while way and id(way[0][0]) not in finished:
             node, onward = way[-1]
             step = next(onward, None)
             if step is None:
-                finished.add(id(node))
+                finished[id(node)] = node
                 way.pop()
                 continue
             location, target = step
@@ -91,8 +102,22 @@ def _cycles(findings: Findings) -> None:
                 round_trip = [*names[names.index(target) :], target]
                 message = f"the flow reaches itself: {' → '.join(_name(one) for one in round_trip)}"
                 findings.error("FLOW_CYCLE", message, location, "no flow that runs itself; to repeat, route to a step")
+                sound = False
             elif id(target) not in finished:
                 way.append((target, _runs(target)))
+    return list(finished.values()) if sound else None
+
+
+def _depth(findings: Findings, finished: list[FlowNode]) -> None:
+    """Tell the calls by which more flows run inside one another than may; ``finished`` is as `_cycles` returns it."""
+    levels = {id(node): 1 for node in finished}
+    for node in reversed(finished):
+        level = levels[id(node)] + 1
+        for location, target in _runs(node):
+            if level == FLOW_LEVELS_MAX + 1 > levels[id(target)]:
+                message = f"this is level {level} of flows that call one another"
+                findings.error("FLOW_DEPTH", message, location, f"at most {FLOW_LEVELS_MAX} levels")
+            levels[id(target)] = max(level, levels[id(target)])
 
 
 def _runs(node: FlowNode) -> Iterator[tuple[tuple[str | int, ...], FlowNode]]:

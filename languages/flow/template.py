@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from callboard.bus.effects import JSON
 from callboard.languages.cel import program
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
+from callboard.languages.flow.depth import TOO_DEEP, too_deep
 from callboard.languages.flow.embedding import expression_body
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant
@@ -80,11 +81,12 @@ class Expression:
         try:
             if isinstance(self._program, CelSyntaxError):
                 raise EvaluationError(str(self._program))
-            return self._program.evaluate(scope.roots, scope)
+            value = self._program.evaluate(scope.roots, scope)
         except EvaluationError as error:
             raise Fault(self._failed("System.ExpressionEvaluationError", error)) from error
         except Unrepresentable as error:
             raise Fault(self._failed("System.UnrepresentableValue", error)) from error
+        return _bounded(value)
 
     def _failed(self, code: str, error: Exception) -> dict[str, Any]:
         source = self.source
@@ -116,17 +118,40 @@ class ArrayTemplate:
         return [item.evaluate(scope) for item in self._items]
 
 
+class Built:
+    """An object or array with an expression somewhere in it, as a whole."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, made: ObjectTemplate | ArrayTemplate) -> None:
+        self._made = made
+
+    def evaluate(self, scope: Scope) -> JSON:
+        return _bounded(self._made.evaluate(scope))
+
+
+def _bounded(value: JSON) -> JSON:
+    if too_deep(value):
+        raise Fault(failure("System.ExpressionEvaluationError", f"the value {TOO_DEEP}"))
+    return value
+
+
 def template(value: JSON) -> Template:
     """Compile a field's value."""
+    made = _template(value)
+    return Built(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
+
+
+def _template(value: JSON) -> Template:
     match value:
         case str():
             body = expression_body(value)
             return Literal(value) if body is None else Expression(body)
         case dict():
-            members = {name: template(member) for name, member in value.items()}
+            members = {name: _template(member) for name, member in value.items()}
             return Literal(value) if all(map(_is_literal, members.values())) else ObjectTemplate(members)
         case list():
-            items = [template(item) for item in value]
+            items = [_template(item) for item in value]
             return Literal(value) if all(map(_is_literal, items)) else ArrayTemplate(items)
         case _:
             return Literal(value)

@@ -5,7 +5,6 @@ Nothing is ever fetched: a reference that leads out of the schema, but for JSON 
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -14,7 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from callboard.bus.effects import JSON, JsonSchema
+from callboard.languages import patterns
 from callboard.languages.flow.formats import FORMATS
+from callboard.languages.patterns import BadPattern
 from callboard.languages.problems import Location, kind_of
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class Schema:
             errors = list(islice(self._validator.iter_errors(value), VIOLATIONS_SOUGHT_MAX))
         except Unresolvable as error:
             return Violation("", "", value, f"the schema refers to {error.ref!r}, which is not part of it")
-        except re.error as error:
-            return Violation("", "", value, f"the schema has a pattern that is none: {error}")
+        except BadPattern as error:
+            return Violation("", "", value, f"the schema has a pattern that cannot be matched: {error}")
         except RecursionError:
             return Violation("", "", value, "the schema refers to itself without end, or the value is nested too deep")
         if not errors:
@@ -121,6 +122,8 @@ def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
 def _schema_message(location: Location, error: "ValidationError") -> str:
     if location[-1:] == ("type",) and error.validator == "anyOf":
         return f"{_short(error.instance)} is no type that JSON has"
+    if (error.validator, error.validator_value) == ("format", "regex"):
+        return f"{_short(error.instance)} is no regular expression: {patterns.fault(cast(str, error.instance))}"
     return _message(error)
 
 
@@ -136,10 +139,12 @@ def _validator(schema: JsonSchema) -> "Validator":
     from jsonschema.validators import Draft202012Validator
     from jsonschema_specifications import REGISTRY
 
+    from callboard.languages.json_keywords import bounded
+
     formats = FormatChecker(formats=())
     for name, check in FORMATS.items():
         formats.checks(name)(_of_strings(check))
-    return Draft202012Validator(schema, registry=REGISTRY, format_checker=formats)
+    return bounded(Draft202012Validator)(schema, registry=REGISTRY, format_checker=formats)
 
 
 def _of_strings(check: Any) -> Any:
@@ -212,7 +217,9 @@ def _message(error: "ValidationError") -> str:
             missing = [name for name in wanted if name not in value]
             return f"lacks {', '.join(map(repr, missing))}"
         case "additionalProperties" | "unevaluatedProperties" if wanted is False:
-            extra = _undeclared(value, error.schema)
+            from callboard.languages.json_keywords import undeclared
+
+            extra = sorted(undeclared(value, error.schema))
             return f"has {', '.join(map(repr, extra))}, which nothing declares"
         case "enum":
             return f"is none of {_short(wanted)}"
@@ -228,13 +235,6 @@ def _message(error: "ValidationError") -> str:
             return "nothing is allowed here"
         case _:
             return f"violates {keyword} {_short(wanted)}"
-
-
-def _undeclared(value: dict[str, Any], schema: Any) -> list[str]:
-    declared: Any = schema.get("properties", {}) if isinstance(schema, dict) else {}
-    patterns: Any = schema.get("patternProperties", {}) if isinstance(schema, dict) else {}
-    unknown = [name for name in value if name not in declared]
-    return sorted(name for name in unknown if not any(re.search(pattern, name) for pattern in patterns))
 
 
 def _short(value: JSON) -> str:

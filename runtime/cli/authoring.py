@@ -3,18 +3,29 @@
 One entry per language, as the registry has them; a language without one names no files and has no diagram.
 """
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.registry import LANGUAGES, detect, language
 
+TITLE_CHARS_MAX = 72
+"""How much of a comment's first sentence makes a title."""
+
+_SENTENCE_END = re.compile(r"[.:;!?](?=\s|$)|\n")
+
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a document says of itself; ``inputs`` are the declared fields of its input, by name, as they stand there."""
+    """What a document says of itself.
+
+    ``inputs`` are the declared fields of its input, by name, as they stand there; of a flow its parameters.
+    """
 
     title: str = ""
     description: str = ""
@@ -27,6 +38,8 @@ class Authoring:
 
     ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
     a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
+    ``comment`` returns what a definition says of itself and its document leaves out; ``misfits`` what is wrong with
+    the arguments that a start is to bring.
     """
 
     files: Callable[[Any, Any], dict[str, str]]
@@ -35,6 +48,8 @@ class Authoring:
     dry_runs: bool = False
     about: Callable[[Any], About] = lambda _document: About()
     skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
+    comment: Callable[[Definition[Any]], str] = lambda _definition: ""
+    misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []
 
 
 def _workflow() -> Authoring:
@@ -57,10 +72,32 @@ def _workflow() -> Authoring:
 
 
 def _flow() -> Authoring:
+    from callboard.languages.flow.document import Flow
     from callboard.languages.flow.interpret import ROOT
     from callboard.languages.flow.outline import outline
 
-    return Authoring(lambda _document, _input: {}, lambda flow: outline(flow, ROOT), skills_beside=False)
+    def about(flow: Flow) -> About:
+        declared: Any = flow.parameters.schema.get("properties")
+        return About(inputs=dict(declared) if isinstance(declared, dict) else {})
+
+    def comment(definition: Definition[Flow]) -> str:
+        return msgspec.json.decode(definition.canonical).get("comment") or ""
+
+    def misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
+        found = flow.parameters.violation(arguments)
+        # Such a run is started all the same, and its Result tells of it: the specification wants it so.
+        message = "the arguments do not fit the parameters, so the run fails at once"
+        violations = (found, *found.all) if found else ()
+        return [Problem("ARGUMENTS", f"{message}: {one}", "arguments", severity="warning") for one in violations]
+
+    return Authoring(
+        lambda _document, _input: {},
+        lambda flow: outline(flow, ROOT),
+        skills_beside=False,
+        about=about,
+        comment=comment,
+        misfits=misfits,
+    )
 
 
 _AUTHORING: dict[str, Callable[[], Authoring]] = {"flow": _flow, "workflow": _workflow}
@@ -69,6 +106,21 @@ _AUTHORING: dict[str, Callable[[], Authoring]] = {"flow": _flow, "workflow": _wo
 def authoring(name: str) -> Authoring:
     """Return what is known of a language."""
     return _AUTHORING[name]() if name in _AUTHORING else Authoring(lambda _d, _i: {}, lambda _d: Outline(), False)
+
+
+def about(definition: Definition[Any]) -> About:
+    """Return what a definition says of itself; the first sentence of a comment is its title."""
+    known = authoring(definition.language)
+    found = known.about(definition.document)
+    comment = known.comment(definition).strip()
+    return replace(found, title=_title(comment), description=comment) if comment else found
+
+
+def _title(comment: str) -> str:
+    sentence = " ".join(_SENTENCE_END.split(comment, maxsplit=1)[0].split())
+    if len(sentence) <= TITLE_CHARS_MAX:
+        return sentence
+    return f"{sentence[:TITLE_CHARS_MAX].rpartition(' ')[0] or sentence[:TITLE_CHARS_MAX]}…"
 
 
 def parsed(source: str) -> Definition[Any] | list[Problem]:

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Raw
 
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload
+from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload, payload_of
 from callboard.projections.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
-from callboard.runtime.cli.authoring import authoring, parsed
+from callboard.runtime.cli.authoring import about, authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import text_of
@@ -115,7 +115,7 @@ def _of_file(file: str) -> Subject:
         path="",
         payload=Raw(accepted),
     )
-    title = known.about(definition.document).title or definition.name or Path(file).stem
+    title = about(definition).title or definition.name or Path(file).stem
     nodes = f"{len(outline.nodes)} node{'s' if len(outline.nodes) != 1 else ''}"
     told = [definition.name if definition.name != title else "", definition.language, nodes]
     return Subject(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
@@ -133,4 +133,13 @@ def _of_run(run: str, settings: Settings) -> Subject:
 def _run_subject(events: Sequence[Event]) -> Subject:
     result = result_of(events)
     told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {took(result)}".strip()]
-    return Subject(fold(DiagramFold(), events), result.definition, " · ".join(told))
+    return Subject(fold(DiagramFold(), events), title_of(events) or result.definition, " · ".join(told))
+
+
+def title_of(events: Sequence[Event]) -> str:
+    """Return what the definition of a run calls itself where it has no name; else, and of one that is none, nothing."""
+    accepted = payload_of(events[0]) if events and events[0].type == RunAccepted.type else None
+    if not isinstance(accepted, RunAccepted) or accepted.definition.name:
+        return ""
+    definition = parsed(accepted.definition.source)
+    return "" if isinstance(definition, list) else about(definition).title

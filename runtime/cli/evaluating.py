@@ -21,11 +21,14 @@ CODES: dict[type[Exception], str] = {
 }
 """The failures of a flow that stand for an expression without a value, and for a value without a form in JSON."""
 
-REMEDIES: dict[str, str] = {
-    "System.UnrepresentableValue": "Convert it inside of the expression: string(…), int(…), durationToIso8601(…).",
-    "System.ExpressionEvaluationError": "Ask for what may be absent with has(…), convert numbers with int(…) or "
-    "double(…): every number of the bindings is a double.",
-}
+CONVERT = "Convert it inside of the expression: string(…), int(…), durationToIso8601(…)."
+ASK_BEFORE = "Ask for what may be absent with has(…)."
+CONVERT_NUMBERS = "Convert numbers with int(…) or double(…): every number of the bindings is a double."
+LOOK_UP = "See the functions that there are in docs/languages/cel.md."
+
+ABSENT = ("no such key", "cannot read")
+NUMBER = "double"
+"""Words of a message that tell of what is not there, and of the kind of number that bindings have."""
 
 
 class NoValue(CallboardError):
@@ -61,9 +64,7 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
         value = program.evaluate(bindings, _Present())
     except (EvaluationError, Unrepresentable) as error:
         code = CODES[type(error)]
-        absent = sorted(program.roots - bindings.keys())
-        remedy = f"Bind {' and '.join(absent)} with --bindings." if absent else REMEDIES[code]
-        raise NoValue(code, str(error), given.strip(), remedy) from error
+        raise NoValue(code, str(error), given.strip(), _remedy(program, bindings, error)) from error
     if as_json:
         reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
         click.echo(compact({"value": value, **(reads if explain else {})}))
@@ -71,6 +72,20 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
     if explain:
         click.echo(_explained(program, bindings), err=True)
     click.echo(compact(value))
+
+
+def _remedy(program: Program, bindings: dict[str, Any], error: Exception) -> str:
+    """Say what to do; of many faults the message says it already."""
+    if absent := sorted(program.roots - bindings.keys()):
+        return f"Bind {' and '.join(absent)} with --bindings."
+    if isinstance(error, Unrepresentable):
+        return CONVERT
+    if program.unknown_functions:
+        return LOOK_UP
+    said = str(error)
+    if any(words in said for words in ABSENT):
+        return ASK_BEFORE
+    return CONVERT_NUMBERS if NUMBER in said else ""
 
 
 def compiled(given: str) -> Program:

@@ -14,6 +14,9 @@ import click
 from callboard.bus.errors import CallboardError
 from callboard.runtime.cli.views import compact, program
 
+USUAL = "workflow"
+"""The language of a template that several languages have, unless another is asked for."""
+
 ABOUT = "template.toml"
 """The file that says what a template is; it is not copied."""
 
@@ -24,13 +27,16 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template. ``definition``, ``script`` and ``input`` are names of its files; some need no input."""
+    """A template. ``definition``, ``script`` and ``input`` are names of its files.
+
+    Some need no input, and those that have no model no script; ``name_line`` is empty where definitions have no name.
+    """
 
     language: str
     name: str
     about: str
     definition: str
-    script: str
+    script: str | None
     input: str | None
     name_line: str
     name_becomes: str
@@ -40,8 +46,9 @@ class Template:
         """Return its files by their names, the definition under the name that it is to have."""
         texts = {one.name: one.read_text(encoding="utf-8") for one in self._files()}
         written = called if _PLAIN.fullmatch(called) else f'"{called}"'
-        line = self.name_becomes.replace("{name}", written)
-        texts[self.definition] = texts[self.definition].replace(self.name_line, line, 1)
+        if self.name_line:
+            line = self.name_becomes.replace("{name}", written)
+            texts[self.definition] = texts[self.definition].replace(self.name_line, line, 1)
         return texts
 
     def _files(self) -> list[Traversable]:
@@ -52,7 +59,7 @@ class Template:
 
 def templates() -> Iterator[Template]:
     """Yield the templates of all languages, in the order of their names; ``minimal`` is the first of its language."""
-    languages = files(__package__).joinpath("templates")
+    languages = files("callboard.runtime.cli").joinpath("templates")
     for language in sorted(_folders(languages), key=lambda one: one.name):
         for folder in sorted(_folders(language), key=lambda one: (one.name != "minimal", one.name)):
             about = tomllib.loads(folder.joinpath(ABOUT).read_text(encoding="utf-8"))
@@ -61,10 +68,10 @@ def templates() -> Iterator[Template]:
                 name=folder.name,
                 about=about["about"],
                 definition=about["definition"],
-                script=about["script"],
+                script=about.get("script"),
                 input=about.get("input"),
-                name_line=about["name_line"],
-                name_becomes=about["name_becomes"],
+                name_line=about.get("name_line", ""),
+                name_becomes=about.get("name_becomes", ""),
                 folder=folder,
             )
 
@@ -86,14 +93,14 @@ def list_templates(*, as_json: bool) -> None:
         click.echo(f"{one.language} {name}  {one.about}")
 
 
-def found(name: str, language: str, template: str, *, force: bool, as_json: bool) -> None:
-    """Write a template into the folder ``name``, and print what was written and how to go on.
+def found(name: str | None, language: str | None, template: str, *, force: bool, as_json: bool) -> None:
+    """Write a template into the folder ``name``, or one called as it, and print what was written and how to go on.
 
     :raises click.BadParameter: if there is no such language or template, or nothing can be called like that
     :raises CallboardError: ``file.exists``, ``file.unwritable``
     """
     chosen = _chosen(language, template)
-    folder = Path(name)
+    folder = Path(name or chosen.name)
     if not _NAME.fullmatch(folder.name):
         raise click.BadParameter(f"{folder.name!r} is no name: letters, digits, - _ and . only", param_hint="NAME")
     texts = chosen.content(folder.name)
@@ -114,19 +121,20 @@ def found(name: str, language: str, template: str, *, force: bool, as_json: bool
         click.echo(f"  {click.style(f'# {words}', dim=True)}\n  {command}")
 
 
-def _chosen(language: str, template: str) -> Template:
+def _chosen(language: str | None, template: str) -> Template:
+    """Return the template of that name; where several languages have one, that of `USUAL` unless one is named."""
     known = list(templates())
     languages = list(dict.fromkeys(one.language for one in known))
-    if language not in languages:
+    if language is not None and language not in languages:
         raise click.BadParameter(
             f"no template is written in {language!r}; there are {', '.join(languages)}", param_hint="--language"
         )
-    ours = {one.name: one for one in known if one.language == language}
-    if template not in ours:
-        raise click.BadParameter(
-            f"there is no template {template!r}; there are {', '.join(ours)}", param_hint="--template"
-        )
-    return ours[template]
+    ours = [one for one in known if language in (None, one.language)]
+    named = [one for one in ours if one.name == template]
+    if not named:
+        there = ", ".join(dict.fromkeys(one.name for one in ours))
+        raise click.BadParameter(f"there is no template {template!r}; there are {there}", param_hint="--template")
+    return next((one for one in named if one.language == USUAL), named[0])
 
 
 def _check(folder: Path, texts: dict[str, str], *, force: bool) -> None:
@@ -153,12 +161,15 @@ def _next(template: Template, folder: Path) -> list[tuple[str, str]]:
     definition = file(template.definition)
     given = f" --input @{file(template.input)}" if template.input else ""
     drawing = shlex.quote(str(folder / f"{folder.name}.svg"))
-    return [
+    run = f"{ours} run {definition}{given}"
+    look = [
         ("check it", f"{ours} validate {definition}"),
         ("draw it", f"{ours} diagram {definition} --format svg --output {drawing}"),
-        (
-            "perform it by its script, without any key",
-            f"{ours} run {definition}{given} --script {file(template.script)}",
-        ),
-        ("perform it by Claude, with ANTHROPIC_API_KEY set", f"{ours} run {definition}{given} --model anthropic"),
+    ]
+    if template.script is None:
+        return [*look, ("perform it; it needs no model", run)]
+    return [
+        *look,
+        ("perform it by its script, without any key", f"{run} --script {file(template.script)}"),
+        ("perform it by Claude, with ANTHROPIC_API_KEY set", f"{run} --model anthropic"),
     ]

@@ -9,9 +9,10 @@ from callboard.bus.jetstream import JetStreamLog, api
 from callboard.bus.log import Recorded, Unknown
 from callboard.projections.renders import duration_text
 from callboard.projections.runs import RunRow, Runs
+from callboard.runtime.cli.narrate import local
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import COLOURS, compact, local
+from callboard.runtime.cli.views import COLOURS, compact
 from callboard.runtime.config import Config
 
 _NOT_FOUND = 10037

@@ -6,6 +6,7 @@ help and shell completion are there at once, and nothing connects before a comma
 
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -55,6 +56,9 @@ SECTIONS: dict[str, dict[str, str]] = {
 SENTENCE_CHARS_MAX = 200
 """How much of what a command says of itself stands in the list of commands."""
 
+SUGGESTIONS_MAX = 2
+"""How many commands are named instead of one that there is not."""
+
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
@@ -70,6 +74,16 @@ class Board(click.Group):
             return None
         module, _, attribute = place.partition(":")
         return getattr(import_module(f"callboard.runtime.cli.{module}"), attribute)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], COMMANDS, n=SUGGESTIONS_MAX)
+            meant = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise click.UsageError(f"{error.message}{meant}", error.ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in SECTIONS.items():

@@ -1,5 +1,7 @@
 """Narration: each event of a run as one line for people."""
 
+import datetime as dt
+import re
 from typing import Any, assert_never
 
 import msgspec
@@ -9,9 +11,14 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
 from callboard.projections.effects import PROVIDER, kind_and_name
+from callboard.projections.renders import duration_text
 
 TEXT_CHARS_MAX = 100
 """How much of a text or value one line quotes."""
+
+
+_BEHIND = re.compile(r"[\[:].*$")
+"""What stands behind the id of a path's last segment: an index, an aspect."""
 
 
 def narrated(event: Event, payload: Payload) -> str:
@@ -19,15 +26,17 @@ def narrated(event: Event, payload: Payload) -> str:
     match payload:
         case ev.NodeEnter():
             again = f" (visit {event.iteration})" if event.iteration > 1 else ""
-            name = payload.node or last_id(event.path)
-            return f"▶ {name}{again}" + (f": {payload.name}" if payload.name not in ("", name) else "")
+            name = _name(event.path)
+            told = payload.name or payload.node
+            return f"▶ {name}{again}" + ("" if not told or name.endswith(told) else f": {told}")
         case ev.NodeExit():
             mark = {"ok": "✓", "failed": "✗", "skipped": "–", "cancelled": "⊘"}[payload.outcome]
             why = "" if payload.outcome == "cancelled" else _because(payload.error)
-            return f"{mark} {last_id(event.path)} {payload.outcome}{why}"
+            return f"{mark} {_name(event.path)} {payload.outcome}{why}"
         case ev.NodeRetry():
             why = payload.error.code if payload.error else short(payload.reason)
-            return f"↻ retry {payload.attempt}" + (f" in {payload.delay:g} s" if payload.delay else "") + f": {why}"
+            waits = f" in {duration_text(payload.delay)}" if payload.delay else ""
+            return f"↻ retry {payload.attempt}{waits}: {why}"
         case ev.Route():
             edge = payload.edge if isinstance(payload.edge, str) and payload.reason == "next" else payload.reason
             return f"→ {payload.target}" + (f"  ({short(edge)})" if edge else "")
@@ -55,6 +64,12 @@ def narrated(event: Event, payload: Payload) -> str:
             return _effect(payload)
 
 
+def _name(path: str) -> str:
+    """Name a node as it is entered and left: its id, with what tells apart executions beside and inside of it."""
+    behind = _BEHIND.search(path.rpartition("/")[2])
+    return last_id(path) + (behind.group() if behind else "")
+
+
 def _run(
     payload: ev.RunRejected
     | ev.RunClaimed
@@ -74,7 +89,7 @@ def _run(
         case ev.RunClaimed():
             return f"taken on{' again' if payload.epoch > 1 else ''} by {payload.worker}"
         case ev.RunParked():
-            until = f" until {payload.deadline:%Y-%m-%d %H:%M:%S}" if payload.deadline else ""
+            until = f" until {local(payload.deadline)}" if payload.deadline else ""
             return f"parked{until}, waiting for {', '.join(payload.awaits)}"
         case ev.RunStart():
             return "started"
@@ -130,7 +145,7 @@ def _effect(
         case ev.EffectResult():
             return f"failed{_because(payload.error)}" if payload.error else f"= {_value(payload.value)}"
         case ev.TimerSet():
-            return f"timer until {payload.due:%Y-%m-%d %H:%M:%S} ({payload.purpose})"
+            return f"timer until {local(payload.due)} ({payload.purpose})"
         case ev.TimerFired():
             return "timer fired"
         case ev.ClockRead():
@@ -168,6 +183,11 @@ def _value(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(one, dict) and "input_schema" in one for one in value):
         return ", ".join(str(one.get("name")) for one in value)
     return short(value)
+
+
+def local(instant: dt.datetime | None) -> str:
+    """Write an instant in the local time zone."""
+    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}" if instant else "–"
 
 
 def short(value: Any) -> str:

@@ -134,7 +134,7 @@ def bundled(definition: Definition[Any], known: Authoring, given: Any, file: str
         except FileNotFoundError:
             problems.append(_at(definition, field, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}"))
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(_at(definition, field, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}"))
+            problems.append(_at(definition, field, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {_why(error)}"))
     if problems:
         raise Refused("definition", problems, file, definition.source)
     return found
@@ -186,7 +186,12 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CallboardError("file.unreadable", f"the file cannot be read as text: {error}", str(path)) from error
+        raise CallboardError("file.unreadable", f"the file cannot be read as text: {_why(error)}", str(path)) from error
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    """Say why a file cannot be read, without its name, which stands beside it."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def input_of(given: str | None, option: str = "--input") -> Any:
@@ -217,4 +222,4 @@ def _input_text(given: str, option: str) -> tuple[str, str]:
     try:
         return given[1:], Path(given[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{given[1:]} cannot be read: {error}", param_hint=option) from error
+        raise click.BadParameter(f"{given[1:]} cannot be read: {_why(error)}", param_hint=option) from error

@@ -4,7 +4,7 @@ import signal
 import sys
 import tempfile
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -19,6 +19,7 @@ from callboard.runtime.admission import definition_token
 from callboard.runtime.bootstrap import House, open_house, open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.errors import Refused
+from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import Ordered
 from callboard.runtime.cli.problems import problem_text
@@ -140,13 +141,23 @@ async def _follow(house: House, run: str, shower: Shower, performance: Performan
     token = definition_token(performance.ordered.definition)
     subject = house.log.subjects.live(house.client.ref(run), token, "model.delta")
     subscription = await house.nc.subscribe(subject, cb=take) if shower.listens else None
+    shown = shower if performance.silent else Guiding(shower, run, _settings_there(house, performance))
     try:
         async with house.client.follow(run) as feed:
-            await follow(house.log, feed, shower)
+            await follow(house.log, feed, shown)
     finally:
         if subscription is not None:
             with anyio.CancelScope(shield=True):
                 await subscription.unsubscribe()
+
+
+def _settings_there(house: House, performance: Performance) -> Settings:
+    """The settings with which another command finds the run: nobody else knows where a temporary store is."""
+    settings = performance.settings
+    if house.server is None or str(performance.config.data_dir) != TEMPORARY:
+        return settings
+    kept = {name: value for name, value in settings.flags.items() if name != "data_dir"}
+    return replace(settings, flags={**kept, "nats_url": house.server.url})
 
 
 async def _conclude(house: House, run: str, performance: Performance) -> int:

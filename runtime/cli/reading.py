@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from callboard.bus.events import Event
+from callboard.bus.events import Event, payload_of
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.eliding import elided
 from callboard.projections.flow_trace import FlowTrace
@@ -19,8 +19,8 @@ from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.projections.workflow_trace import WorkflowExecution
-from callboard.runtime.cli.drawing import svg_of_run
-from callboard.runtime.cli.narrate import short
+from callboard.runtime.cli.drawing import svg_of_run, title_of
+from callboard.runtime.cli.narrate import local, short
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.showing import event_object
@@ -29,7 +29,6 @@ from callboard.runtime.cli.views import (
     COLOURS,
     chain_lines,
     compact,
-    local,
     node_lines,
     open_line,
     path_of,
@@ -70,7 +69,7 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings) ->
     lines = [
         f"run         {result.run}",
         f"status      {status} {took(result)}".rstrip(),
-        f"definition  {result.definition} ({result.language}, {result.definition_hash[:12]})",
+        f"definition  {_definition(result, events)}",
         f"accepted    {local(result.accepted_at)}",
         f"started     {local(result.started_at)}",
         f"ended       {local(result.ended_at)}",
@@ -86,8 +85,19 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings) ->
     if result.nodes:
         lines += ["", "Nodes, as they last stood:", *node_lines(result)]
     if result.open:
-        lines += ["", "Open:", *(open_line(effect, result.run, settings) for effect in result.open)]
+        asked = {event.n: payload_of(event) for event in events if event.n in {effect.n for effect in result.open}}
+        lines += ["", "Open:"]
+        lines += [open_line(effect, result.run, settings, asked.get(effect.n)) for effect in result.open]
     return "\n".join(lines)
+
+
+def _definition(result: RunResult, events: Sequence[Event]) -> str:
+    """Name the definition; one without a name by what it says of itself, if it does."""
+    short_hash = result.definition_hash[:12]
+    if result.definition != short_hash:
+        return f"{result.definition} ({result.language}, {short_hash})"
+    title = title_of(events)
+    return f"{title} ({result.language}, {short_hash})" if title else f"{short_hash} ({result.language})"
 
 
 async def trace_run(run: str, form: str, config: Config, settings: Settings) -> None:

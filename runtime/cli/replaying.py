@@ -17,10 +17,10 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.results import OpenEffect, RunResult
 from callboard.runtime.bootstrap import House
-from callboard.runtime.cli.narrate import narrated
+from callboard.runtime.cli.narrate import local, narrated
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact, local, node_line, open_line, result_object, result_of
+from callboard.runtime.cli.views import compact, node_line, open_line, result_object, result_of
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
 from callboard.runtime.ending import conclude, conclude_failed

@@ -1,5 +1,6 @@
 """Telling a run something, and waiting until the run has recorded it or refused."""
 
+import shlex
 from typing import Any
 from uuid import uuid4
 
@@ -70,7 +71,7 @@ async def told(client: Client, run: str, verb: str, fields: dict[str, Any]) -> E
 def _refused(verb: str, run: str, problems: list[Problem]) -> CallboardError:
     if len(problems) == 1:
         known = problems[0].code != "run.unknown"
-        remedy = f"See `callboard show` {run}." if known else "List the runs with `callboard runs`."
+        remedy = f"See `callboard show {shlex.quote(run)}`." if known else "List the runs with `callboard runs`."
         return CallboardError(problems[0].code, problems[0].message, run, remedy)
     return Refused(verb, problems, run)
 

@@ -112,7 +112,7 @@ def _node_aside(node: Node) -> str:
     elif node.progress:
         told.append(node.progress[-1].message)
     if node.error:
-        told.append(f"{node.error.code}: {' '.join(node.error.message.split())}")
+        told.append(f"{node.error.code}: {' '.join(node.error.message.split())}".removesuffix(": "))
     return "  ".join(told)
 
 

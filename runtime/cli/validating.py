@@ -10,20 +10,23 @@ import msgspec
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.registry import language
+from callboard.languages.registry import detect, language
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.authoring import parsed
+from callboard.runtime.cli.authoring import about, authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
 from callboard.runtime.cli.ordering import ordered, text_of
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.views import compact
 
+STAND_INS: dict[Any, Any] = {"string": "text", "number": 0, "boolean": False, "string[]": []}
+"""Values of each kind that an input can have."""
 
-def validate_file(file: str, input_text: str | None, *, as_json: bool) -> int:
+
+def validate_file(file: str, input_text: str | None, arguments_text: str | None = None, *, as_json: bool) -> int:
     """Print the problems of a definition; return the exit code."""
     source = text_of(Path(file))
-    name, problems = examined(source, Order(file, input_text))
+    name, problems = examined(source, Order(file, input_text, arguments_text=arguments_text))
     valid = not errors(problems)
     if as_json:
         told = msgspec.to_builtins(problems)
@@ -36,31 +39,45 @@ def validate_file(file: str, input_text: str | None, *, as_json: bool) -> int:
 
 
 def examined(source: str, order: Order) -> tuple[str, list[Problem]]:
-    """Return the language of a definition, empty if it has none, and what is wrong, or odd, with it and its start.
+    """Return the language of a definition, empty if none is known, and what is wrong, or odd, with it and its start.
 
-    :raises click.BadParameter: if the input cannot be read
+    :raises click.BadParameter: if the input or the arguments cannot be read
     """
     definition = parsed(source)
     if isinstance(definition, list):
-        return "", definition
+        name = detect(source)
+        return (name if isinstance(name, str) else ""), definition
     return definition.language, _beyond(definition, order)
 
 
 def _beyond(definition: Definition[Any], order: Order) -> list[Problem]:
     """What is wrong, or odd, with a sound definition: files it names, skills beside it, and the input, if there is one.
 
-    :raises click.BadParameter: if the input cannot be read
+    :raises click.BadParameter: if the input or the arguments cannot be read
     """
     try:
         start = ordered(order)
     except Refused as refused:
         return [*definition.warnings, *refused.problems]
-    plan = language(definition.language).admit(definition, msgspec.convert(start.message, StartRun))
+    admit, message = language(definition.language).admit, start.message
+    plan = admit(definition, msgspec.convert(message, StartRun))
+    if isinstance(plan, list) and order.input_text is None:
+        # What is odd is only told of a start that fits: one with an input that stands for any.
+        plan_of_any = admit(definition, msgspec.convert({**message, "input": _stand_in(definition)}, StartRun))
+        plan = plan_of_any if isinstance(plan_of_any, Plan) else plan
     if isinstance(plan, Plan):
-        return [*start.warnings, *plan.warnings]
+        given: dict[str, Any] = start.message.get("arguments", {})
+        misfits = authoring(definition.language).misfits(definition.document, given) if order.arguments_text else []
+        return [*start.warnings, *plan.warnings, *misfits]
     # Without an input, none can be missed.
     missed = [problem for problem in plan if order.input_text is not None or not problem.where.startswith("input")]
     return [*definition.warnings, *start.warnings, *missed]
+
+
+def _stand_in(definition: Definition[Any]) -> dict[str, Any]:
+    """Return an input that has what a definition requires, as far as its kinds say what that could be."""
+    kinds = {name: declared.get("type") for name, declared in about(definition).inputs.items()}
+    return {name: STAND_INS[kind] for name, kind in kinds.items() if kind in STAND_INS}
 
 
 def errors(problems: Sequence[Problem]) -> list[Problem]:

@@ -1,6 +1,5 @@
 """Views that several commands show: how a run came out, the path it took, and where to look further."""
 
-import datetime as dt
 import os
 import re
 import shlex
@@ -15,12 +14,12 @@ import msgspec
 
 from callboard.bus.connection import without_secrets
 from callboard.bus.effects import Failure
-from callboard.bus.events import Event, NodeEnter
+from callboard.bus.events import Event, HumanAsked, NodeEnter, Payload, SignalAwaited
 from callboard.bus.paths import last_id
 from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text
 from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
-from callboard.runtime.cli.narrate import short
+from callboard.runtime.cli.narrate import local, short
 from callboard.runtime.cli.options import Settings
 
 CHAIN_SHOWN_MAX = 8
@@ -30,6 +29,8 @@ NODES_SHOWN_MAX = 60
 """How many nodes are listed."""
 
 _INNER = re.compile(r"[/\[:]")
+_WITHIN = re.compile(r"[\[:]")
+"""What only paths inside of a node have: of a dispatch, a call, a phase."""
 
 COLOURS = {"completed": "green", "failed": "red", "expired": "red", "cancelled": "magenta", "ok": "green"}
 
@@ -101,15 +102,23 @@ def chain_lines(error: Failure | None) -> list[str]:
     lines: list[str] = []
     while error is not None and len(lines) < CHAIN_SHOWN_MAX:
         kind = f" ({error.type})" if error.type not in ("", "error") else ""
-        told = f"{error.code}{kind}: {' '.join(error.message.split())}".removesuffix(": ")
+        told = f"{error.code}{kind}: {' '.join(error.message.split())}".removesuffix(": ") + _expression(error)
         lines.append(f"after {told}" if lines else told)
         error = error.previous
     return [*lines, "…"] if error is not None else lines
 
 
+def _expression(error: Failure) -> str:
+    """Quote the expression that a failure is about, if it is about one: what it says alone leads nowhere."""
+    details = error.details
+    body = details.get("expression") if isinstance(details, dict) else None
+    return f", in {{{{ {short(body.strip())} }}}}" if isinstance(body, str) else ""
+
+
 def node_lines(result: RunResult) -> list[str]:
-    """Return how each node last ended, a line each; of many nodes the outer ones."""
-    nodes = sorted(result.nodes.values(), key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
+    """Return how each node last ended, a line each: the outer ones, and within these what is not all right."""
+    telling = [node for node in result.nodes.values() if node.outcome != "ok" or not _WITHIN.search(node.path)]
+    nodes = sorted(telling, key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
     shown = {node.path for node in nodes}
     lines = [node_line(node) for node in result.nodes.values() if node.path in shown]
     left = len(result.nodes) - len(lines)
@@ -123,7 +132,9 @@ def node_line(node: NodeState) -> str:
     if isinstance(data, dict):
         # What the record of the language holds as its product.
         data = data.get("data", data.get("value") if data.get("type") == "success" else data)
-    told = f"{node.error.code}: {short(node.error.message)}" if node.error else short(data) if data is not None else ""
+    told = "" if data is None else short(data)
+    if node.error:
+        told = f"{node.error.code}: {short(node.error.message)}".removesuffix(": ")
     visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
     return f"  {click.style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
 
@@ -143,23 +154,32 @@ def tokens(result: RunResult) -> str:
     return f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
 
 
-def open_line(effect: OpenEffect, run: str, settings: Settings) -> str:
-    """Return what is open, and how to move it where that is up to somebody."""
-    ours, here = program(), where_options(settings)
-    key, name = shlex.quote(effect.key), shlex.quote(run)
-    remedy = {
-        "human.asked": f"{ours} answer{here} {name} {key} RESPONSE",
-        "signal.awaited": f"{ours} signal{here} {name} NAME",
-        "run.paused": f"{ours} resume{here} {name}",
-        "child.start": f"{ours} show{here} {shlex.quote(effect.run or '')}",
-    }.get(effect.type)
+def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload | None = None) -> str:
+    """Return what is open, and how to move it where that is up to somebody; of what was ``asked``, that too."""
+    remedy = way_on(effect.type, effect.key, run, settings, asked)
+    if effect.run is not None:
+        remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
-    return f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
+    line = f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
+    return f"{line}\n    {_question(asked)}" if isinstance(asked, HumanAsked) else line
 
 
-def local(instant: dt.datetime | None) -> str:
-    """Write an instant in the local time zone."""
-    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}" if instant else "–"
+def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
+    """Return the command that moves what is open, if that is up to somebody."""
+    ours, here, name = program(), where_options(settings), shlex.quote(run)
+    signal = shlex.quote(asked.name) if isinstance(asked, SignalAwaited) else "NAME"
+    return {
+        "human.asked": f"{ours} answer{here} {name} {shlex.quote(key)} RESPONSE",
+        "signal.awaited": f"{ours} signal{here} {name} {signal}",
+        "run.paused": f"{ours} resume{here} {name}",
+    }.get(event_type)
+
+
+def _question(asked: HumanAsked) -> str:
+    """Return a question with what can be answered."""
+    choices = [one.get("value", one) if isinstance(one, dict) else one for one in asked.options]
+    answers = "yes or no" if asked.interaction_type == "confirm" else ", ".join(map(short, choices))
+    return f"? {' '.join(asked.question.split())}" + (f"  ({answers})" if answers else "")
 
 
 def where_options(settings: Settings) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from callboard.bus.errors import CallboardError
 from callboard.languages.language import Definition
 from callboard.languages.registry import detect
-from callboard.runtime.cli.authoring import authoring, parsed
+from callboard.runtime.cli.authoring import about, authoring, parsed
 from callboard.runtime.cli.ordering import text_of
 from callboard.runtime.mcp.answers import Workflow
 
@@ -131,16 +131,16 @@ def described(source: str, *, name: str | None = None, file: str | None = None, 
         spoken = language if isinstance(language, str) else ""
         return Workflow(name or fallback, spoken, name=name, file=file, problems=len(definition))
     known = authoring(definition.language)
-    about = known.about(definition.document)
+    said = about(definition)
     return Workflow(
         id=definition.name or name or fallback,
         language=definition.language,
-        title=about.title,
-        description=about.description,
+        title=said.title,
+        description=said.description,
         name=name,
         file=file,
         nodes=[node.id for node in known.outline(definition.document).nodes],
-        inputs=about.inputs,
+        inputs=said.inputs,
     )
 
 

@@ -1,0 +1,111 @@
+"""How deep values may nest: a bound that does not hang on Python's stack, however a flow makes them deeper."""
+
+from typing import Any
+
+import pytest
+
+from callboard.languages.flow.depth import DEPTH_MAX, too_deep
+from tests.flows import call, caught, failing, flow, mock, perform, returned, subflow
+
+FAILED = "System.ExpressionEvaluationError"
+
+
+def nested(depth: int) -> Any:
+    """A value that nests so deep, in arrays and objects by turns."""
+    value: Any = 0
+    for level in range(depth):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, DEPTH_MAX - 1, DEPTH_MAX])
+def test_what_does_not_nest_too_deep(depth: int) -> None:
+    assert not too_deep(nested(depth))
+    assert too_deep([1, nested(depth), "x"], depth)
+
+
+def test_a_value_far_beyond_the_stack_of_python_is_measured() -> None:
+    assert too_deep(nested(100_000))
+
+
+def test_what_stands_in_a_value_many_times_is_looked_into_once() -> None:
+    value: Any = []
+    for _ in range(100):
+        value = [value, value]
+    assert not too_deep(value)
+
+
+ECHO = mock(value="{{ call.input }}")
+
+
+def turning(**change: Any) -> dict[str, Any]:
+    """A flow that changes its value on every turn, until that fails, and says how often it could."""
+    steps = {
+        "start": {"action": "Pass", "assign": {"turns": 0}, "next": "turn"},
+        "turn": call(ECHO, "count", catch=[caught("told", FAILED)], **change),
+        "count": {"action": "Pass", "assign": {"turns": "{{ vars.turns + 1.0 }}"}, "next": "turn"},
+        "told": returned({"turns": "{{ vars.turns }}", "message": "{{ failure.message }}"}),
+    }
+    return flow(steps)
+
+
+@pytest.mark.parametrize(
+    ("change", "turns"),
+    [
+        ({"output": {"a": "{{ step.result.value }}"}}, DEPTH_MAX),
+        ({"output": [["{{ step.result.value }}"]]}, DEPTH_MAX // 2),
+        ({"output": "{{ [step.result.value] }}"}, DEPTH_MAX),
+        ({"output": "{{ {'a': [1, step.result.value]} }}"}, DEPTH_MAX // 2),
+        ({"output": "{{ [step.result.value].map(x, [x]) }}"}, DEPTH_MAX // 2),
+        # These come to be deeper by what the engine wraps around them.
+        ({"output": "{{ step.result }}"}, DEPTH_MAX),
+        ({"assign": {"all": "{{ vars }}"}}, DEPTH_MAX),
+        ({"input": "{{ step }}"}, DEPTH_MAX),
+    ],
+)
+def test_a_loop_that_wraps_its_value_fails_at_the_bound(change: dict[str, Any], turns: int) -> None:
+    told: Any = perform(turning(**change), 1).value
+    assert told["message"] == f"the value nests deeper than {DEPTH_MAX} levels"
+    assert turns - 2 <= told["turns"] <= turns
+
+
+def test_a_gather_that_wraps_its_value_fails_at_the_bound() -> None:
+    """Its results are a list of envelopes of what it was given: two levels more on every turn, without a template."""
+    fan = {"action": "Gather", "calls": [ECHO], "output": "{{ step.results[0] }}", "next": "fan"}
+    done = perform(flow({"fan": fan, "done": returned()}), 1)
+    assert done.result["code"] == "System.GatherCompletionUnmet"
+    [failure] = done.result["details"]["failures"]
+    assert failure["result"]["code"] == FAILED
+    assert failure["result"]["message"] == f"the list of results nests deeper than {DEPTH_MAX} levels"
+    caught_up = {**fan, "calls": [ECHO], "catch": [caught("done")]}
+    assert perform(flow({"fan": caught_up, "done": returned("{{ 'caught' }}")}), 1).value == "caught"
+
+
+def test_a_gather_whose_values_pass_by_themselves_ends_too() -> None:
+    fan = {"action": "Gather", "calls": [ECHO], "next": "fan"}
+    assert perform(flow({"fan": fan, "done": returned()}), 1).result["code"] == "System.GatherCompletionUnmet"
+
+
+def test_what_a_failure_repeats_of_a_value_is_left_out_where_it_is_too_deep() -> None:
+    inner = subflow({"done": returned()}, parameters={"type": "object", "properties": {"a": {"type": "string"}}})
+    steps = {"w": call({"flow": inner, "with": {"a": "{{ step.input }}"}}), "done": returned()}
+    assert perform(flow(steps), nested(DEPTH_MAX - 2)).result["details"]["value"] == nested(DEPTH_MAX - 2)
+    deepest = perform(flow(steps), nested(DEPTH_MAX - 1)).result
+    assert deepest["code"] == "System.ParameterValidationFailed"
+    assert "details" in deepest
+    raising = {"r": {"action": "Raise", "result": {"code": "R", "details": ["{{ step.input }}"]}}}
+    assert perform(flow(raising), nested(DEPTH_MAX - 1)).result["details"] == [nested(DEPTH_MAX - 1)]
+    assert perform(flow(raising), nested(DEPTH_MAX)).result["code"] == FAILED
+
+
+def test_failures_that_hold_failures_stay_within_the_bound() -> None:
+    """A Gather's evidence holds the failures of its dispatches, which hold that of theirs."""
+    inner = failing("X")
+    flows: dict[str, Any] = {}
+    for level in range(60):
+        fan = {"action": "Gather", "calls": [inner], "next": "done"}
+        flows[f"f{level}"] = subflow({"fan": fan, "done": returned()})
+        inner = {"flow": f"f{level}"}
+    done = perform(flow({"w": call(inner), "done": returned()}, flows=flows))
+    assert done.result["code"] == "System.GatherCompletionUnmet"
+    assert not too_deep(done.result, DEPTH_MAX + 3)
