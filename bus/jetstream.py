@@ -28,9 +28,9 @@ from callboard.bus.commands import DefinitionSource
 from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch
 from callboard.bus.errors import StreamMismatch
 from callboard.bus.events import decode_event
-from callboard.bus.log import Alarm, Entry, Recorded, Unknown
+from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Unknown
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
-from callboard.bus.subjects import RunRef, Subjects
+from callboard.bus.subjects import RunRef, Subjects, partition_of
 
 READ_BATCH = 1_000
 READ_BYTES_MAX = 16 * 1024 * 1024
@@ -65,28 +65,30 @@ class JetStreamLog:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
         headers = guarded(after, self.subjects.run(ref))
         headers[MARK] = entry.id
         headers[NUMBER] = str(entry.n)
         message = Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
-        if alarm is not None:
-            return await self._put_with_alarm(ref, message, alarm)
+        if beside is not None:
+            # The answer names the sequence of the batch's last message; the event is the one before.
+            return await publish_batch(self.requests, [message, self._beside(ref, beside)]) - 1
         if self._committer is not None:
             return await self._committer.put(message)
         return await publish(self.requests, message)
 
-    async def _put_with_alarm(self, ref: RunRef, message: Message, alarm: Alarm) -> int:
-        clock = Message(
-            self.subjects.timer(ref),
-            b"{}",
-            {
-                "Nats-Schedule": f"@at {alarm.due.astimezone(dt.UTC).strftime('%Y-%m-%dT%H:%M:%S.%fZ')}",
-                "Nats-Schedule-Target": self.subjects.due(alarm.partition, ref),
-            },
-        )
-        # The answer names the sequence of the batch's last message, which is the alarm; the event is the one before.
-        return await publish_batch(self.requests, [message, clock]) - 1
+    def _beside(self, ref: RunRef, beside: Beside) -> Message:
+        match beside:
+            case Alarm(due=due, partition=partition):
+                schedule = {
+                    "Nats-Schedule": f"@at {due.astimezone(dt.UTC).strftime('%Y-%m-%dT%H:%M:%S.%fZ')}",
+                    "Nats-Schedule-Target": self.subjects.due(partition, ref),
+                }
+                return Message(self.subjects.timer(ref), b"{}", schedule)
+            case Letter(to=to, verb=verb, body=body):
+                # No id for the server to tell repetitions by: they are told by the event's guard, and an id that it
+                # knows refuses the batch.
+                return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

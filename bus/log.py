@@ -59,6 +59,19 @@ class Alarm:
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A command of one run to another, set down together with the event that it follows from."""
+
+    to: RunRef
+    verb: str
+    body: bytes
+
+
+Beside = Alarm | Letter
+"""What may be stored in one step with an event: there is no moment at which one is there without the other."""
+
+
 class Refused(Exception):
     """The guard did not hold: the run's last event is another one. ``actual`` is its sequence where known."""
 
@@ -74,10 +87,10 @@ class Unknown(Exception):
 class EventLog(Protocol):
     """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
         """Store an entry if the run's last event has the sequence ``after``; return the entry's sequence.
 
-        With an alarm both are stored or neither. Use `append`, which knows what to do about the exceptions.
+        With something beside it, both are stored or neither. Use `append`, which knows what to do about the exceptions.
 
         :raises Refused: if the run's last event is another one
         :raises Unknown: if no answer came
@@ -122,7 +135,7 @@ async def append(
     ref: RunRef,
     entry: Entry,
     after: int,
-    alarm: Alarm | None = None,
+    beside: Beside | None = None,
     *,
     patience_s: float = APPEND_PATIENCE_S,
 ) -> int:
@@ -137,7 +150,7 @@ async def append(
     patience = Patience(ref, entry.n, patience_s)
     while True:
         try:
-            return await log.put(ref, entry, after, alarm)
+            return await log.put(ref, entry, after, beside)
         except Refused:
             try:
                 last = await log.last(ref)

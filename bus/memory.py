@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from callboard.bus.events import decode_event
-from callboard.bus.log import Alarm, Entry, Recorded, Refused, Unknown
+from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Refused, Unknown
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
@@ -31,13 +31,15 @@ class MemoryLog:
     def __init__(self, faults: Callable[[RunRef, Entry], Fault] = no_faults, prefix: str = "cb") -> None:
         self.faults = faults
         self.alarms: dict[RunRef, Alarm] = {}
+        self.letters: list[Letter] = []
+        """What runs have told each other, in order."""
         self._subjects = Subjects(prefix)
         self._all: list[tuple[str, Recorded]] = []
         self._runs: dict[RunRef, list[Recorded]] = {}
         self._blobs: dict[tuple[RunRef, str], bytes] = {}
         self._grown = anyio.Event()
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
         fault = self.faults(ref, entry)
         if fault == "lost":
             raise Unknown
@@ -54,8 +56,13 @@ class MemoryLog:
         recorded = Recorded(len(self._all) + 1, ref, entry.id, entry.data, decode_event(entry.data))
         run.append(recorded)
         self._all.append((self._subjects.event(ref, entry.definition, entry.type), recorded))
-        if alarm is not None:
-            self.alarms[ref] = alarm
+        match beside:
+            case Alarm():
+                self.alarms[ref] = beside
+            case Letter():
+                self.letters.append(beside)
+            case None:
+                pass
         grown, self._grown = self._grown, anyio.Event()
         grown.set()
         if fault == "stored_but_unknown":

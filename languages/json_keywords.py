@@ -1,8 +1,7 @@
 """JSON Schema's keywords that match regular expressions, within a bound: Python's `re` can be held up for good.
 
-``jsonschema`` has them on `re`, where ``^(a+)+$`` takes twice as long with every character more. Here they are on RE2;
-what that cannot read, lookaround and back references, which generated schemas are full of, is matched by our own
-matcher of JavaScript's patterns, which counts its steps. Apart from that these say what ``jsonschema``'s own say.
+``jsonschema`` has them on `re`, where ``^(a+)+$`` takes twice as long with every character more. Here they are on
+`schema_patterns`; apart from that these say what ``jsonschema``'s own say.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,8 +13,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 from referencing.jsonschema import lookup_recursive_ref
 
-from callboard.languages import patterns
-from callboard.languages.workflow import js_regex
+from callboard.languages import schema_patterns
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 def bounded(validator: "type[Validator]") -> "type[Validator]":
     """Return a validator class of ``jsonschema`` with its patterns matched within a bound.
 
-    A validator of it raises `patterns.BadPattern` when it comes to a pattern that cannot be matched.
+    It raises `callboard.languages.patterns.BadPattern` when it comes to a pattern that cannot be matched.
     """
     known: Any = validator.VALIDATORS
     checked: Any = extend(validator, {name: check for name, check in _KEYWORDS.items() if name in known})
@@ -34,49 +32,19 @@ def bounded(validator: "type[Validator]") -> "type[Validator]":
     return checked
 
 
-def matching(pattern: str, text: str) -> bool:
-    """Say whether a pattern matches somewhere in a text; in one with half of a surrogate pair nothing does.
-
-    :raises patterns.BadPattern: if it is none, or takes too many steps
-    """
-    try:
-        return patterns.found(pattern, text)
-    except UnicodeEncodeError:
-        return False
-    except patterns.BadPattern as fault:
-        try:
-            return js_regex.Search(pattern).found(text)
-        except js_regex.BadPattern:
-            raise fault from None
-        except js_regex.TooManySteps:
-            raise patterns.BadPattern(f"{pattern!r} takes too long") from None
-
-
-def pattern_fault(pattern: str) -> str | None:
-    """Return why a text is no pattern that can be matched, or None if it is one."""
-    fault = patterns.fault(pattern)
-    if fault is None:
-        return None
-    try:
-        js_regex.check(pattern)
-    except js_regex.BadPattern:
-        return fault
-    return None
-
-
 def undeclared(value: dict[str, Any], schema: Any) -> list[str]:
     """Return the members that neither ``properties`` nor ``patternProperties`` of a schema know, in their order."""
     declared: Any = schema.get("properties", {}) if isinstance(schema, dict) else {}
     by_pattern: Any = schema.get("patternProperties", {}) if isinstance(schema, dict) else {}
     unknown = [name for name in value if name not in declared]
-    return [name for name in unknown if not any(matching(pattern, name) for pattern in by_pattern)]
+    return [name for name in unknown if not any(schema_patterns.found(pattern, name) for pattern in by_pattern)]
 
 
 # -- the keywords, called by jsonschema with the validator, the keyword's value, the instance and the schema ----------
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "string") and not matching(pattern, instance):
+    if validator.is_type(instance, "string") and not schema_patterns.found(pattern, instance):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -85,7 +53,7 @@ def _pattern_properties(validator: Any, by_pattern: Any, instance: Any, _schema:
         return
     for pattern, below in by_pattern.items():
         for name, member in instance.items():
-            if matching(pattern, name):
+            if schema_patterns.found(pattern, name):
                 yield from validator.descend(member, below, path=name, schema_path=pattern)
 
 
@@ -119,7 +87,7 @@ def _evaluated(validator: Any, instance: Any, schema: Any) -> Iterator[str]:
         yield from _evaluated(inside, instance, resolved.contents)
     yield from schema.get("properties", {}).keys() & instance.keys()
     for pattern in schema.get("patternProperties", {}):
-        yield from (name for name in instance if matching(pattern, name))
+        yield from (name for name in instance if schema_patterns.found(pattern, name))
     for keyword in ("additionalProperties", "unevaluatedProperties"):
         if keyword in schema:
             below = schema[keyword]

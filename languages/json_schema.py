@@ -1,12 +1,13 @@
 """JSON Schema for interpreters: is this a schema, and does this value fit it. Pure: no reference is ever fetched.
 
-Patterns are matched within a bound (`json_keywords`), so that no schema and no value can hold up an interpreter.
+Patterns are matched within a bound (`schema_patterns`), so that no schema and no value can hold up an interpreter.
 """
 
 from typing import Any
 
 from callboard.bus.effects import JSON, JsonSchema
-from callboard.languages import patterns
+from callboard.languages import schema_patterns
+from callboard.languages.patterns import BadPattern
 
 VIOLATIONS_LISTED_MAX = 10
 """How many violations of one value are told at most."""
@@ -20,10 +21,8 @@ def schema_fault(schema: JsonSchema) -> str | None:
     from jsonschema import FormatChecker, SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
 
-    from callboard.languages.json_keywords import pattern_fault
-
     formats = FormatChecker(formats=())
-    formats.checks("regex")(lambda text: not isinstance(text, str) or pattern_fault(text) is None)
+    formats.checks("regex")(lambda text: not isinstance(text, str) or schema_patterns.fault(text) is None)
     version: Any = validator_for(schema, Draft202012Validator)
     try:
         version.check_schema(schema, formats)
@@ -34,7 +33,7 @@ def schema_fault(schema: JsonSchema) -> str | None:
 
 def _schema_message(error: Any) -> str:
     if (error.validator, error.validator_value) == ("format", "regex"):
-        return f"{error.instance!r} is no regular expression: {patterns.fault(error.instance)}"
+        return f"{error.instance!r} is no regular expression: {schema_patterns.fault(error.instance)}"
     return error.message
 
 
@@ -56,7 +55,7 @@ def violations(schema: JsonSchema, value: JSON) -> list[str]:
         errors = sorted(validator.iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
     except Unresolvable as error:
         return [f"the schema refers to {error.ref!r}, which is not part of it"]
-    except patterns.BadPattern as error:
+    except BadPattern as error:
         return [f"the schema has a pattern that cannot be matched: {error}"]
     return [f"{_pointer(error.absolute_path)}{_cut(error.message)}" for error in errors[:VIOLATIONS_LISTED_MAX]]
 

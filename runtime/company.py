@@ -27,7 +27,6 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission import Admission, definition_token
 from callboard.runtime.casting import RECORDED, STAND_INS, Cast, Models, recorded_run
-from callboard.runtime.children import JetStreamChildren
 from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.providing import Providing
@@ -60,8 +59,7 @@ class Company:
         self.partitions = config.partitions
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
-        door = Admission(log, outbox, worker=worker, definitions=self.definitions, check=self.check)
-        self.children = JetStreamChildren(log, door)
+        self.children = Admission(log, outbox, worker=worker, definitions=self.definitions, check=self.check)
         self._config = config
         self._nc = nc
         self._outbox = outbox

@@ -15,10 +15,9 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Kill
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import Event
-from callboard.bus.log import EventLog, Recorded, whole
+from callboard.bus.log import EventLog, Letter, Recorded, whole
 from callboard.bus.subjects import RunRef
-from callboard.runtime.letters import Posting
-from callboard.runtime.offspring import Letter, stop_of, wake_of
+from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import admitted
 from callboard.runtime.run import Command, Company
 from callboard.runtime.runlog import RunLog
@@ -67,8 +66,7 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
     killed = next((cause for event in events if (cause := _killed(event)) is not None), None)
     if killed is None and command is None:
         return False
-    post = Posting(log, company.children)
-    runlog = RunLog(post, ref, writer=company.worker, inline_bytes_max=company.inline_bytes_max)
+    runlog = RunLog(log, ref, writer=company.worker, inline_bytes_max=company.inline_bytes_max)
     runlog.keep_secret(await _secrets(log, company, recorded[0]))
     runlog.continue_from(recorded[-1])
     runlog.epoch += 1
@@ -79,7 +77,9 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
         killed = _killed(runlog.state(kill_requested(kill), cause=command.sequence))
     assert killed is not None
     _end(runlog, events, killed)
-    post.letters = await _letters(log, ref, [*events, *(queued.event for queued in runlog.queue)], killed)
+    letters = await _letters(log, ref, [*events, *(queued.event for queued in runlog.queue)], killed)
+    for queued in runlog.queue:
+        queued.beside = letters.get(queued.event.n)
     while runlog.queue:
         await runlog.append_next()
     return True

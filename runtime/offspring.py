@@ -17,9 +17,9 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, Problem
-from callboard.bus.log import APPEND_PATIENCE_S, EventLog, Patience, Recorded, Unknown, whole
+from callboard.bus.log import APPEND_PATIENCE_S, EventLog, Letter, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
-from callboard.runtime.letters import Children, Letter, stop_of, wake_of
+from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import Admitted
 
 if TYPE_CHECKING:
@@ -55,6 +55,27 @@ class Missing(Exception):
 
 class NotEnded(Missing):
     """A run whose end was announced has none."""
+
+
+class Children(Protocol):
+    """The door through which child runs come: their parent's worker admits them itself. Nothing is gained by sending a
+    start round through the queue, and its refusal is an answer instead of a message."""
+
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+        """Admit a run as a child, and call for somebody to perform it; every problem if it is refused.
+
+        Repeating it is harmless.
+
+        :raises Unknown: if the log does not answer
+        """
+        ...
+
+    async def call_child(self, child: RunRef) -> None:
+        """Call for somebody to perform a run that is admitted; harmless if somebody does.
+
+        :raises Unknown: if the log does not answer
+        """
+        ...
 
 
 class Keeper(Protocol):
@@ -154,11 +175,11 @@ class Offspring:
         if last is None:
             await self._check_ours()
             parent = self._parent_of(key)
-            problems = _too_deep(parent) or await self._children.admit(child, self._message(intent), parent)
+            problems = _too_deep(parent) or await self._children.admit_child(child, self._message(intent), parent)
             return _refused(problems) if problems else None
         if last.event.type == ev.RunAccepted.type:
             # Admitted, and perhaps nobody was called.
-            await self._children.call(child)
+            await self._children.call_child(child)
         return await self._end(last)
 
     async def _check_ours(self) -> None:

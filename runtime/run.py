@@ -5,7 +5,7 @@ handed to its node's actor, an outcome is delivered to the interpreter); when no
 commands and deadlines; when nothing is left to do here at all, park. Child runs that have ended wake it
 (`callboard.runtime.offspring`).
 
-Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
+Consumes: start, alarm, wake, cancel, kill, pause, resume, answer, signal
 Emits: run.claimed, run.start, run.parked, timer.fired
 """
 
@@ -32,9 +32,9 @@ from callboard.bus.log import Alarm, EventLog, Recorded
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages.language import Language
 from callboard.runtime.conversation import Memory, model_turn
+from callboard.runtime.crew import Address, Crew
 from callboard.runtime.ending import conclude, conclude_failed
-from callboard.runtime.letters import Children, Posting
-from callboard.runtime.offspring import Offspring
+from callboard.runtime.offspring import Children, Offspring
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
 from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
 from callboard.runtime.stage import Stage
@@ -80,7 +80,7 @@ class Company(Protocol):
 
     @property
     def children(self) -> Children:
-        """How its runs reach each other."""
+        """The door through which child runs come."""
         ...
 
     def language(self, name: str) -> Language[Any]:
@@ -119,13 +119,10 @@ class RunActor:
         self.inbox: deque[Command] = deque()
         self._log = log
         self._company = company
-        self._post = Posting(log, company.children)
-        self._runlog = RunLog(
-            self._post, ref, writer=company.worker, clock=clock, inline_bytes_max=company.inline_bytes_max
-        )
+        self._runlog = RunLog(log, ref, writer=company.worker, clock=clock, inline_bytes_max=company.inline_bytes_max)
         self._wake = anyio.Event()
-        self._nodes = Supervisor(self._node_failed)
-        self._acting: dict[tuple[str, int], NodeActor] = {}
+        self._tasks = Supervisor(self._task_failed)
+        self._crew = Crew(lambda name: NodeActor(name, self._carrier, self, company.effects), self._tasks.spawn)
         self._causes: set[int] = set()
         self._recording: dict[int, Command] = {}
         self._carried: set[str] = set()
@@ -180,14 +177,14 @@ class RunActor:
             return "parked"
         claim = await self._claim(recorded)
         error: CallboardError | None = None
-        async with self._nodes:
+        async with self._tasks:
             try:
                 await self._perform([*events_of(recorded), claim])
             except CallboardError as caught:
                 # Raised below: a task group would wrap it.
                 error = caught
             finally:
-                self._nodes.stop_all()
+                self._tasks.stop_all()
                 self._drop_interpreter()
         if error is not None:
             raise error
@@ -231,7 +228,7 @@ class RunActor:
             self._log,
             self._company.children,
             keeper=self,
-            spawn=self._nodes.spawn,
+            spawn=self._tasks.spawn,
             epoch=self._runlog.epoch,
         )
         self._parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
@@ -317,7 +314,7 @@ class RunActor:
         """See to it that what an event means for another run is stored together with the event."""
         letter = await self._offspring.letter(event)
         if letter is not None:
-            self._post.letters[event.n] = letter
+            self._runlog.queue[0].beside = letter
 
     async def _rest(self, at_most_s: float | None) -> None:
         """Wait for something to happen, for the next deadline, or for so many seconds."""
@@ -342,9 +339,9 @@ class RunActor:
         elif kind is ev.RunParked:
             self._ending = "parked"
         elif kind is ev.NodeEnter:
-            self._act(event.path, event.iteration)
+            self._crew.call((event.path, event.iteration))
         elif kind is ev.NodeExit:
-            self._leave(event.path, event.iteration)
+            self._crew.leave((event.path, event.iteration))
         elif kind.kind == "intent" and self._carrying:
             self._carry(event.key)
         if not self._closing:
@@ -388,7 +385,7 @@ class RunActor:
             return False
         self._runlog.state(ev.RunParked(awaits=self._stage.awaits(), deadline=due))
         if due is not None:
-            self._runlog.queue[-1].alarm = Alarm(due, partition_of(self.ref, self._company.partitions))
+            self._runlog.queue[-1].beside = Alarm(due, partition_of(self.ref, self._company.partitions))
         return True
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -416,19 +413,6 @@ class RunActor:
 
     # -- node actors --------------------------------------------------------------------------------------------------
 
-    def _act(self, path: str, iteration: int) -> NodeActor:
-        actor = self._acting.get((path, iteration))
-        if actor is None:
-            actor = NodeActor(f"{path}#{iteration}", self._carrier, self, self._company.effects)
-            self._acting[path, iteration] = actor
-            self._nodes.spawn(actor.name, actor.run)
-        return actor
-
-    def _leave(self, path: str, iteration: int) -> None:
-        actor = self._acting.pop((path, iteration), None)
-        if actor is not None:
-            actor.leave()
-
     def _carry(self, key: str) -> None:
         """Hand an open effect to its node's actor, once."""
         effect = self._stage.open.get(key)
@@ -450,19 +434,23 @@ class RunActor:
             turn=model_turn(effect, self._memory(), idempotency_key) if is_turn else None,
             toolboxes=dict(effect.node.toolboxes),
         )
-        self._act(effect.node.path, effect.node.iteration).take(job)
+        self._crew.call((effect.node.path, effect.node.iteration)).take(job)
 
     def _memory(self) -> Memory:
         return Memory(self._stage.exits, self._stage.told)
 
-    def _node_failed(self, name: str, error: Exception) -> None:
-        """A node actor died: its effects fail; the interpreter decides what that means."""
-        log.error("node actor failed", run=self.ref.run, node=name, exc_info=error)
-        path, _, iteration = name.rpartition("#")
-        self._acting.pop((path, int(iteration)), None)
+    def _task_failed(self, name: str, error: Exception) -> None:
+        """If a node actor died, its effects fail, and the interpreter decides what that means.
+
+        What else runs here are those who begin and watch children: without them the run could wait for ever.
+        """
+        log.error("actor failed", run=self.ref.run, actor=name, exc_info=error)
+        address = self._crew.lost(name)
+        if address is None:
+            raise error
         failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
         for key, effect in list(self._stage.open.items()):
-            if key in self._carried and (effect.node.path, effect.node.iteration) == (path, int(iteration)):
+            if key in self._carried and (effect.node.path, effect.node.iteration) == address:
                 self.outcome(key, failed(effect.intent, failure))
 
     # -- child runs: `callboard.runtime.offspring.Keeper` -------------------------------------------------------------
@@ -507,13 +495,13 @@ class RunActor:
         event = self._runlog.state(payload, key=key, cause=cause, node=self._stage.address_of(key))
         self._stage.close_by_runtime(key, event)
         self._carried.discard(key)
-        self._leave_unentered(event.path, event.iteration)
+        self._leave_unentered((event.path, event.iteration))
         self._wake.set()
 
-    def _leave_unentered(self, path: str, iteration: int) -> None:
+    def _leave_unentered(self, address: Address) -> None:
         """Let an actor go that was called for one effect: after its node's exit, or of a place that is no node."""
-        if path and (path, iteration) not in self._stage.entered:
-            self._leave(path, iteration)
+        if address[0] and address not in self._stage.entered:
+            self._crew.leave(address)
 
     def aside(self, key: str, payload: Payload) -> None:
         if self._closing or not self._stage.is_open(key) or len(self._runlog.queue) > QUEUED_PROGRESS_MAX:
@@ -534,18 +522,10 @@ class RunActor:
 
     def abandon(self, key: str) -> None:
         self._carried.discard(key)
-        path, _, rest = key.rpartition("#")
-        iteration = int(rest.partition(".")[0])
-        actor = self._acting.get((path, iteration))
-        if actor is not None:
-            actor.abandon(key)
-            self._leave_unentered(path, iteration)
+        self._leave_unentered(self._crew.abandon(key))
 
     def close_toolbox(self, key: str) -> None:
-        path, _, rest = key.rpartition("#")
-        actor = self._acting.get((path, int(rest.partition(".")[0])))
-        if actor is not None:
-            actor.close_toolbox(key)
+        self._crew.close_toolbox(key)
 
 
 def _far_away(intent: Payload) -> bool:

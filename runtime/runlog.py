@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from callboard.bus import payloads
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
-from callboard.bus.log import Alarm, Entry, EventLog, Recorded, append, store_blob, whole
+from callboard.bus.log import Beside, Entry, EventLog, Recorded, append, store_blob, whole
 from callboard.bus.subjects import RunRef
 
 Clock = Callable[[], dt.datetime]
@@ -33,12 +33,13 @@ def utc_now() -> dt.datetime:
 
 @dataclass(slots=True)
 class Queued:
-    """A numbered event that waits for its append; ``stored`` is the same without its large values."""
+    """A numbered event that waits for its append; ``stored`` is the same without its large values, ``beside`` what is
+    to be stored in one step with it."""
 
     event: Event
     stored: Event
     blobs: Mapping[str, bytes]
-    alarm: Alarm | None = None
+    beside: Beside | None = None
 
 
 class RunLog:
@@ -174,7 +175,7 @@ class RunLog:
                 self._known_blobs.add(digest)
         mark = f"{self._writer}.{event.epoch}.{event.n}"
         entry = Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(queued.stored))
-        self._sequence = await append(self._log, self.ref, entry, self._sequence, queued.alarm)
+        self._sequence = await append(self._log, self.ref, entry, self._sequence, queued.beside)
         self.queue.popleft()
         return queued
 

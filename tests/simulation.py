@@ -20,7 +20,7 @@ from callboard.actors.carrier import EffectFailed, Job
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import Event
-from callboard.bus.log import Alarm, Entry, Recorded
+from callboard.bus.log import Beside, Entry, Recorded
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
@@ -107,11 +107,11 @@ class CrashingLog(MemoryLog):
 
     crash: Callable[[Entry], CrashPoint] = staticmethod(never)
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
         point = self.crash(entry)
         if point == "before":
             raise Crash
-        sequence = await super().put(ref, entry, after, alarm)
+        sequence = await super().put(ref, entry, after, beside)
         if point == "after":
             raise Crash
         return sequence

@@ -292,14 +292,14 @@ async def test_a_child_that_is_being_admitted_while_its_parent_is_cancelled_is_s
     """The cancellation waits until the child is there, or is refused."""
     hands = Hands(family_theatre())
     ref = await hands.theatre.accept("line")
-    admit = hands.theatre.children.admit
+    admit = hands.theatre.children.admit_child
 
     async def slowly(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         hands.say(ref, "cancel", reason="enough")
         await anyio.sleep(30)
         return await admit(child, message, parent)
 
-    hands.theatre.children.admit = slowly
+    hands.theatre.children.admit_child = slowly
     events = await hands.finish(ref)
     assert end_of(events).status == "cancelled"
     _, child = await hands.family(ref)
@@ -315,7 +315,7 @@ async def test_a_refused_child_is_told_nothing_when_its_parent_is_cancelled() ->
         await anyio.sleep(30)
         return [ev.Problem("no", "no")]
 
-    hands.theatre.children.admit = refusing
+    hands.theatre.children.admit_child = refusing
     assert end_of(await hands.finish(ref)).status == "cancelled"
     assert hands.theatre.children.letters == []
 
@@ -460,7 +460,7 @@ async def test_who_has_lost_the_parent_brings_no_child_about() -> None:
     that could be stopped. Then the first one is back."""
     theatre = family_theatre()
     ref = await theatre.accept("line")
-    admit = theatre.children.admit
+    admit = theatre.children.admit_child
     tried, is_back = anyio.Event(), False
 
     async def cut_off(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
@@ -469,7 +469,7 @@ async def test_who_has_lost_the_parent_brings_no_child_about() -> None:
             raise Unknown
         return await admit(child, message, parent)
 
-    theatre.children.admit = cut_off
+    theatre.children.admit_child = cut_off
     lost: list[RunLost] = []
 
     async def first() -> None:

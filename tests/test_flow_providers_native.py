@@ -213,7 +213,7 @@ class Ending(Nursery):
         self._company = theatre
         self._end = end
 
-    async def admit(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         start = msgspec.json.decode(message, type=StartRun)
         if start.definition.name == "unknown":
             return [Problem("definition.unknown", "no definition 'unknown' is registered", "definition.name")]
@@ -222,10 +222,10 @@ class Ending(Nursery):
         source = ev.DefinitionRef("flow", "", "", "child")
         runlog.state(ev.RunAccepted(source, msgspec.to_builtins(start), seed="seed", parent=parent))
         await runlog.append_next()
-        await self.call(child)
+        await self.call_child(child)
         return []
 
-    async def call(self, child: RunRef) -> None:
+    async def call_child(self, child: RunRef) -> None:
         last = await self._company.log.last(child)
         assert last is not None
         runlog = RunLog(self._company.log, child, writer="w2", clock=self._company.clock)

@@ -56,6 +56,34 @@ def test_languages_are_pure(path: Path) -> None:
     assert not re.search(r"datetime\.now|\.utcnow\(|open\(", source)
 
 
+SHARED_ROOMS = {"cel", "javascript"}
+"""Folders of `languages` that are no languages: any of them may use these."""
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if "languages" in path.parts], ids=_name)
+def test_languages_do_not_know_each_other(path: Path) -> None:
+    parts = path.relative_to(ROOT).parts
+    own = {parts[1]} if len(parts) > 2 else set[str]()
+    rooms = {folder.name for folder in (ROOT / "languages").iterdir() if folder.is_dir()}
+    used = {name.split(".")[2] for name in _imports(path) if name.startswith("callboard.languages.")} & rooms
+    assert used <= own | SHARED_ROOMS
+
+
+WRITES_EVENTS = {"bus/jetstream.py", "bus/memory.py", "bus/commit.py"}
+"""Where an event's subject and the guard of its run come together; everybody else goes through `append`."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_nothing_else_writes_below_the_runs(path: Path) -> None:
+    if _name(path) not in WRITES_EVENTS:
+        called = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        }
+        assert "guarded" not in called
+
+
 @pytest.mark.parametrize("path", MODULES, ids=_name)
 def test_every_module_says_what_it_is(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text()))
@@ -87,7 +115,7 @@ def test_actors_emit_what_they_say(path: Path) -> None:
     tree = ast.parse(path.read_text())
     docstring = ast.get_docstring(tree) or ""
     assert _declared(docstring, "Emits") == _constructed(tree)
-    known = {*events.TYPES, *TELLS, "start", "alarm"}
+    known = {*events.TYPES, *TELLS, "start", "alarm", "wake"}
     assert (_declared(docstring, "Consumes") or set()) <= known
 
 

@@ -20,10 +20,10 @@ from callboard.bus.connection import connected
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
 from callboard.bus.jetstream import CHUNK_BYTES, READ_BATCH, JetStreamLog, open_log
-from callboard.bus.log import Alarm, Entry, EventLog, Recorded, Refused, Unknown, append
+from callboard.bus.log import Alarm, Beside, Entry, EventLog, Letter, Recorded, Refused, Unknown, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.server import EmbeddedServer
-from callboard.bus.subjects import RunRef, Subjects
+from callboard.bus.subjects import RunRef, Subjects, partition_of
 
 RUN = RunRef("acme", "r1")
 OTHER = RunRef("acme", "r2")
@@ -90,13 +90,13 @@ class Faulty:
         self._log = log
         self.faults = list(faults)
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
         fault = self.faults.pop(0) if self.faults else "none"
         if fault == "lost":
             raise Unknown
         if fault == "refused":
             raise Refused
-        sequence = await self._log.put(ref, entry, after, alarm)
+        sequence = await self._log.put(ref, entry, after, beside)
         if fault == "stored_but_unknown":
             raise Unknown
         return sequence
@@ -506,6 +506,22 @@ async def test_a_later_alarm_takes_the_place_of_the_one_before(tmp_path: Path, g
         assert log.subjects.parse_command(message.subject).partition == 1
         assert [each.event.n for each in await log.read(RUN)] == [1, 2, 3, 4]
         await rung.unsubscribe()
+
+
+@both_commits
+async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_path: Path, group_commit: bool) -> None:
+    async with jetstream(tmp_path, group_commit=group_commit) as (log,):
+        letter = Letter(RunRef(RUN.tenant, "other"), "wake", b"{}")
+        first = await log.put(RUN, entry(1), 0)
+        with pytest.raises(Refused):
+            await log.put(RUN, entry(2), 0, letter)
+        told = log.subjects.command(partition_of(letter.to, log.partitions), letter.to, letter.verb)
+        assert await stored(log, told) == 0
+        sequence = await log.put(RUN, entry(2), first, letter)
+        last = await log.last(RUN)
+        assert last is not None
+        assert (last.sequence, last.event.n) == (sequence, 2)
+        assert await stored(log, told) == 1
 
 
 async def test_a_value_whose_writer_died_half_way_is_not_there(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from callboard.bus.commands import DefinitionSource, Kill, StartRun
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.errors import RunLost
 from callboard.bus.events import Event
-from callboard.bus.log import Alarm, Entry
+from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Stage
@@ -160,13 +160,13 @@ async def test_it_writes_under_the_guard(plain_log: None) -> None:
     rival = RunLog(log, ref, writer="rival", clock=theatre.clock)
 
     class Interrupted(MemoryLog):
-        async def put(self, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+        async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
             if entry.type == ev.EffectCancelled.type and not rival.n:
                 rival.continue_from((await log.read(ref))[-1])
                 rival.epoch += 1
                 rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
                 await rival.append_next()
-            return await log.put(ref, entry, after, alarm)
+            return await log.put(ref, entry, after, beside)
 
     interrupted = Interrupted()
     interrupted.read, interrupted.last = log.read, log.last

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.errors import LogUnavailable, RunLost
-from callboard.bus.log import Alarm, Entry, Recorded, Refused, Unknown, append
+from callboard.bus.log import Alarm, Entry, Letter, Recorded, Refused, Unknown, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.subjects import RunRef, Subjects
 from tests.simulation import BEGINNING, VIRTUAL
@@ -87,6 +87,18 @@ async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
     assert log.alarms == {}
     await log.put(REF, entry(1), 0, alarm)
     assert log.alarms == {REF: alarm}
+
+
+async def test_a_letter_is_stored_once_with_its_event_and_not_without() -> None:
+    log = MemoryLog(faults=Faulty("lost", "refused", "stored_but_unknown"))
+    letter = Letter(RunRef("acme", "other"), "wake", b"{}")
+    with pytest.raises(Unknown):
+        await log.put(REF, entry(1), 0, letter)
+    with pytest.raises(Refused):
+        await log.put(REF, entry(1), 0, letter)
+    assert log.letters == []
+    await append(log, REF, entry(1), 0, letter)
+    assert log.letters == [letter]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callboard.languages.javascript.parser import SOURCE_CHARS_MAX
+from callboard.languages.javascript.regex import STEPS_MAX, BadPattern, Search, TooManySteps, check
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.evaluators import (
@@ -18,8 +20,6 @@ from callboard.languages.workflow.evaluators import (
     evaluate_function,
     evaluate_value,
 )
-from callboard.languages.workflow.js_parser import SOURCE_CHARS_MAX
-from callboard.languages.workflow.js_regex import STEPS_MAX, BadPattern, Search, TooManySteps, check
 from callboard.languages.workflow.lookup import Unresolved, Values, resolve_path
 
 DATA: dict[str, Any] = {

@@ -23,11 +23,10 @@ from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.errors import RunLost
 from callboard.bus.events import Event, Outline, Problem
-from callboard.bus.log import Entry, EventLog
+from callboard.bus.log import EventLog, Letter
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
-from callboard.runtime.letters import Letter
 from callboard.runtime.replay import Admitted
 from callboard.runtime.run import Command, Ending, RunActor
 from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
@@ -165,16 +164,20 @@ class Theatre:
 
 
 class Nursery:
-    """`callboard.runtime.letters.Children` in a list."""
+    """`callboard.runtime.offspring.Children` in a list."""
 
     def __init__(self, theatre: Theatre) -> None:
         self.called: list[RunRef] = []
         """Runs that somebody is to perform, in order."""
-        self.letters: list[Letter] = []
-        """What runs have told each other, in order."""
         self._theatre = theatre
 
-    async def admit(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+    @property
+    def letters(self) -> list[Letter]:
+        """What runs have told each other, in order."""
+        assert isinstance(self._theatre.log, MemoryLog)
+        return self._theatre.log.letters
+
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         start = msgspec.json.decode(message, type=StartRun)
         play = start.definition.source or ""
         definition = self._theatre.language("play").parse(play)
@@ -186,20 +189,11 @@ class Nursery:
         runlog.state(ev.RunAccepted(definition=ref, start=msgspec.to_builtins(start), seed="seed", parent=parent))
         with suppress(RunLost):
             await runlog.append_next()
-        await self.call(child)
+        await self.call_child(child)
         return []
 
-    async def call(self, child: RunRef) -> None:
+    async def call_child(self, child: RunRef) -> None:
         self.called.append(child)
-
-    async def put(self, ref: RunRef, entry: Entry, after: int, letter: Letter) -> int:
-        try:
-            return await self._theatre.log.put(ref, entry, after)
-        finally:
-            # Stored it may be although its writer is not told.
-            last = await self._theatre.log.last(ref)
-            if last is not None and last.id == entry.id and letter not in self.letters:
-                self.letters.append(letter)
 
 
 def types(events: list[Event]) -> list[str]:

@@ -26,7 +26,7 @@ from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Alarm, Entry
+from callboard.bus.log import Beside, Entry
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef
 from callboard.languages import registry
@@ -118,11 +118,11 @@ class _Executioner:
 def _watch_appends(executioner: _Executioner) -> None:
     put = JetStreamLog.put
 
-    async def watched(self: JetStreamLog, ref: RunRef, entry: Entry, after: int, alarm: Alarm | None = None) -> int:
+    async def watched(self: JetStreamLog, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
         due = executioner.counts("append", ref.run)
         if due:
             executioner.strike("before")
-        sequence = await put(self, ref, entry, after, alarm)
+        sequence = await put(self, ref, entry, after, beside)
         if due:
             executioner.strike("after")
         return sequence

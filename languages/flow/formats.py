@@ -11,8 +11,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from types import MappingProxyType
 from uuid import UUID
 
+from callboard.languages import schema_patterns
 from callboard.languages.flow.temporal import parse_duration, parse_instant
-from callboard.languages.json_keywords import pattern_fault
 
 HOST_CHARS_MAX = 253
 """How long a host name may be (RFC 1035), in characters."""
@@ -124,7 +124,7 @@ FORMATS: MappingProxyType[str, Callable[[str], bool]] = MappingProxyType(
         "uuid": _is_uuid,
         "json-pointer": lambda text: _POINTER.fullmatch(text) is not None,
         "relative-json-pointer": lambda text: _RELATIVE_POINTER.fullmatch(text) is not None,
-        "regex": lambda text: pattern_fault(text) is None,
+        "regex": lambda text: schema_patterns.fault(text) is None,
     }
 )
 """By name, whether a string is of the format. Values of other kinds are always fine: ``type`` is what refuses them."""

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from callboard.bus.effects import JSON, JsonSchema
-from callboard.languages import patterns
+from callboard.languages import schema_patterns
 from callboard.languages.flow.formats import FORMATS
 from callboard.languages.patterns import BadPattern
 from callboard.languages.problems import Location, kind_of
@@ -123,7 +123,7 @@ def _schema_message(location: Location, error: "ValidationError") -> str:
     if location[-1:] == ("type",) and error.validator == "anyOf":
         return f"{_short(error.instance)} is no type that JSON has"
     if (error.validator, error.validator_value) == ("format", "regex"):
-        return f"{_short(error.instance)} is no regular expression: {patterns.fault(cast(str, error.instance))}"
+        return f"{_short(error.instance)} is no regular expression: {schema_patterns.fault(cast(str, error.instance))}"
     return _message(error)
 
 

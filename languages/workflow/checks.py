@@ -6,7 +6,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from callboard.bus.effects import JSON
-from callboard.languages.workflow import js_regex
+from callboard.languages.javascript import regex
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
 from callboard.languages.workflow.parts import Maybe, Part, Text, complaint
@@ -68,7 +68,7 @@ def _match_fault(data: JSON, match: OutputMatch) -> str | None:
         return "resolved to no elements"
     try:
         passing = _holding(match, found.values)
-    except (js_regex.BadPattern, js_regex.TooManySteps) as error:
+    except (regex.BadPattern, regex.TooManySteps) as error:
         return f"matches /{match.matches}/: the pattern {error}"
     if all(passing) if found.mode == "all" else any(passing):
         return None
@@ -84,7 +84,7 @@ def _holding(match: OutputMatch, values: list[JSON]) -> list[bool]:
         case "in":
             return [any(same(value, allowed) for allowed in match.in_ or []) for value in values]
         case _:
-            pattern = js_regex.Search(match.matches or "")
+            pattern = regex.Search(match.matches or "")
             return [pattern.found(as_text(value)) for value in values]
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.bus.events import Problem
+from callboard.languages.javascript import regex
 from callboard.languages.problems import Location, Tree, did_you_mean
-from callboard.languages.workflow import js_regex
 from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
 from callboard.languages.workflow.evaluators import JudgeEvaluator
@@ -238,6 +238,6 @@ def _check_faults(
         if isinstance(parsed := parse_path(match.path), Unresolved):
             yield (*here, "output_matches", index, "path"), f"the path is none: {parsed.reason}"
         try:
-            js_regex.check(match.matches or "")
-        except js_regex.BadPattern as fault:
+            regex.check(match.matches or "")
+        except regex.BadPattern as fault:
             yield (*here, "output_matches", index, "matches"), f"the pattern {fault}"

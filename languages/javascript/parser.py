@@ -6,7 +6,7 @@ character is a code point and not a UTF-16 unit.
 
 import re
 
-from callboard.languages.workflow.js_syntax import (
+from callboard.languages.javascript.syntax import (
     Assertion,
     Back,
     BadPattern,

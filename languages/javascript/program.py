@@ -1,11 +1,11 @@
-"""Programs for the backtracking machine of `js_regex`: the instructions, and how a pattern becomes them."""
+"""Programs for the backtracking machine of `regex`: the instructions, and how a pattern becomes them."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, assert_never
 
-from callboard.languages.workflow.js_parser import parse_pattern
-from callboard.languages.workflow.js_syntax import (
+from callboard.languages.javascript.parser import parse_pattern
+from callboard.languages.javascript.syntax import (
     Assertion,
     Back,
     BadPattern,

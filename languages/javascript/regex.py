@@ -6,8 +6,8 @@ result is the same on every machine, as a replay needs it.
 
 from typing import assert_never
 
-from callboard.languages.workflow.js_parser import WORD
-from callboard.languages.workflow.js_program import (
+from callboard.languages.javascript.parser import WORD
+from callboard.languages.javascript.program import (
     Again,
     Assert,
     Clear,
@@ -21,7 +21,7 @@ from callboard.languages.workflow.js_program import (
     Split,
     compiled,
 )
-from callboard.languages.workflow.js_syntax import BadPattern, Range
+from callboard.languages.javascript.syntax import BadPattern, Range
 
 __all__ = ["BadPattern", "Search", "TooManySteps", "check"]
 
