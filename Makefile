@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bus actors languages projections runtime
 
+# The tests start hundreds of processes: none should compile the house anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test lint format bench clean
 
 setup: $(VENV)/.ready
