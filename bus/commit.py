@@ -1,16 +1,19 @@
 """Committing: guarded publishes one by one, atomic batches, and group commit of what many runs have pending.
 
 Where every append is synced to disk, a batch costs about as much as a single message, so one committer per worker
-merges the pending appends of many runs; each message keeps its own run's guard. A refused batch does not say whose
-guard refused it: its messages are then published one by one.
+merges the pending appends of many runs. Within a batch all messages of a run bear the same guard, its last event before
+the batch: that is what the server compares with. A refused batch does not say whose guard refused it: its messages are
+then published one by one, each of a run guarded by the one before.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from callboard.bus.log import Refused, Unknown
@@ -20,7 +23,7 @@ BATCH_MESSAGES_MAX = 500
 """Largest group commit; the server takes up to 1000 messages in a batch."""
 
 SINGLES_MAX = 2
-"""So few pending appends are published one by one: a batch costs a staging file."""
+"""The messages of so few runs are published one by one: a batch costs a staging file."""
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -70,6 +73,21 @@ async def publish(requests: Requests, message: Message) -> int:
     return _sequence(await requests.request(message.subject, message.data, message.headers))
 
 
+async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
+    """Publish messages of one run one after the other, each guarded by the one before; return the sequence of the last.
+
+    Only the guard of the first needs to be right.
+
+    :raises Refused: as `publish`; so many of them, from the first on, may be stored
+    :raises Unknown: likewise
+    """
+    sequence = await publish(requests, messages[0])
+    for message in messages[1:]:
+        message.headers[EXPECTED] = str(sequence)
+        sequence = await publish(requests, message)
+    return sequence
+
+
 async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     """Publish messages as one atomic batch (ADR-50) and return the sequence of the last; the others precede it.
 
@@ -87,24 +105,27 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
 
 
 class _Pending:
-    """A message that waits for its commit, and how it came out."""
+    """Messages of one run that wait for their commit, and how it came out."""
 
-    __slots__ = ("done", "error", "gone", "leads", "message", "sequence", "woken")
+    __slots__ = ("error", "gone", "leads", "messages", "sequence", "woken")
 
-    def __init__(self, message: Message) -> None:
-        self.message = message
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leads = False
-        self.done = False
         self.gone = False
         self.sequence = 0
         self.error: Refused | Unknown | None = None
 
-    def settle(self, sequence: int = 0, error: Refused | Unknown | None = None) -> None:
-        self.sequence, self.error, self.done = sequence, error, True
-        self.wake()
+    def lead(self) -> None:
+        self.leads = True
+        self._wake()
 
-    def wake(self) -> None:
+    def settle(self, sequence: int = 0, error: Refused | Unknown | None = None) -> None:
+        self.sequence, self.error = sequence, error
+        self._wake()
+
+    def _wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
 
@@ -112,67 +133,89 @@ class _Pending:
 class Committer:
     """Merges the pending appends of many runs.
 
-    There is no task to start or to stop: whoever comes first leads, that is, commits all that is pending until its own
-    message is through, and hands over to the next who waits.
+    There is no task to start or to stop: whoever finds nobody leading leads, that is, commits its own messages with all
+    that is pending, and hands over to the next who waits.
     """
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._pending: list[_Pending] = []
+        self._pending: deque[_Pending] = deque()
         self._led = False
+        self._crowded = False
 
-    async def put(self, message: Message) -> int:
-        """Publish a message, alone or together with others; as `publish`."""
-        pending = _Pending(message)
-        self._pending.append(pending)
-        try:
-            if self._led:
-                await pending.woken
-            else:
-                self._led = pending.leads = True
-            while pending.leads and not pending.done:
-                await self._commit_pending()
-        finally:
-            pending.gone = True
-            if pending.leads:
-                self._hand_over()
+    async def put(self, messages: Sequence[Message]) -> int:
+        """Publish messages of one run, alone or together with those of others; as `publish_chain`."""
+        pending = _Pending(messages)
+        if self._led:
+            await self._wait(pending)
+        else:
+            self._led = pending.leads = True
+        if pending.leads:
+            await self._lead(pending)
         if pending.error is not None:
             raise pending.error
         return pending.sequence
 
-    def _hand_over(self) -> None:
-        self._pending = [pending for pending in self._pending if not pending.gone]
-        if self._pending:
-            heir = self._pending[0]
-            heir.leads = True
-            heir.wake()
-        else:
-            self._led = False
-
-    async def _commit_pending(self) -> None:
-        # Whoever was cancelled has left its message here; it was never published, and need not be.
-        waiting = [pending for pending in self._pending if not pending.gone]
-        batch, self._pending = waiting[:BATCH_MESSAGES_MAX], waiting[BATCH_MESSAGES_MAX:]
-        # A leader that is cancelled must not leave the others of its batch without an answer.
+    async def _wait(self, pending: _Pending) -> None:
+        """Wait until another leader has committed, or the lead has come to these messages."""
+        self._pending.append(pending)
         try:
+            await pending.woken
+        except asyncio.CancelledError:
+            # What no leader has taken was never published, and need not be.
+            pending.gone = True
+            if pending.leads:
+                self._hand_over()
+            raise
+
+    async def _lead(self, pending: _Pending) -> None:
+        batch = [pending]
+        try:
+            if self._crowded:
+                # Those whom the last commit woke are all about to append: let them.
+                await anyio.lowlevel.checkpoint()
+            batch += self._taken(BATCH_MESSAGES_MAX - len(pending.messages))
+            self._crowded = len(batch) > 1
+            # A leader that is cancelled must not leave the others of its batch without an answer.
             with anyio.CancelScope(shield=True):
                 await self._commit(batch)
         finally:
-            # Nor one that fails as it never should.
-            for pending in batch:
-                if not pending.done:
-                    pending.settle(error=Unknown("the commit failed"))
+            # Nor one that fails as it never should; whoever has its answer keeps it.
+            for other in batch[1:]:
+                if not other.woken.done():
+                    other.settle(error=Unknown("the commit failed"))
+            self._hand_over()
+
+    def _taken(self, room: int) -> list[_Pending]:
+        """Take what goes into a batch of so many messages."""
+        taken: list[_Pending] = []
+        while self._pending and len(self._pending[0].messages) <= room:
+            pending = self._pending.popleft()
+            if not pending.gone:
+                taken.append(pending)
+                room -= len(pending.messages)
+        return taken
+
+    def _hand_over(self) -> None:
+        while self._pending:
+            heir = self._pending.popleft()
+            if not heir.gone:
+                heir.lead()
+                return
+        self._led = False
 
     async def _commit(self, batch: list[_Pending]) -> None:
         if len(batch) > SINGLES_MAX:
             try:
-                last = await publish_batch(self._requests, [pending.message for pending in batch])
+                messages = [message for pending in batch for message in pending.messages]
+                last = await publish_batch(self._requests, messages)
             except (Refused, Unknown):
                 # One guard refused them all, or nobody knows: one by one each gets its own answer.
                 pass
             else:
-                for i, pending in enumerate(reversed(batch)):
-                    pending.settle(last - i)
+                for pending in reversed(batch):
+                    pending.settle(last)
+                    last -= len(pending.messages)
                 return
         if len(batch) == 1:
             await self._single(batch[0])
@@ -183,6 +226,6 @@ class Committer:
 
     async def _single(self, pending: _Pending) -> None:
         try:
-            pending.settle(await publish(self._requests, pending.message))
+            pending.settle(await publish_chain(self._requests, pending.messages))
         except (Refused, Unknown) as error:
             pending.settle(error=error)

@@ -12,7 +12,7 @@ the event, ``Cb-N`` is its number.
 import base64
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -25,7 +25,7 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from callboard.bus.commands import DefinitionSource
-from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch
+from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain
 from callboard.bus.errors import StreamMismatch
 from callboard.bus.events import decode_event
 from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Unknown
@@ -65,17 +65,20 @@ class JetStreamLog:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        messages = [self._message(ref, entry, after) for entry in entries]
+        if beside is not None:
+            # The answer names the sequence of the batch's last message; the last event is the one before.
+            return await publish_batch(self.requests, [*messages, self._beside(ref, beside)]) - 1
+        if self._committer is not None:
+            return await self._committer.put(messages)
+        return await publish_chain(self.requests, messages)
+
+    def _message(self, ref: RunRef, entry: Entry, after: int) -> Message:
         headers = guarded(after, self.subjects.run(ref))
         headers[MARK] = entry.id
         headers[NUMBER] = str(entry.n)
-        message = Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
-        if beside is not None:
-            # The answer names the sequence of the batch's last message; the event is the one before.
-            return await publish_batch(self.requests, [message, self._beside(ref, beside)]) - 1
-        if self._committer is not None:
-            return await self._committer.put(message)
-        return await publish(self.requests, message)
+        return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
 
     def _beside(self, ref: RunRef, beside: Beside) -> Message:
         match beside:

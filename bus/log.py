@@ -6,7 +6,7 @@ be it, and event n+1 cannot exist without event n.
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -87,10 +87,12 @@ class Unknown(Exception):
 class EventLog(Protocol):
     """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
-        """Store an entry if the run's last event has the sequence ``after``; return the entry's sequence.
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
 
-        With something beside it, both are stored or neither. Use `append`, which knows what to do about the exceptions.
+        Each follows the one before: whatever happens, those that are stored are the first so many of them. With
+        something beside it an entry goes alone, and both are stored or neither. Use `append`, which knows what to do
+        about the exceptions.
 
         :raises Refused: if the run's last event is another one
         :raises Unknown: if no answer came
@@ -133,38 +135,47 @@ class EventLog(Protocol):
 async def append(
     log: EventLog,
     ref: RunRef,
-    entry: Entry,
+    entries: Sequence[Entry],
     after: int,
     beside: Beside | None = None,
     *,
     patience_s: float = APPEND_PATIENCE_S,
 ) -> int:
-    """Append an entry to a run and return its stream sequence: the only way anything gets below ``cb.run.``.
+    """Append entries to a run and return the last one's sequence: the only way anything gets below ``cb.run.``.
 
-    Repeats while the answer is unknown. A refusal is looked into at the leader: if the last event is this very entry,
-    an acknowledgement was lost and the append has succeeded.
+    Repeats while the answer is unknown. A refusal is looked into at the leader: if the last event is one of these very
+    entries, an acknowledgement was lost and they have been appended so far.
 
     :raises RunLost: if another writer has appended to the run
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
     """
-    patience = Patience(ref, entry.n, patience_s)
+    patience = Patience(ref, entries[0].n, patience_s)
     while True:
         try:
-            return await log.put(ref, entry, after, beside)
+            return await log.put(ref, entries, after, beside)
         except Refused:
             try:
                 last = await log.last(ref)
             except Unknown:
                 last = None
             else:
-                if last is not None and last.id == entry.id:
+                stored = _stored(entries, last)
+                if last is not None and stored == len(entries):
                     return last.sequence
+                if last is not None and stored:
+                    entries, after = entries[stored:], last.sequence
+                    continue
                 if (last.sequence if last is not None else 0) != after:
-                    raise RunLost(ref, entry.n, last.event if last else None) from None
+                    raise RunLost(ref, entries[0].n, last.event if last else None) from None
                 # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
         except Unknown:
             pass
         await patience.pause()
+
+
+def _stored(entries: Sequence[Entry], last: Recorded | None) -> int:
+    """How many entries are stored, if a run's last event is one of them; else 0."""
+    return next((i for i, entry in enumerate(entries, 1) if last is not None and entry.id == last.id), 0)
 
 
 async def store_blob(

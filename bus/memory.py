@@ -4,7 +4,7 @@ A fault is chosen per put by a function of the entry: let it through, refuse it 
 it and lose the acknowledgement, lose it before it is stored, or answer late.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -39,7 +39,12 @@ class MemoryLog:
         self._blobs: dict[tuple[RunRef, str], bytes] = {}
         self._grown = anyio.Event()
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        for entry in entries:
+            after = await self._put(ref, entry, after, beside)
+        return after
+
+    async def _put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None) -> int:
         fault = self.faults(ref, entry)
         if fault == "lost":
             raise Unknown

@@ -289,19 +289,25 @@ class Offspring:
 
     # -- letters ------------------------------------------------------------------------------------------------------
 
+    def concerns(self, event: Event) -> bool:
+        """Whether an event of this run may concern another run, so that `letter` is to be asked about it."""
+        if event.type == ev.RunEnd.type:
+            return self._admission.accepted.parent is not None
+        if event.type != ev.EffectCancelled.type:
+            return False
+        cancelled = ev.payload_of(event)
+        return isinstance(cancelled, ev.EffectCancelled) and cancelled.of == ev.ChildStart.type
+
     async def letter(self, event: Event) -> Letter | None:
         """Return the letter that is to be stored with an event of this run, if it concerns another run.
 
         :raises LogUnavailable: if the log does not say whether the child that is to be stopped is there
         """
-        if event.type == ev.RunEnd.type:
-            parent = self._admission.accepted.parent
-            return wake_of(parent, self._ref) if parent is not None else None
-        if event.type != ev.EffectCancelled.type:
-            return None
-        cancelled = ev.payload_of(event)
-        assert isinstance(cancelled, ev.EffectCancelled)
-        if cancelled.of != ev.ChildStart.type:
+        payload = ev.payload_of(event) if self.concerns(event) else None
+        parent = self._admission.accepted.parent
+        if isinstance(payload, ev.RunEnd) and parent is not None:
+            return wake_of(parent, self._ref)
+        if not isinstance(payload, ev.EffectCancelled):
             return None
         beginning = self._beginning.get(event.key)
         if beginning is not None:
@@ -312,7 +318,7 @@ class Offspring:
         last = await self._last(child, event.n)
         if last is None or last.event.type == ev.RunEnd.type:
             return None
-        return stop_of(child, self._ref, cancelled.cause, kill=self._keeper.killed)
+        return stop_of(child, self._ref, payload.cause, kill=self._keeper.killed)
 
     async def _last(self, child: RunRef, n: int) -> Recorded | None:
         patience = Patience(self._ref, n, APPEND_PATIENCE_S)

@@ -1,6 +1,6 @@
 """The run actor: one per active run. Claims the run, replays it, drives its interpreter, records what happens.
 
-It has one loop: append the oldest numbered event; when it is acknowledged, let its consequence follow (an intent is
+It has one loop: append the numbered events; when they are acknowledged, let their consequences follow (an intent is
 handed to its node's actor, an outcome is delivered to the interpreter); when nothing is left to append, look at
 commands and deadlines; when nothing is left to do here at all, park. Child runs that have ended wake it
 (`callboard.runtime.offspring`).
@@ -273,8 +273,8 @@ class RunActor:
             while self._runlog.queue:
                 idle_since = None
                 await self._enclose(self._runlog.queue[0].event)
-                event = (await self._runlog.append_next()).event
-                self._follow(event)
+                for queued in await self._runlog.append_next(self._goes_alone):
+                    self._follow(queued.event)
                 if self._ending is not None:
                     return
                 if self._company.always_replay and not self._runlog.queue and not self._closing:
@@ -309,6 +309,10 @@ class RunActor:
                 await self._rest(linger)
             elif not self._park():
                 await self._rest(None)
+
+    def _goes_alone(self, event: Event) -> bool:
+        """Whether an event is not stored together with others: nothing may follow it, or a letter goes with it."""
+        return event.type == ev.RunParked.type or self._offspring.concerns(event)
 
     async def _enclose(self, event: Event) -> None:
         """See to it that what an event means for another run is stored together with the event."""

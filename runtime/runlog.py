@@ -1,6 +1,7 @@
-"""A run's own log: the one place that numbers its events, and the queue through which they are appended, one by one.
+"""A run's own log: the one place that numbers its events, and the queue through which they are appended.
 
-Numbering is synchronous and final; appending follows in order, each event only after the one before was acknowledged.
+Numbering is synchronous and final; appending follows in order, what has queued up in one go: none can be stored without
+those before it, and a turn need not be stored whole.
 Events are numbered as the interpreter states facts and as outcomes come in, so the number alone decides every race.
 """
 
@@ -9,6 +10,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
@@ -24,11 +26,16 @@ Clock = Callable[[], dt.datetime]
 SECRET_BYTES_MIN = 6
 """Shorter secrets are not replaced: they would tear holes into innocent text."""
 
-_MICROSECOND = dt.timedelta(microseconds=1)
+TOGETHER_MAX = 100
+"""Events of one run that are appended in one go."""
 
 
 def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
+
+
+def _never(_event: Event) -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -161,23 +168,37 @@ class RunLog:
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
-    async def append_next(self) -> Queued:
-        """Append the oldest queued event; return it once it is acknowledged.
+    async def append_next(self, alone: Callable[[Event], bool] = _never) -> list[Queued]:
+        """Append the oldest queued event, and with it those behind it; return them once they are acknowledged.
+
+        What has something beside it, and what goes ``alone``, is appended by itself.
 
         :raises RunLost: if another writer has appended to the run
         :raises LogUnavailable: if the log does not answer for too long
         """
-        queued = self.queue[0]
+        together = self._together(alone)
+        for queued in together:
+            for digest in queued.blobs:
+                if digest not in self._known_blobs:
+                    await store_blob(self._log, self.ref, queued.event.n, digest, queued.blobs[digest])
+                    self._known_blobs.add(digest)
+        entries = [self._entry(queued) for queued in together]
+        self._sequence = await append(self._log, self.ref, entries, self._sequence, together[0].beside)
+        for _ in together:
+            self.queue.popleft()
+        return together
+
+    def _together(self, alone: Callable[[Event], bool]) -> list[Queued]:
+        first = self.queue[0]
+        if first.beside is not None or alone(first.event):
+            return [first]
+        behind = takewhile(lambda queued: queued.beside is None and not alone(queued.event), self.queue)
+        return list(islice(behind, TOGETHER_MAX))
+
+    def _entry(self, queued: Queued) -> Entry:
         event = queued.event
-        for digest in queued.blobs:
-            if digest not in self._known_blobs:
-                await store_blob(self._log, self.ref, event.n, digest, queued.blobs[digest])
-                self._known_blobs.add(digest)
         mark = f"{self._writer}.{event.epoch}.{event.n}"
-        entry = Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(queued.stored))
-        self._sequence = await append(self._log, self.ref, entry, self._sequence, queued.beside)
-        self.queue.popleft()
-        return queued
+        return Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(queued.stored))
 
 
 Address = tuple[str, int, int]

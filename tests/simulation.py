@@ -107,14 +107,15 @@ class CrashingLog(MemoryLog):
 
     crash: Callable[[Entry], CrashPoint] = staticmethod(never)
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
-        point = self.crash(entry)
-        if point == "before":
-            raise Crash
-        sequence = await super().put(ref, entry, after, beside)
-        if point == "after":
-            raise Crash
-        return sequence
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        for entry in entries:
+            point = self.crash(entry)
+            if point == "before":
+                raise Crash
+            after = await super().put(ref, [entry], after, beside)
+            if point == "after":
+                raise Crash
+        return after
 
 
 async def copied(recorded: Sequence[Recorded], log: MemoryLog) -> None:
@@ -123,7 +124,7 @@ async def copied(recorded: Sequence[Recorded], log: MemoryLog) -> None:
     for item in recorded:
         event = item.event
         entry = Entry(event.n, event.epoch, event.type, event.definition, item.id, item.data)
-        after = await log.put(item.ref, entry, after)
+        after = await log.put(item.ref, [entry], after)
 
 
 # -- the world outside -------------------------------------------------------------------------------------------------

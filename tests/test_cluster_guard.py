@@ -48,7 +48,7 @@ class Writer:
 
     async def _one(self, entry: Entry, after: int) -> int | None:
         try:
-            return await append(self.log, RUN, entry, after)
+            return await append(self.log, RUN, [entry], after)
         except RunLost:
             return None
 

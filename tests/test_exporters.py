@@ -115,7 +115,7 @@ async def perform(log: EventLog, events: Sequence[Event], after: int = 0) -> int
             await log.put_blob(ref, digest, value)
         stored = msgspec.structs.replace(event, payload=msgspec.Raw(slim), blobs=list(blobs))
         entry = Entry(event.n, event.epoch, event.type, event.definition, f"w.{event.n}", encode_event(stored))
-        after = await append(log, ref, entry, after)
+        after = await append(log, ref, [entry], after)
     return after
 
 

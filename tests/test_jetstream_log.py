@@ -10,12 +10,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
 from msgspec import Raw
 
-from callboard.bus.commit import Message, publish
+from callboard.bus.commit import BATCH_MESSAGES_MAX, Message, publish
 from callboard.bus.connection import connected
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
@@ -83,20 +84,26 @@ def log(stage: Stage) -> EventLog:
     return stage.log
 
 
+Faulted = Fault | Literal["half_stored"]
+
+
 class Faulty:
     """A log that misbehaves on order: each put takes the next of ``faults``, and none when they are used up."""
 
-    def __init__(self, log: EventLog, *faults: Fault) -> None:
+    def __init__(self, log: EventLog, *faults: "Faulted") -> None:
         self._log = log
         self.faults = list(faults)
 
-    async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         fault = self.faults.pop(0) if self.faults else "none"
         if fault == "lost":
             raise Unknown
         if fault == "refused":
             raise Refused
-        sequence = await self._log.put(ref, entry, after, beside)
+        if fault == "half_stored":
+            await self._log.put(ref, entries[: len(entries) // 2], after)
+            raise Unknown
+        sequence = await self._log.put(ref, entries, after, beside)
         if fault == "stored_but_unknown":
             raise Unknown
         return sequence
@@ -121,41 +128,54 @@ class Faulty:
 
 
 async def test_an_entry_goes_behind_the_one_it_names(log: EventLog) -> None:
-    first = await log.put(RUN, entry(1), 0)
-    between = await log.put(OTHER, entry(1), 0)
-    second = await log.put(RUN, entry(2), first)
+    first = await log.put(RUN, [entry(1)], 0)
+    between = await log.put(OTHER, [entry(1)], 0)
+    second = await log.put(RUN, [entry(2)], first)
     assert first < between < second
     assert [(each.sequence, each.event.n) for each in await log.read(RUN)] == [(first, 1), (second, 2)]
     assert [each.sequence for each in await log.read(OTHER)] == [between]
 
 
+async def test_several_entries_go_in_at_once_in_their_order(log: EventLog) -> None:
+    first = await log.put(RUN, [entry(1)], 0)
+    other = await log.put(OTHER, [entry(1), entry(2)], 0)
+    last = await log.put(RUN, [entry(n, type=TYPES[n % WRITERS]) for n in range(2, 7)], first)
+    found = await log.read(RUN)
+    assert [each.event.n for each in found] == list(range(1, 7))
+    assert found[-1].sequence == last
+    assert [each.event.n for each in await log.read(OTHER, other - 1)] == [2]
+    with pytest.raises(Refused):
+        await log.put(RUN, [entry(7), entry(8)], first)
+    assert len(await log.read(RUN)) == 6
+
+
 async def test_the_guard_refuses_whatever_does_not_follow_the_last_entry(log: EventLog) -> None:
-    first = await log.put(RUN, entry(1), 0)
-    last = await log.put(RUN, entry(2), first)
+    first = await log.put(RUN, [entry(1)], 0)
+    last = await log.put(RUN, [entry(2)], first)
     for wrong in (0, first, last + 1, 1 << 40):
         with pytest.raises(Refused):
-            await log.put(RUN, entry(3, "late", type="run.end"), wrong)
+            await log.put(RUN, [entry(3, "late", type="run.end")], wrong)
     with pytest.raises(Refused):
-        await log.put(OTHER, entry(2), last)
+        await log.put(OTHER, [entry(2)], last)
     assert [each.event.n for each in await log.read(RUN)] == [1, 2]
     assert await log.read(OTHER) == []
-    assert await log.put(RUN, entry(3), last) > last
+    assert await log.put(RUN, [entry(3)], last) > last
 
 
 async def test_the_guard_holds_across_event_types_and_definitions(log: EventLog) -> None:
-    first = await log.put(RUN, entry(1, type="run.accepted", definition="one"), 0)
+    first = await log.put(RUN, [entry(1, type="run.accepted", definition="one")], 0)
     with pytest.raises(Refused):
-        await log.put(RUN, entry(1, type="run.accepted", definition="two"), 0)
+        await log.put(RUN, [entry(1, type="run.accepted", definition="two")], 0)
     with pytest.raises(Refused):
-        await log.put(RUN, entry(1, type="node.enter", definition="one"), 0)
-    assert await log.put(RUN, entry(2, type="run.claimed", definition="one"), first) > first
+        await log.put(RUN, [entry(1, type="node.enter", definition="one")], 0)
+    assert await log.put(RUN, [entry(2, type="run.claimed", definition="one")], first) > first
 
 
 async def test_the_last_entry_is_the_one_acknowledged_last(log: EventLog) -> None:
     assert await log.last(RUN) is None
     after = 0
     for n in range(1, 6):
-        after = await log.put(RUN, entry(n, type=TYPES[n % WRITERS]), after)
+        after = await log.put(RUN, [entry(n, type=TYPES[n % WRITERS])], after)
         last = await log.last(RUN)
         assert last is not None
         assert (last.sequence, last.ref, last.id, last.event.n) == (after, RUN, f"w.1.{n}", n)
@@ -164,7 +184,7 @@ async def test_the_last_entry_is_the_one_acknowledged_last(log: EventLog) -> Non
 
 async def test_bytes_come_back_as_they_went_in(log: EventLog) -> None:
     sent = entry(1, "Zoë", type="node.exit", definition="ein Name / mit [allem].*>")
-    await log.put(RUN, sent, 0)
+    await log.put(RUN, [sent], 0)
     (found,) = await log.read(RUN)
     assert (found.data, found.id, found.event.definition) == (sent.data, sent.id, sent.definition)
     async with log.follow(Subjects().events("acme", definition=sent.definition), 0) as feed:
@@ -186,7 +206,7 @@ async def test_no_more_is_read_than_was_asked_for(log: EventLog) -> None:
     ref = RunRef("acme", "limited")
     after = 0
     for n in range(1, 6):
-        after = await log.put(ref, entry(n), after)
+        after = await log.put(ref, [entry(n)], after)
     assert [item.event.n for item in await log.read(ref, limit=2)] == [1, 2]
     first = (await log.read(ref))[0].sequence
     assert [item.event.n for item in await log.read(ref, first, 3)] == [2, 3, 4]
@@ -204,7 +224,7 @@ async def grow(log: EventLog, ref: RunRef, count: int, after: int = 0, first: in
     """Append so many events to a run; return their sequences."""
     sequences: list[int] = []
     for n in range(first, first + count):
-        after = await log.put(ref, entry(n), after)
+        after = await log.put(ref, [entry(n)], after)
         sequences.append(after)
     return sequences
 
@@ -259,11 +279,11 @@ async def test_following_from_now_has_no_past(log: EventLog) -> None:
 async def test_filters_choose_by_tenant_run_definition_and_type(
     log: EventLog, tenant: str | None, run: str | None, definition: str | None, type: str, expected: list[str]
 ) -> None:
-    first = await log.put(RUN, entry(1, "a", type="run.accepted"), 0)
-    second = await log.put(RUN, entry(2, "a", type="run.failed"), first)
-    await log.put(RUN, entry(3, "a", type="run.end"), second)
-    await log.put(RunRef("acme", "r1x"), entry(1, "b", type="node.enter", definition="triage"), 0)
-    await log.put(RunRef("other", "r1"), entry(1, "c", type="run.failed", definition="triage"), 0)
+    first = await log.put(RUN, [entry(1, "a", type="run.accepted")], 0)
+    second = await log.put(RUN, [entry(2, "a", type="run.failed")], first)
+    await log.put(RUN, [entry(3, "a", type="run.end")], second)
+    await log.put(RunRef("acme", "r1x"), [entry(1, "b", type="node.enter", definition="triage")], 0)
+    await log.put(RunRef("other", "r1"), [entry(1, "c", type="run.failed", definition="triage")], 0)
     async with log.follow(Subjects().events(tenant, run, definition, type), 0) as feed:
         found = await take(feed, len(expected))
     assert [f"{each.id[0]}{each.event.n}" for each in found] == expected
@@ -319,24 +339,50 @@ async def test_a_value_belongs_to_its_run(log: EventLog) -> None:
     ],
 )
 async def test_an_append_gets_through_and_is_stored_once(log: EventLog, faults: list[Fault]) -> None:
-    first = await append(log, RUN, entry(1), 0)
+    first = await append(log, RUN, [entry(1)], 0)
     faulty = Faulty(log, *faults)
-    second = await append(faulty, RUN, entry(2), first)
+    second = await append(faulty, RUN, [entry(2)], first)
     assert faulty.faults == []
     assert [(each.sequence, each.id) for each in await log.read(RUN)] == [(first, "w.1.1"), (second, "w.1.2")]
 
 
+@pytest.mark.parametrize("fault", ["stored_but_unknown", "lost", "refused", "half_stored"])
+async def test_an_append_of_several_gets_through_and_each_is_stored_once(log: EventLog, fault: Faulted) -> None:
+    entries = [entry(n) for n in range(2, 6)]
+    first = await append(log, RUN, [entry(1)], 0)
+    faulty = Faulty(log, fault)
+    last = await append(faulty, RUN, entries, first)
+    assert faulty.faults == []
+    found = await log.read(RUN)
+    assert [each.id for each in found] == [f"w.1.{n}" for n in range(1, 6)]
+    assert found[-1].sequence == last
+
+
+async def test_a_run_lost_in_the_middle_of_an_append_keeps_what_came_before(log: EventLog) -> None:
+    class Robbed(Faulty):
+        async def last(self, ref: RunRef) -> Recorded | None:
+            found = await super().last(ref)
+            if found is not None and found.event.n == 2:
+                await log.put(RUN, [entry(3, "thief", type="run.claimed")], found.sequence)
+            return found
+
+    with pytest.raises(RunLost) as caught:
+        await append(Robbed(log, "half_stored"), RUN, [entry(n, "owner") for n in range(1, 5)], 0)
+    assert caught.value.n == 3
+    assert [each.id for each in await log.read(RUN)] == ["owner.1.1", "owner.1.2", "thief.1.3"]
+
+
 async def test_an_append_repeated_by_a_writer_that_never_saw_the_answer_succeeds(log: EventLog) -> None:
-    first = await append(log, RUN, entry(1), 0)
-    assert await append(log, RUN, entry(1), 0) == first
+    first = await append(log, RUN, [entry(1)], 0)
+    assert await append(log, RUN, [entry(1)], 0) == first
     assert len(await log.read(RUN)) == 1
 
 
 async def test_whoever_lost_the_run_learns_who_has_it(log: EventLog) -> None:
-    first = await append(log, RUN, entry(1), 0)
-    await append(log, RUN, entry(2, "thief", type="run.claimed"), first)
+    first = await append(log, RUN, [entry(1)], 0)
+    await append(log, RUN, [entry(2, "thief", type="run.claimed")], first)
     with pytest.raises(RunLost) as caught:
-        await append(log, RUN, entry(2, "owner"), first)
+        await append(log, RUN, [entry(2, "owner")], first)
     assert caught.value.ref == RUN
     assert caught.value.n == 2
     assert caught.value.found is not None
@@ -345,15 +391,15 @@ async def test_whoever_lost_the_run_learns_who_has_it(log: EventLog) -> None:
 
 
 async def test_a_run_lost_while_the_answer_was_unknown_is_lost(log: EventLog) -> None:
-    first = await append(log, RUN, entry(1), 0)
-    await append(log, RUN, entry(2, "thief"), first)
+    first = await append(log, RUN, [entry(1)], 0)
+    await append(log, RUN, [entry(2, "thief")], first)
     with pytest.raises(RunLost):
-        await append(Faulty(log, "lost"), RUN, entry(2, "owner"), first)
+        await append(Faulty(log, "lost"), RUN, [entry(2, "owner")], first)
 
 
 async def test_an_append_to_a_run_that_is_not_there_is_lost(log: EventLog) -> None:
     with pytest.raises(RunLost) as caught:
-        await append(log, RUN, entry(7), 41)
+        await append(log, RUN, [entry(7)], 41)
     assert caught.value.found is None
 
 
@@ -368,7 +414,7 @@ async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(tmp_path: Pat
 
 async def test_patience_ends(log: EventLog) -> None:
     with pytest.raises(LogUnavailable) as caught:
-        await append(Faulty(log, "lost", "lost", "lost"), RUN, entry(1), 0, patience_s=0.2)
+        await append(Faulty(log, "lost", "lost", "lost"), RUN, [entry(1)], 0, patience_s=0.2)
     assert (caught.value.ref, caught.value.n) == (RUN, 1)
     assert await log.read(RUN) == []
 
@@ -393,7 +439,7 @@ async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int
 
     async def compete(writer: EventLog, type: str) -> None:
         with suppress(Refused):
-            winners[type] = await writer.put(RUN, entry(n, type, type=type), after)
+            winners[type] = await writer.put(RUN, [entry(n, type, type=type)], after)
 
     async with anyio.create_task_group() as tasks:
         for writer, type in zip(writers, TYPES, strict=True):
@@ -402,12 +448,12 @@ async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int
 
 
 async def test_racing_appends_leave_one_winner_and_tell_the_others(stage: Stage) -> None:
-    first = await stage.log.put(RUN, entry(1), 0)
+    first = await stage.log.put(RUN, [entry(1)], 0)
     outcomes: list[str] = []
 
     async def compete(writer: EventLog, type: str) -> None:
         try:
-            await append(writer, RUN, entry(2, type, type=type), first)
+            await append(writer, RUN, [entry(2, type, type=type)], first)
             outcomes.append("won")
         except RunLost:
             outcomes.append("lost")
@@ -420,14 +466,14 @@ async def test_racing_appends_leave_one_winner_and_tell_the_others(stage: Stage)
 
 
 async def test_one_bad_guard_among_many_harms_nobody_else(log: EventLog) -> None:
-    taken = await log.put(RUN, entry(1, "before"), 0)
+    taken = await log.put(RUN, [entry(1, "before")], 0)
     runs = [RunRef("acme", f"many-{i}") for i in range(60)]
     acknowledged: dict[RunRef, int] = {}
     refused: list[RunRef] = []
 
     async def put(ref: RunRef) -> None:
         try:
-            acknowledged[ref] = await log.put(ref, entry(1, ref.run), 0)
+            acknowledged[ref] = await log.put(ref, [entry(1, ref.run)], 0)
         except Refused:
             refused.append(ref)
 
@@ -441,6 +487,38 @@ async def test_one_bad_guard_among_many_harms_nobody_else(log: EventLog) -> None
     assert [each.sequence for each in await log.read(RUN)] == [taken]
 
 
+async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else(log: EventLog) -> None:
+    await log.put(RUN, [entry(1, "before")], 0)
+    runs = [RunRef("acme", f"many-{i}") for i in range(12)]
+    refused: list[RunRef] = []
+
+    async def put(ref: RunRef, after: int = 0) -> None:
+        try:
+            for turn in range(3):
+                after = await log.put(ref, [entry(n, ref.run) for n in range(4 * turn + 1, 4 * turn + 5)], after)
+        except Refused:
+            refused.append(ref)
+
+    async with anyio.create_task_group() as tasks:
+        for ref in [*runs[:6], RUN, *runs[6:]]:
+            tasks.start_soon(put, ref)
+    assert refused == [RUN]
+    assert [each.id for each in await log.read(RUN)] == ["before.1.1"]
+    for ref in runs:
+        assert [each.id for each in await log.read(ref)] == [f"{ref.run}.1.{n}" for n in range(1, 13)]
+
+
+async def test_more_messages_than_fit_a_batch_are_committed_in_several(tmp_path: Path) -> None:
+    async with jetstream(tmp_path, group_commit=True) as (log,):
+        runs = [RunRef("acme", f"many-{i}") for i in range(8)]
+        async with anyio.create_task_group() as tasks:
+            for ref in runs:
+                tasks.start_soon(log.put, ref, [entry(n) for n in range(1, BATCH_MESSAGES_MAX // 4 + 1)], 0)
+        for ref in runs:
+            found = await log.read(ref)
+            assert [each.event.n for each in found] == list(range(1, BATCH_MESSAGES_MAX // 4 + 1))
+
+
 async def test_a_cancelled_put_leaves_the_others_their_answers(log: EventLog) -> None:
     runs = [RunRef("acme", f"many-{i}") for i in range(30)]
     answered: dict[RunRef, int] = {}
@@ -448,7 +526,7 @@ async def test_a_cancelled_put_leaves_the_others_their_answers(log: EventLog) ->
 
     async def put(ref: RunRef) -> None:
         with anyio.CancelScope() as scopes[ref]:
-            answered[ref] = await log.put(ref, entry(1, ref.run), 0)
+            answered[ref] = await log.put(ref, [entry(1, ref.run)], 0)
 
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
@@ -471,8 +549,8 @@ both_commits = pytest.mark.parametrize("group_commit", [False, True], ids=["sing
 async def test_an_alarm_goes_off_and_names_its_run(tmp_path: Path, group_commit: bool) -> None:
     async with jetstream(tmp_path, group_commit=group_commit) as (log,):
         rung = await log.nc.jetstream().subscribe("cb.due.>", stream=log.stream, ordered_consumer=True)
-        first = await log.put(RUN, entry(1), 0)
-        parked = await log.put(RUN, entry(2, type="run.parked"), first, Alarm(in_s(0.3), 3))
+        first = await log.put(RUN, [entry(1)], 0)
+        parked = await log.put(RUN, [entry(2, type="run.parked")], first, Alarm(in_s(0.3), 3))
         last = await log.last(RUN)
         assert last is not None
         assert (last.sequence, last.event.type) == (parked, "run.parked")
@@ -486,9 +564,9 @@ async def test_an_alarm_goes_off_and_names_its_run(tmp_path: Path, group_commit:
 @both_commits
 async def test_a_refused_event_sets_no_alarm(tmp_path: Path, group_commit: bool) -> None:
     async with jetstream(tmp_path, group_commit=group_commit) as (log,):
-        await log.put(RUN, entry(1), 0)
+        await log.put(RUN, [entry(1)], 0)
         with pytest.raises(Refused):
-            await log.put(RUN, entry(2, type="run.parked"), 0, Alarm(in_s(3600), 3))
+            await log.put(RUN, [entry(2, type="run.parked")], 0, Alarm(in_s(3600), 3))
         assert await stored(log, log.subjects.timer(RUN)) == 0
         assert [each.event.n for each in await log.read(RUN)] == [1]
 
@@ -499,9 +577,9 @@ async def test_a_later_alarm_takes_the_place_of_the_one_before(tmp_path: Path, g
         rung = await log.nc.jetstream().subscribe("cb.due.>", stream=log.stream, ordered_consumer=True)
         after = 0
         for n in range(1, 4):
-            after = await log.put(RUN, entry(n, type="run.parked"), after, Alarm(in_s(3600), 3))
+            after = await log.put(RUN, [entry(n, type="run.parked")], after, Alarm(in_s(3600), 3))
         assert await stored(log, log.subjects.timer(RUN)) == 1
-        await log.put(RUN, entry(4, type="run.parked"), after, Alarm(in_s(-5), 1))
+        await log.put(RUN, [entry(4, type="run.parked")], after, Alarm(in_s(-5), 1))
         message = await rung.next_msg(timeout=PATIENCE_S)
         assert log.subjects.parse_command(message.subject).partition == 1
         assert [each.event.n for each in await log.read(RUN)] == [1, 2, 3, 4]
@@ -512,12 +590,12 @@ async def test_a_later_alarm_takes_the_place_of_the_one_before(tmp_path: Path, g
 async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_path: Path, group_commit: bool) -> None:
     async with jetstream(tmp_path, group_commit=group_commit) as (log,):
         letter = Letter(RunRef(RUN.tenant, "other"), "wake", b"{}")
-        first = await log.put(RUN, entry(1), 0)
+        first = await log.put(RUN, [entry(1)], 0)
         with pytest.raises(Refused):
-            await log.put(RUN, entry(2), 0, letter)
+            await log.put(RUN, [entry(2)], 0, letter)
         told = log.subjects.command(partition_of(letter.to, log.partitions), letter.to, letter.verb)
         assert await stored(log, told) == 0
-        sequence = await log.put(RUN, entry(2), first, letter)
+        sequence = await log.put(RUN, [entry(2)], first, letter)
         last = await log.last(RUN)
         assert last is not None
         assert (last.sequence, last.event.n) == (sequence, 2)
@@ -568,7 +646,7 @@ async def test_a_server_killed_under_load_forgets_and_repeats_nothing(tmp_path: 
             nonlocal killed
             mine = acknowledged[ref]
             for n in range(1, EVENTS_UNDER_LOAD + 1):
-                mine.append(await append(log, ref, entry(n, ref.run), mine[-1] if mine else 0))
+                mine.append(await append(log, ref, [entry(n, ref.run)], mine[-1] if mine else 0))
                 if not killed and sum(map(len, acknowledged.values())) >= KILLED_AFTER:
                     killed = True
                     server.kill()
@@ -590,8 +668,8 @@ async def test_a_follower_goes_on_after_the_server_was_killed(tmp_path: Path) ->
     ):
         log = await open_log(nc, Subjects(), partitions=4)
         async with log.follow(log.subjects.run(RUN), 0) as feed:
-            before = await append(log, RUN, entry(1), 0)
+            before = await append(log, RUN, [entry(1)], 0)
             assert [each.sequence for each in await take(feed, 1)] == [before]
             server.kill()
-            after = await append(log, RUN, entry(2), before)
+            after = await append(log, RUN, [entry(2)], before)
             assert [each.sequence for each in await take(feed, 1)] == [after]

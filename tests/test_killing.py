@@ -160,13 +160,15 @@ async def test_it_writes_under_the_guard(plain_log: None) -> None:
     rival = RunLog(log, ref, writer="rival", clock=theatre.clock)
 
     class Interrupted(MemoryLog):
-        async def put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
-            if entry.type == ev.EffectCancelled.type and not rival.n:
-                rival.continue_from((await log.read(ref))[-1])
-                rival.epoch += 1
-                rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
-                await rival.append_next()
-            return await log.put(ref, entry, after, beside)
+        async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+            for entry in entries:
+                if entry.type == ev.EffectCancelled.type and not rival.n:
+                    rival.continue_from((await log.read(ref))[-1])
+                    rival.epoch += 1
+                    rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
+                    await rival.append_next()
+                after = await log.put(ref, [entry], after, beside)
+            return after
 
     interrupted = Interrupted()
     interrupted.read, interrupted.last = log.read, log.last

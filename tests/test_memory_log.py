@@ -49,21 +49,21 @@ class Faulty:
 
 async def test_the_guard_lets_only_the_next_event_in() -> None:
     log = MemoryLog()
-    first = await log.put(REF, entry(1), 0)
+    first = await log.put(REF, [entry(1)], 0)
     for after in (0, first + 1):
         with pytest.raises(Refused) as refused:
-            await log.put(REF, entry(2), after)
+            await log.put(REF, [entry(2)], after)
         assert refused.value.actual == first
-    second = await log.put(REF, entry(2), first)
+    second = await log.put(REF, [entry(2)], first)
     assert [item.sequence for item in await log.read(REF)] == [first, second]
 
 
 async def test_the_guard_is_a_runs_own() -> None:
     log = MemoryLog()
-    first = await log.put(REF, entry(1), 0)
-    other = await log.put(OTHER, entry(1), 0)
+    first = await log.put(REF, [entry(1)], 0)
+    other = await log.put(OTHER, [entry(1)], 0)
     assert other > first
-    assert await log.put(REF, entry(2), first) > other
+    assert await log.put(REF, [entry(2)], first) > other
 
 
 async def test_reading_gives_back_what_was_put() -> None:
@@ -71,7 +71,7 @@ async def test_reading_gives_back_what_was_put() -> None:
     assert await log.last(REF) is None
     assert await log.read(REF) == []
     put = entry(1)
-    sequence = await log.put(REF, put, 0)
+    sequence = await log.put(REF, [put], 0)
     last = await log.last(REF)
     assert last == Recorded(sequence, REF, put.id, put.data, ev.decode_event(put.data))
     assert await log.read(REF, sequence) == []
@@ -81,11 +81,11 @@ async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
     log = MemoryLog(faults=Faulty("lost", "refused"))
     alarm = Alarm(BEGINNING + dt.timedelta(hours=1), 3)
     with pytest.raises(Unknown):
-        await log.put(REF, entry(1), 0, alarm)
+        await log.put(REF, [entry(1)], 0, alarm)
     with pytest.raises(Refused):
-        await log.put(REF, entry(1), 0, alarm)
+        await log.put(REF, [entry(1)], 0, alarm)
     assert log.alarms == {}
-    await log.put(REF, entry(1), 0, alarm)
+    await log.put(REF, [entry(1)], 0, alarm)
     assert log.alarms == {REF: alarm}
 
 
@@ -93,11 +93,11 @@ async def test_a_letter_is_stored_once_with_its_event_and_not_without() -> None:
     log = MemoryLog(faults=Faulty("lost", "refused", "stored_but_unknown"))
     letter = Letter(RunRef("acme", "other"), "wake", b"{}")
     with pytest.raises(Unknown):
-        await log.put(REF, entry(1), 0, letter)
+        await log.put(REF, [entry(1)], 0, letter)
     with pytest.raises(Refused):
-        await log.put(REF, entry(1), 0, letter)
+        await log.put(REF, [entry(1)], 0, letter)
     assert log.letters == []
-    await append(log, REF, entry(1), 0, letter)
+    await append(log, REF, [entry(1)], 0, letter)
     assert log.letters == [letter]
 
 
@@ -118,9 +118,9 @@ async def test_an_append_stores_once_whatever_the_answers(faults: tuple[Fault, .
     log = MemoryLog()
     after = 0
     for number in range(1, n):
-        after = await append(log, REF, entry(number), after)
+        after = await append(log, REF, [entry(number)], after)
     log.faults = Faulty(*faults)
-    sequence = await append(log, REF, entry(n), after)
+    sequence = await append(log, REF, [entry(n)], after)
     recorded = await log.read(REF)
     assert [item.event.n for item in recorded] == list(range(1, n + 1))
     assert recorded[-1].sequence == sequence
@@ -129,10 +129,10 @@ async def test_an_append_stores_once_whatever_the_answers(faults: tuple[Fault, .
 @pytest.mark.parametrize("faults", [(), ("lost",), ("refused",), ("late",)])
 async def test_an_append_behind_a_rivals_is_lost(faults: tuple[Fault, ...]) -> None:
     log = MemoryLog()
-    await append(log, REF, entry(1, "rival"), 0)
+    await append(log, REF, [entry(1, "rival")], 0)
     log.faults = Faulty(*faults)
     with pytest.raises(RunLost) as lost:
-        await append(log, REF, entry(1), 0)
+        await append(log, REF, [entry(1)], 0)
     assert lost.value.found is not None
     assert (lost.value.n, lost.value.found.n) == (1, 1)
     assert [item.id for item in await log.read(REF)] == ["rival.1.1"]
@@ -142,7 +142,7 @@ async def test_an_append_has_patience_and_an_end_of_it() -> None:
     log = MemoryLog(faults=lambda _ref, _entry: "lost")
     begun = anyio.current_time()
     with pytest.raises(LogUnavailable) as unavailable:
-        await append(log, REF, entry(1), 0, patience_s=5)
+        await append(log, REF, [entry(1)], 0, patience_s=5)
     assert 1 < anyio.current_time() - begun <= 5
     assert (unavailable.value.n, unavailable.value.patience_s) == (1, 5)
 
@@ -160,8 +160,8 @@ async def test_large_values_are_kept_by_run_and_digest() -> None:
 async def test_followers_see_the_past_and_then_what_comes() -> None:
     log = MemoryLog()
     subjects = Subjects()
-    first = await log.put(REF, entry(1), 0)
-    await log.put(OTHER, entry(1), 0)
+    first = await log.put(REF, [entry(1)], 0)
+    await log.put(OTHER, [entry(1)], 0)
     seen: dict[str, list[tuple[str, int]]] = {"all": [], "run": [], "new": []}
 
     async def follow(name: str, filter: str, after: int | None, count: int) -> None:
@@ -179,8 +179,8 @@ async def test_followers_see_the_past_and_then_what_comes() -> None:
         tasks.start_soon(follow, "new", subjects.events("acme", None, "triage", "run.claimed"), None, 2)
         for event in started.values():
             await event.wait()
-        second = await log.put(REF, entry(2), first)
-        await log.put(REF, entry(3), second)
+        second = await log.put(REF, [entry(2)], first)
+        await log.put(REF, [entry(3)], second)
     assert seen["all"] == [("r1", 1), ("r2", 1), ("r1", 2), ("r1", 3)]
     assert seen["run"] == [("r1", 1), ("r1", 2), ("r1", 3)]
     assert seen["new"] == [("r1", 2), ("r1", 3)]

@@ -212,7 +212,8 @@ async def _what_the_page_cannot_show(nc: Client, house: House) -> None:
         path="",
         payload=msgspec.Raw(encode_payload(asked)),
     )
-    await append(house.log, RunRef("acme", "asks"), Entry(1, 1, asked.type, "other", "w.1.1", encode_event(event)), 0)
+    entry = Entry(1, 1, asked.type, "other", "w.1.1", encode_event(event))
+    await append(house.log, RunRef("acme", "asks"), [entry], 0)
 
 
 def test_bodies_on_the_page_are_valid() -> None:

@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,14 +118,17 @@ class _Executioner:
 def _watch_appends(executioner: _Executioner) -> None:
     put = JetStreamLog.put
 
-    async def watched(self: JetStreamLog, ref: RunRef, entry: Entry, after: int, beside: Beside | None = None) -> int:
-        due = executioner.counts("append", ref.run)
-        if due:
-            executioner.strike("before")
-        sequence = await put(self, ref, entry, after, beside)
-        if due:
-            executioner.strike("after")
-        return sequence
+    async def watched(
+        self: JetStreamLog, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None
+    ) -> int:
+        for entry in entries:
+            due = executioner.counts("append", ref.run)
+            if due:
+                executioner.strike("before")
+            after = await put(self, ref, [entry], after, beside)
+            if due:
+                executioner.strike("after")
+        return after
 
     JetStreamLog.put = watched
 
@@ -218,7 +221,8 @@ def _become_worker(orders: Orders) -> None:
     registry.LANGUAGES["play"] = registry.Entry(parking_lot.__name__, lambda _fields, _source: False, "a play's name")
     if orders.kill is not None:
         executioner = _Executioner(orders.kill)
-        _watch_appends(executioner)
+        if orders.kill.what == "append":
+            _watch_appends(executioner)
         _watch_requests(executioner)
     anyio.run(_work, orders)
 
