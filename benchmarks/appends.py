@@ -8,7 +8,7 @@ from benchmarks.house import events_of, fresh_house, staffed_house, start_messag
 from callboard.bus.commit import Message, guarded, publish
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef, Subjects
-from callboard.runtime.bootstrap import House
+from callboard.runtime.house import House
 
 RAW_BYTES = 400
 RAW_EVENTS = 4_000

@@ -8,9 +8,10 @@ from typing import Any
 import structlog
 
 from callboard.bus.effects import canonical
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.collector import settled_collector
 from callboard.runtime.config import Config, load
+from callboard.runtime.house import House, open_house
 
 EVENTS_AROUND = 5
 """Besides its nodes' events: accepted, claimed, start, sources resolved, end; the last node has no route."""

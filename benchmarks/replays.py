@@ -13,9 +13,10 @@ from callboard.projections.results import Results
 from callboard.projections.runs import Runs
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
-from callboard.runtime.bootstrap import House, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.ending import conclude
+from callboard.runtime.house import House
 from callboard.runtime.observing import Observer
 from callboard.runtime.replay import admitted, build_stage, replay
 from callboard.runtime.runlog import events_of, read_run

@@ -13,8 +13,9 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import canonical
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import accepted_event
-from callboard.runtime.bootstrap import House, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.house import House
 from callboard.runtime.runlog import RunLog
 from callboard.runtime.startmessage import read_start
 

@@ -24,7 +24,7 @@ from callboard.runtime.office import GRACE_S, Holder, Office, persistently
 from callboard.runtime.span_exporter import SpanExporter, SpansExporter, export_run
 
 if TYPE_CHECKING:
-    from callboard.runtime.bootstrap import House
+    from callboard.runtime.house import House
 
 __all__ = ["export_run", "open_exporters", "spans_durable", "wants_metrics", "wants_spans"]
 

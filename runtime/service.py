@@ -29,7 +29,7 @@ from callboard.runtime.listing import Listings
 from callboard.runtime.verbs import ApiError, Verbs
 
 if TYPE_CHECKING:
-    from callboard.runtime.bootstrap import House
+    from callboard.runtime.house import House
 
 logger = structlog.get_logger(__name__)
 

@@ -19,6 +19,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.flow.language import LANGUAGE
 from callboard.languages.language import Definition, Language
+from callboard.runtime.definitions import Remembering
 from callboard.runtime.replay import Admitted
 from callboard.runtime.runlog import RunLog
 from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, finish, simulate
@@ -34,6 +35,10 @@ FINALLY = "mwl:provider.middleware/mwl/finally/v1"
 CORPUS = Path(__file__).parents[2] / "shared" / "conformance" / "mwl"
 
 
+REMEMBERING = Remembering(LANGUAGE)
+"""As workers have it: a definition that was parsed is not parsed again."""
+
+
 class FlowTheatre(Theatre):
     """A theatre whose plays are flows."""
 
@@ -45,7 +50,7 @@ class FlowTheatre(Theatre):
 
     def language(self, name: str) -> Language[Any]:
         assert name == LANGUAGE.name
-        return LANGUAGE
+        return REMEMBERING
 
     def environment(self, admission: Admitted) -> dict[str, Any]:
         return {"default_model": "scripted", "providers": self.contracts}

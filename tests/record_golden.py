@@ -43,6 +43,7 @@ from callboard.runtime.cli.options import Order
 from callboard.runtime.cli.ordering import ordered
 from callboard.runtime.client import Client
 from callboard.runtime.config import load
+from callboard.runtime.house import open_house
 from tests import parking_lot
 from tests.simulation import check_log
 from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say_start, until, until_end
@@ -139,7 +140,7 @@ async def hosting(home: Path) -> AsyncGenerator[Client]:
     """A house with one worker of a name that is no host's."""
     config = load({"data_dir": home / "data", "sync": "100ms", "tenant": TENANT}, env={}, cwd=home)
     bootstrap.worker_name = lambda: "worker-a"
-    async with bootstrap.open_house(config) as house, bootstrap.open_worker(house, env={"PATH": os.environ["PATH"]}):
+    async with open_house(config) as house, bootstrap.open_worker(house, env={"PATH": os.environ["PATH"]}):
         yield house.client
 
 

@@ -9,8 +9,8 @@ import pytest
 from callboard.bus.queue import Outbox, Puller
 from callboard.runtime import assignment as module
 from callboard.runtime.assignment import Assignment
-from callboard.runtime.bootstrap import open_house
 from callboard.runtime.config import load
+from callboard.runtime.house import open_house
 
 PATIENCE_S = 30.0
 

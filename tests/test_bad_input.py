@@ -28,9 +28,10 @@ from callboard.bus.serverstore import ServerStore
 from callboard.languages import registry
 from callboard.languages.language import End, Failed, Stage
 from callboard.runtime.admission import REPLY_HEADER, Verdict
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.client import Client
 from callboard.runtime.config import Config, load
+from callboard.runtime.house import House, open_house
 from callboard.runtime.service import open_service
 from tests.simulation import check_log
 from tests.theatre import PlayLanguage

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from callboard.bus import events as ev
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
+from callboard.runtime.house import House, open_house
 
 WORKFLOW = {
     "id": "count",

@@ -25,10 +25,11 @@ from callboard.projections import semconv, span_ids
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
 from callboard.runtime.exporters import export_run, open_exporters, spans_durable
 from callboard.runtime.following import BATCH_EVENTS_MAX, until_caught_up
+from callboard.runtime.house import House, open_house
 from callboard.runtime.office import Office
 from callboard.runtime.span_exporter import Spans, SpansExporter
 from tests.logs import Log, cake, everything, killed

@@ -16,9 +16,10 @@ from callboard.actors import addresses
 from callboard.bus import events as ev
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import Config, load
 from callboard.runtime.fetchauth import host_tokens
+from callboard.runtime.house import House, open_house
 from tests.cli_stage import Place
 from tests.workflows import document
 

@@ -17,8 +17,9 @@ from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
 from callboard.runtime.admission import Verdict
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
+from callboard.runtime.house import House, open_house
 from callboard.runtime.providersettings import ProviderSettings
 from tests.flow_providers import flow_of, ours
 from tests.flows import MOCK

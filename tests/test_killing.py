@@ -20,11 +20,12 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Stage
-from callboard.runtime.bootstrap import open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli.replaying import replay_events
 from callboard.runtime.company import Company
 from callboard.runtime.config import load
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.house import open_house
 from callboard.runtime.killing import end_killed
 from callboard.runtime.replay import admitted
 from callboard.runtime.run import Command

@@ -120,8 +120,8 @@ async def test_workflows_in_the_folder_are_listed_with_their_inputs(client: Clie
 
 
 async def test_a_registered_definition_is_listed_and_started_by_name(client: Client, served: tuple[Place, str]) -> None:
-    from callboard.runtime.bootstrap import open_house
     from callboard.runtime.config import Config
+    from callboard.runtime.house import open_house
 
     url = running_url(served[0].folder / ".callboard")
     async with open_house(Config.model_validate({"nats_url": url})) as house:

@@ -26,8 +26,9 @@ from callboard.bus.events import TYPES, Event, HumanAsked, encode_event, encode_
 from callboard.bus.log import Entry, append
 from callboard.bus.subjects import RunRef, token
 from callboard.runtime.admission import REPLY_HEADER, check_tell
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
+from callboard.runtime.house import House, open_house
 from callboard.runtime.service import open_service
 from callboard.runtime.startmessage import read_start
 from callboard.runtime.verbs import Verbs

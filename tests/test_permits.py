@@ -8,8 +8,9 @@ from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
-from callboard.runtime.bootstrap import open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import Config, load
+from callboard.runtime.house import open_house
 from tests.parking_lot import triage
 from tests.troupe import until_end
 

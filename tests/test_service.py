@@ -13,8 +13,9 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from callboard.bus.subjects import RunRef
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
+from callboard.runtime.house import House, open_house
 from callboard.runtime.listing import Listings
 from callboard.runtime.service import open_service
 from callboard.runtime.verbs import EVENTS_MAX, PAGE_BYTES_MAX

@@ -17,8 +17,9 @@ from callboard.bus.effects import PythonTools
 from callboard.languages.json_schema import violations
 from callboard.languages.workflow.shipped import shipped_ids, shipped_skill
 from callboard.languages.workflow.skills import aliases
-from callboard.runtime.bootstrap import open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
+from callboard.runtime.house import open_house
 from tests.service_api import TOKEN, Reply, ServiceApi, service_api
 from tests.troupe import TENANT, say_start, until_end
 from tests.workflows import Ran, admitted, document, run, scripted_skill

@@ -30,9 +30,10 @@ from callboard.projections.metrics import Metrics
 from callboard.projections.projection import fold
 from callboard.projections.spans import SpanFold
 from callboard.projections.workflow_trace import WorkflowExecution, execution_event
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.config import load
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.house import House, open_house
 from tests.workflows import document, scripted_skill
 
 HERE = Path(__file__).parent

@@ -27,9 +27,9 @@ from callboard.bus.server import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
 from callboard.languages.language import Language, Ok
-from callboard.runtime.bootstrap import House, open_house
 from callboard.runtime.client import Client
 from callboard.runtime.config import Config
+from callboard.runtime.house import House, open_house
 from callboard.runtime.membership import owner
 from callboard.runtime.replay import admitted, build_stage, replay
 from callboard.runtime.runlog import read_run

@@ -33,8 +33,12 @@ from callboard.languages import registry
 from callboard.runtime import bootstrap
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
+from callboard.runtime.house import open_house
 from callboard.runtime.replay import Admitted
 from tests import parking_lot
+
+BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "jsonschema")
+"""What a worker imports when it comes to it, and would import anew in each fork."""
 
 REAP_POLL_S = 0.01
 FILE_POLL_S = 0.01
@@ -200,7 +204,7 @@ def _company(orders: Orders, notes: int) -> type[Company]:
 
 
 async def _work(orders: Orders) -> None:
-    async with bootstrap.open_house(Config(**orders.config), name=orders.name) as house:
+    async with open_house(Config(**orders.config), name=orders.name) as house:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGUSR1) as signals:
             async with bootstrap.open_worker(house) as worker:
                 _say(Notice(orders.name, os.getpid()))
@@ -261,6 +265,10 @@ def _reap(workers: dict[int, str]) -> None:
 
 def main() -> None:
     """Fork workers as ordered until the input ends."""
+    for language in registry.LANGUAGES:
+        registry.language(language)
+    for module in BEFORE_FORK:
+        importlib.import_module(module)
     workers: dict[int, str] = {}
     pending = b""
     while True:

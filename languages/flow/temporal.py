@@ -9,9 +9,13 @@ from calendar import monthrange
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import lru_cache
 
 TEMPORAL_CHARS_MAX = 256
 """How long a duration or an instant may be written, in characters; longer ones are no durations and no instants."""
+
+DURATIONS_REMEMBERED = 1_024
+"""Durations that are kept as read: a flow has few, and reads them at every turn."""
 
 DAYS_PER_YEAR, DAYS_PER_MONTH = 365, 30
 """What a year and a month count for where there is no calendar to ask, in days."""
@@ -64,6 +68,7 @@ class Duration:
         return (days if self.months >= 0 else -days) * 86_400.0 + self.span.total_seconds()
 
 
+@lru_cache(DURATIONS_REMEMBERED)
 def parse_duration(text: str) -> Duration | None:
     """Read an ISO 8601 duration: ``P1Y2M3DT4H5M6S``, ``P2W``, ``PT0.5S``, ``-PT5S``; None for anything else.
 

@@ -19,6 +19,7 @@ from callboard.languages.patterns import BadPattern
 from callboard.languages.problems import Location, kind_of
 
 if TYPE_CHECKING:
+    from jsonschema import FormatChecker
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
@@ -135,16 +136,22 @@ def _of_schemas() -> "Validator":
 
 
 def _validator(schema: JsonSchema) -> "Validator":
-    from jsonschema import FormatChecker
     from jsonschema.validators import Draft202012Validator
     from jsonschema_specifications import REGISTRY
 
     from callboard.languages.json_keywords import bounded
 
+    return bounded(Draft202012Validator)(schema, registry=REGISTRY, format_checker=_formats())
+
+
+@cache
+def _formats() -> "FormatChecker":
+    from jsonschema import FormatChecker
+
     formats = FormatChecker(formats=())
     for name, check in FORMATS.items():
         formats.checks(name)(_of_strings(check))
-    return bounded(Draft202012Validator)(schema, registry=REGISTRY, format_checker=formats)
+    return formats
 
 
 def _of_strings(check: Any) -> Any:

@@ -16,7 +16,7 @@ from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.corpus import TEMPORAL, Case, Scenario, read_corpus
 from callboard.runtime.cli.options import Settings
@@ -24,6 +24,7 @@ from callboard.runtime.cli.settings import configured
 from callboard.runtime.cli.views import compact
 from callboard.runtime.client import NoVerdict
 from callboard.runtime.config import Config
+from callboard.runtime.house import House, open_house
 
 STARTS_MAX = 16
 """Scenarios that wait for the verdict of their start at the same time."""

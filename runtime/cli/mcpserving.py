@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import anyio
 import click
 
-from callboard.runtime.bootstrap import House, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import join
@@ -16,6 +16,7 @@ from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import compact
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
+from callboard.runtime.house import House
 from callboard.runtime.listing import Listings
 from callboard.runtime.mcp.desk import Desk
 from callboard.runtime.mcp.http import check_address, listening, serve_http, url_of

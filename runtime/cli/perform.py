@@ -16,7 +16,7 @@ from callboard.bus.commands import Cancel
 from callboard.bus.errors import CallboardError, StoreLocked
 from callboard.bus.events import Problem
 from callboard.runtime.admission import definition_token
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.guiding import Guiding
@@ -28,6 +28,7 @@ from callboard.runtime.cli.surroundings import settled, surroundings
 from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
+from callboard.runtime.house import House, open_house
 
 TEMPORARY = "temp"
 """As a data directory: one that is removed afterwards."""

@@ -14,9 +14,9 @@ from callboard.bus.connection import REFUSED_WAIT_S
 from callboard.bus.errors import StoreLocked
 from callboard.bus.server import READY_WAIT_S
 from callboard.bus.serverstore import running_url
-from callboard.runtime.bootstrap import House, open_house
 from callboard.runtime.cli.errors import NoServer
 from callboard.runtime.config import Config
+from callboard.runtime.house import House, open_house
 
 POLL_S = 0.05
 

@@ -26,7 +26,6 @@ from callboard.projections.runs import Runs
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
-from callboard.runtime.bootstrap import House
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.listing import run_rows, standing_events
 from callboard.runtime.cli.options import Settings
@@ -36,6 +35,7 @@ from callboard.runtime.cli.views import compact, result_of
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import export_run, spans_endpoint
+from callboard.runtime.house import House
 
 DIGEST_CHARS = 16
 

@@ -16,7 +16,6 @@ from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.results import OpenEffect, RunResult
-from callboard.runtime.bootstrap import House
 from callboard.runtime.cli.narrate import local, narrated
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
@@ -24,6 +23,7 @@ from callboard.runtime.cli.views import compact, node_line, open_line, result_ob
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
 from callboard.runtime.ending import conclude, conclude_failed
+from callboard.runtime.house import House
 from callboard.runtime.observing import Observer
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
 from callboard.runtime.stage import Stage

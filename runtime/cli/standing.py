@@ -9,7 +9,7 @@ import anyio
 import click
 
 from callboard.bus.connection import without_secrets
-from callboard.runtime.bootstrap import House, open_house, open_worker
+from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
@@ -18,6 +18,7 @@ from callboard.runtime.cli.views import compact, program, where_options
 from callboard.runtime.collector import settled_collector
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
+from callboard.runtime.house import House, open_house
 from callboard.runtime.service import open_service
 from callboard.runtime.worker import Worker
 

@@ -21,7 +21,6 @@ from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import language
 from callboard.projections.projection import known
 from callboard.runtime.asking import RunList
-from callboard.runtime.bootstrap import House
 from callboard.runtime.cli.authoring import authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.narrate import narrated
@@ -30,6 +29,7 @@ from callboard.runtime.cli.ordering import ordered, text_of
 from callboard.runtime.cli.telling import told
 from callboard.runtime.cli.validating import errors, examined
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.house import House
 from callboard.runtime.listing import Rows
 from callboard.runtime.mcp import answers, arguments
 from callboard.runtime.mcp.library import Library, described
