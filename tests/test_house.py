@@ -2,9 +2,8 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from callboard.bus import events
 from callboard.bus.commands import TELLS
@@ -28,10 +27,16 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def _imports(path: Path) -> set[str]:
     """Every module that a file imports, wherever in it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -40,55 +45,60 @@ def _imports(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_imports_point_down(path: Path) -> None:
-    floor = path.relative_to(ROOT).parts[0]
-    ours = {name.split(".")[1] for name in _imports(path) if name.startswith("callboard.")}
-    assert ours & set(FLOORS) <= FLOORS[floor]
-    bare = {name.split(".")[0] for name in _imports(path)} & set(FLOORS)
-    assert not bare, f"import {bare} as callboard.…"
+@cache
+def _called(path: Path) -> set[str]:
+    """The names of everything that a module calls."""
+    calls = (node.func for node in ast.walk(_tree(path)) if isinstance(node, ast.Call))
+    return {called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "") for called in calls}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if "languages" in path.parts], ids=_name)
-def test_languages_are_pure(path: Path) -> None:
-    assert not {name.split(".")[0] for name in _imports(path)} & IMPURE
-    source = path.read_text()
-    assert not re.search(r"datetime\.now|\.utcnow\(|open\(", source)
+def _languages() -> list[Path]:
+    return [path for path in MODULES if path.relative_to(ROOT).parts[0] == "languages"]
+
+
+def test_imports_point_down() -> None:
+    for path in MODULES:
+        floor = path.relative_to(ROOT).parts[0]
+        ours = {name.split(".")[1] for name in _imports(path) if name.startswith("callboard.")}
+        assert ours & set(FLOORS) <= FLOORS[floor], _name(path)
+        bare = {name.split(".")[0] for name in _imports(path)} & set(FLOORS)
+        assert not bare, f"{_name(path)}: import {bare} as callboard.…"
+
+
+def test_languages_are_pure() -> None:
+    assert len(_languages()) > 100
+    for path in _languages():
+        assert not {name.split(".")[0] for name in _imports(path)} & IMPURE, _name(path)
+        assert not re.search(r"datetime\.now|\.utcnow\(|open\(", path.read_text()), _name(path)
 
 
 SHARED_ROOMS = {"cel", "javascript"}
 """Folders of `languages` that are no languages: any of them may use these."""
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if "languages" in path.parts], ids=_name)
-def test_languages_do_not_know_each_other(path: Path) -> None:
-    parts = path.relative_to(ROOT).parts
-    own = {parts[1]} if len(parts) > 2 else set[str]()
+def test_languages_do_not_know_each_other() -> None:
     rooms = {folder.name for folder in (ROOT / "languages").iterdir() if folder.is_dir()}
-    used = {name.split(".")[2] for name in _imports(path) if name.startswith("callboard.languages.")} & rooms
-    assert used <= own | SHARED_ROOMS
+    for path in _languages():
+        parts = path.relative_to(ROOT).parts
+        own = {parts[1]} if len(parts) > 2 else set[str]()
+        used = {name.split(".")[2] for name in _imports(path) if name.startswith("callboard.languages.")} & rooms
+        assert used <= own | SHARED_ROOMS, _name(path)
 
 
 WRITES_EVENTS = {"bus/jetstream.py", "bus/memory.py", "bus/commit.py"}
 """Where an event's subject and the guard of its run come together; everybody else goes through `append`."""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_nothing_else_writes_below_the_runs(path: Path) -> None:
-    if _name(path) not in WRITES_EVENTS:
-        called = {
-            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call)
-        }
-        assert "guarded" not in called
+def test_nothing_else_writes_below_the_runs() -> None:
+    assert {_name(path) for path in MODULES if "guarded" in _called(path)} <= WRITES_EVENTS
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_every_module_says_what_it_is(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text()))
-    assert docstring, "a module begins with what it is"
-    assert docstring.split("\n")[0].endswith((".", ":", "…")) or len(docstring.split("\n\n")[0]) > 60
+def test_every_module_says_what_it_is() -> None:
+    for path in MODULES:
+        docstring = ast.get_docstring(_tree(path))
+        assert docstring, f"{_name(path)}: a module begins with what it is"
+        ends_well = docstring.split("\n")[0].endswith((".", ":", "…"))
+        assert ends_well or len(docstring.split("\n\n")[0]) > 60, _name(path)
 
 
 def _declared(docstring: str, word: str) -> set[str] | None:
@@ -96,27 +106,16 @@ def _declared(docstring: str, word: str) -> set[str] | None:
     return {name.strip() for name in match[1].replace("\n", " ").split(",")} if match else None
 
 
-def _constructed(tree: ast.AST) -> set[str]:
-    """Types of the events whose payloads a module makes."""
+def test_actors_emit_what_they_say() -> None:
     by_class = {payload.__name__: name for name, payload in events.TYPES.items()}
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in by_class:
-                found.add(by_class[called])
-    return found
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if re.search(r"^Emits:", path.read_text(), re.MULTILINE)], ids=_name
-)
-def test_actors_emit_what_they_say(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    docstring = ast.get_docstring(tree) or ""
-    assert _declared(docstring, "Emits") == _constructed(tree)
     known = {*events.TYPES, *TELLS, "start", "alarm", "wake"}
-    assert (_declared(docstring, "Consumes") or set()) <= known
+    emitting = [path for path in MODULES if re.search(r"^Emits:", path.read_text(), re.MULTILINE)]
+    assert emitting
+    for path in emitting:
+        docstring = ast.get_docstring(_tree(path)) or ""
+        made = {by_class[name] for name in _called(path) & set(by_class)}
+        assert _declared(docstring, "Emits") == made, _name(path)
+        assert (_declared(docstring, "Consumes") or set()) <= known, _name(path)
 
 
 def test_the_vocabulary_is_closed() -> None:
