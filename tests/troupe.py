@@ -1,14 +1,18 @@
 """A troupe: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
 
+import atexit
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -97,7 +101,9 @@ class Worker:
 class Troupe:
     """Hires worker processes for one server."""
 
-    def __init__(self, server: EmbeddedServer, home: Path, config: dict[str, Any], process: anyio.abc.Process) -> None:
+    def __init__(
+        self, server: EmbeddedServer, home: Path, config: dict[str, Any], line: anyio.abc.SocketStream
+    ) -> None:
         self.server = server
         self.home = home
         self.workers: dict[str, Worker] = {}
@@ -113,7 +119,8 @@ class Troupe:
             "allow_scripts": True,
             **config,
         }
-        self._process = process
+        self._line = line
+        self._gone = anyio.Event()
 
     def house(self, **config: Any) -> AbstractAsyncContextManager[House]:
         """Open a connection of the test's own; an async context manager."""
@@ -129,9 +136,10 @@ class Troupe:
         """Order a worker; it may be there already, or dead, when this returns."""
         worker = self.workers[name] = Worker(name)
         log = str(self.home / "workers.log")
-        orders = Orders(name, str(self._carried), log, {**self._config, **config}, kill, drain_s, self.preload)
-        assert self._process.stdin is not None
-        await self._process.stdin.send(msgspec.json.encode(orders) + b"\n")
+        settings = {**self._config, **config}
+        environ = dict(os.environ)
+        orders = Orders(name, str(self._carried), log, settings, kill, drain_s, self.preload, environ)
+        await self._line.send(msgspec.json.encode(orders) + b"\n")
         return worker
 
     async def hire(self, name: str, **orders: Any) -> Worker:
@@ -144,9 +152,8 @@ class Troupe:
 
     async def listen(self) -> None:
         """Take in what the processes say."""
-        assert self._process.stdout is not None
         pending = b""
-        async for chunk in self._process.stdout:
+        async for chunk in self._line:
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 notice = msgspec.json.decode(line, type=Notice)
@@ -159,6 +166,13 @@ class Troupe:
                 if notice.status is not None:
                     worker.status = notice.status
                     worker.gone.set()
+        self._gone.set()
+
+    async def dismiss(self) -> None:
+        """Have whoever still works killed, and wait until they have gone."""
+        await self._line.send_eof()
+        with anyio.fail_after(PATIENCE_S):
+            await self._gone.wait()
 
     @property
     def _carried(self) -> Path:
@@ -177,10 +191,24 @@ class Troupe:
         return "\n".join(log.read_text().splitlines()[-40:]) if log.exists() else ""
 
 
+@cache
+def _forker() -> tuple[Path, subprocess.Popen[bytes]]:
+    """The process that forks the workers of all troupes of this process, and where it listens. It ends with us."""
+    folder = tempfile.TemporaryDirectory(prefix="callboard-troupe-")
+    atexit.register(folder.cleanup)
+    address = Path(folder.name) / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        command = [sys.executable, "-m", "tests.worker_process", str(listener.fileno())]
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+    return address, process
+
+
 @asynccontextmanager
 async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Troupe]:
     """A server, and processes to hire; ``config`` is what all workers have in common."""
-    command = [sys.executable, "-m", "tests.worker_process"]
+    address, _ = _forker()
     troupe: Troupe | None = None
 
     def restarted(_restarted: Restarted) -> None:
@@ -189,10 +217,10 @@ async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> Asyn
 
     async with (
         EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted) as server,
-        await anyio.open_process(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=None) as process,
+        await anyio.connect_unix(address) as line,
         anyio.create_task_group() as tasks,
     ):
-        troupe = Troupe(server, home, config, process)
+        troupe = Troupe(server, home, config, line)
         tasks.start_soon(troupe.listen)
         try:
             yield troupe
@@ -200,11 +228,9 @@ async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> Asyn
             sys.stderr.write(troupe.log() + "\n")
             raise
         finally:
-            tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                assert process.stdin is not None
-                await process.stdin.aclose()
-                await process.wait()
+                await troupe.dismiss()
+            tasks.cancel_scope.cancel()
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""Worker processes for tests, with faults to order: ``python -m tests.worker_process`` forks one per line of its input.
+"""Worker processes for tests, with faults to order: ``python -m tests.worker_process FD`` forks them.
 
-Each line is an `Orders` in JSON; the answers are lines of `Notice`: a worker is there, a worker has gone. Forking saves
-the imports, which take longer than most of the tests' runs. When the input ends, whoever still works is killed.
+It listens on a socket that it inherits. On each connection, one after the other, a line is an `Orders` in JSON for a
+worker; the answers are lines of `Notice`: a worker is there, a worker has gone. When a connection ends, whoever still
+works for it is killed; when standard input ends, so does everything. Forking saves the imports, which take longer than
+most of the tests' runs.
 
 A worker notes every effect that it begins to carry out as a line of `Carried` in a file, and kills itself (SIGKILL) at
 the point of its orders. SIGTERM makes it drain, SIGUSR1 makes it say how many runs it has.
@@ -12,9 +14,11 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +43,9 @@ from tests import parking_lot
 
 BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "jsonschema")
 """What a worker imports when it comes to it, and would import anew in each fork."""
+
+NOTICES = 1
+"""Where a worker says its notices."""
 
 REAP_POLL_S = 0.01
 FILE_POLL_S = 0.01
@@ -65,7 +72,7 @@ class Kill(msgspec.Struct, frozen=True):
 class Orders(msgspec.Struct, frozen=True):
     """How a worker is to be; the file for `Carried` lines, the settings of `Config`, and what it lives until.
 
-    ``preload`` names modules that are imported before the fork, once for all workers.
+    ``preload`` names modules that are imported before the fork, once for all workers; ``environ`` is its environment.
     """
 
     name: str
@@ -75,6 +82,7 @@ class Orders(msgspec.Struct, frozen=True):
     kill: Kill | None = None
     drain_s: float = 20.0
     preload: list[str] = []
+    environ: dict[str, str] = {}
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +103,11 @@ class Carried(msgspec.Struct, frozen=True):
     activation: int
     key: str
     idempotency_key: str
+
+
+def _say(notice: Notice, notices: int = NOTICES) -> None:
+    """One write, so that the lines of several processes do not mingle."""
+    os.write(notices, msgspec.json.encode(notice) + b"\n")
 
 
 # -- in the worker ----------------------------------------------------------------------------------------------------
@@ -234,18 +247,16 @@ def _become_worker(orders: Orders) -> None:
 # -- above the workers ------------------------------------------------------------------------------------------------
 
 
-def _say(notice: Notice) -> None:
-    """One write, so that the lines of several processes do not mingle."""
-    os.write(1, msgspec.json.encode(notice) + b"\n")
-
-
-def _fork(orders: Orders) -> int:
+def _fork(orders: Orders, notices: int) -> int:
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
+        os.dup2(notices, NOTICES)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.clear()
+        os.environ.update(orders.environ)
         _become_worker(orders)
         status = 0
     except BaseException:
@@ -255,39 +266,53 @@ def _fork(orders: Orders) -> int:
         os._exit(status)
 
 
-def _reap(workers: dict[int, str]) -> None:
+def _reap(workers: dict[int, str], notices: int) -> None:
     while workers:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        _say(Notice(workers.pop(pid), pid, os.waitstatus_to_exitcode(status)))
+        _say(Notice(workers.pop(pid), pid, os.waitstatus_to_exitcode(status)), notices)
+
+
+def _serve(connection: socket.socket) -> None:
+    """Fork workers as ordered until the connection ends."""
+    workers: dict[int, str] = {}
+    pending = b""
+    try:
+        while True:
+            _reap(workers, connection.fileno())
+            if not select.select([connection], [], [], REAP_POLL_S)[0]:
+                continue
+            read = connection.recv(65536)
+            if not read:
+                break
+            *lines, pending = (pending + read).split(b"\n")
+            for line in lines:
+                orders = msgspec.convert(json.loads(line), Orders)
+                for module in orders.preload:
+                    importlib.import_module(module)
+                workers[_fork(orders, connection.fileno())] = orders.name
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        for pid in workers:
+            os.waitpid(pid, 0)
 
 
 def main() -> None:
-    """Fork workers as ordered until the input ends."""
+    """Serve one connection after the other."""
     for language in registry.LANGUAGES:
         registry.language(language)
     for module in BEFORE_FORK:
         importlib.import_module(module)
-    workers: dict[int, str] = {}
-    pending = b""
+    listener = socket.socket(fileno=int(sys.argv[1]))
     while True:
-        _reap(workers)
-        if not select.select([0], [], [], REAP_POLL_S)[0]:
-            continue
-        read = os.read(0, 65536)
-        if not read:
-            break
-        *lines, pending = (pending + read).split(b"\n")
-        for line in lines:
-            orders = msgspec.convert(json.loads(line), Orders)
-            for module in orders.preload:
-                importlib.import_module(module)
-            workers[_fork(orders)] = orders.name
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    for pid in workers:
-        os.waitpid(pid, 0)
+        ready, _, _ = select.select([listener, 0], [], [])
+        if 0 in ready:
+            return
+        connection, _ = listener.accept()
+        with connection, suppress(BrokenPipeError, ConnectionResetError):
+            _serve(connection)
 
 
 if __name__ == "__main__":
