@@ -13,6 +13,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 from referencing.jsonschema import lookup_recursive_ref
 
+from callboard.bus.schemas import check_stack, followable
 from callboard.languages import schema_patterns
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 def bounded(validator: "type[Validator]") -> "type[Validator]":
     """Return a validator class of ``jsonschema`` with its patterns matched within a bound.
 
-    It raises `callboard.languages.patterns.BadPattern` when it comes to a pattern that cannot be matched.
+    It raises `callboard.languages.patterns.BadPattern` when it comes to a pattern that cannot be matched, and
+    `RecursionError` when references do not end.
     """
     known: Any = validator.VALIDATORS
-    checked: Any = extend(validator, {name: check for name, check in _KEYWORDS.items() if name in known})
+    checked: Any = extend(followable(validator), {name: check for name, check in _KEYWORDS.items() if name in known})
     # A subschema that names a `$schema` would be handed to that version's own class, and so back to `re`.
     checked.evolve = attrs.evolve
     return checked
@@ -97,6 +99,7 @@ def _evaluated(validator: Any, instance: Any, schema: Any) -> Iterator[str]:
 
 
 def _referred(validator: Any, schema: Any) -> Iterator[Any]:
+    check_stack()
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in schema:
             yield validator._resolver.lookup(schema[keyword])

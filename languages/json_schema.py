@@ -6,6 +6,7 @@ Patterns are matched within a bound (`schema_patterns`), so that no schema and n
 from typing import Any
 
 from callboard.bus.effects import JSON, JsonSchema
+from callboard.bus.schemas import ENDLESS, TOO_DEEP, schema_error
 from callboard.languages import schema_patterns
 from callboard.languages.patterns import BadPattern
 
@@ -18,17 +19,16 @@ MESSAGE_CHARS_MAX = 300
 
 def schema_fault(schema: JsonSchema) -> str | None:
     """Return what keeps an object from being a JSON Schema, or None if it is one."""
-    from jsonschema import FormatChecker, SchemaError
+    from jsonschema import FormatChecker
     from jsonschema.validators import Draft202012Validator, validator_for
 
     formats = FormatChecker(formats=())
     formats.checks("regex")(lambda text: not isinstance(text, str) or schema_patterns.fault(text) is None)
-    version: Any = validator_for(schema, Draft202012Validator)
     try:
-        version.check_schema(schema, formats)
-    except SchemaError as error:
-        return f"{_pointer(error.absolute_path)}{_cut(_schema_message(error))}"
-    return None
+        error = schema_error(schema, validator_for(schema, Draft202012Validator), formats)
+    except RecursionError:
+        return TOO_DEEP
+    return f"{_pointer(error.absolute_path)}{_cut(_schema_message(error))}" if error is not None else None
 
 
 def _schema_message(error: Any) -> str:
@@ -40,8 +40,8 @@ def _schema_message(error: Any) -> str:
 def violations(schema: JsonSchema, value: JSON) -> list[str]:
     """Return how a value violates a schema, one line per violation; an empty list if it fits.
 
-    A schema that cannot be applied, because it refers to something outside itself or has a pattern that cannot
-    be matched, is told as a violation too.
+    A schema that cannot be applied, because it refers to something outside itself, refers to itself without end or
+    has a pattern that cannot be matched, is told as a violation too.
     """
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
@@ -57,6 +57,8 @@ def violations(schema: JsonSchema, value: JSON) -> list[str]:
         return [f"the schema refers to {error.ref!r}, which is not part of it"]
     except BadPattern as error:
         return [f"the schema has a pattern that cannot be matched: {error}"]
+    except RecursionError:
+        return [ENDLESS]
     return [f"{_pointer(error.absolute_path)}{_cut(error.message)}" for error in errors[:VIOLATIONS_LISTED_MAX]]
 
 

@@ -98,6 +98,22 @@ async def test_a_schema_that_is_none_is_refused() -> None:
     assert "the input schema of tool odd (script) is no JSON Schema: 'objekt'" in found.message
 
 
+async def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(300):
+        schema = {"properties": {"a": schema}}
+    found = await opening_failure(ScriptedTools([ToolSpec("deep", "", schema)]))
+    assert "the input schema of tool deep (script) is no JSON Schema: nested too deep" in found.message
+
+
+async def test_a_schema_without_end_is_left_to_who_serves_the_tool() -> None:
+    endless = ToolSpec("endless", "", {"allOf": [{"$ref": "#"}]})
+    async with open_toolbox([ScriptedTools([endless])], environment({"endless": [{"output": 1}]})) as toolbox:
+        with capture_logs() as logs:
+            assert await call(toolbox, "endless", {"a": 1}) == 1
+    assert [log["event"] for log in logs] == ["tool.schema.unusable"]
+
+
 async def test_an_error_of_the_block_comes_out_as_it_is(functions: PythonTools) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with open_toolbox([functions], environment()):
@@ -148,15 +164,12 @@ async def test_a_schema_may_name_its_draft_and_references_are_never_fetched() ->
     old = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}]}
     far = {"$ref": "http://127.0.0.1:9/schema.json"}
     sources = [ScriptedTools([ToolSpec("old", "", old), ToolSpec("far", "", far)])]
-    async with open_toolbox(sources, environment({"old": [{"output": 1}]})) as toolbox:
+    async with open_toolbox(sources, environment({"old": [{"output": 1}], "far": [{"output": 2}]})) as toolbox:
         assert (await call_failure(toolbox, "old", ["x"])).code == "tool.invalid_input"
         assert await call(toolbox, "old", [1]) == 1
-        with capture_logs() as logs, pytest.raises(ToolFailed) as caught:
-            await call(toolbox, "far")
-    # an exception that is none of ours becomes a failure, its traceback goes to the log
-    assert caught.value.failure.code == "tool.failed"
-    assert "Unresolvable" in caught.value.failure.message
-    assert [(log["event"], log["exc_info"]) for log in logs] == [("tool.failed", True)]
+        with capture_logs() as logs:
+            assert await call(toolbox, "far") == 2
+    assert [log["event"] for log in logs] == ["tool.schema.unusable"]
 
 
 async def test_outputs_over_the_limit_are_refused() -> None:
@@ -172,7 +185,7 @@ async def test_a_pattern_that_python_cannot_read_is_left_to_who_serves_the_tool(
     async with open_toolbox([ScriptedTools([words])], environment({"words": [{"output": 1}]})) as toolbox:
         with capture_logs() as logs:
             assert await call(toolbox, "words", {"q": "x"}) == 1
-    assert [log["event"] for log in logs] == ["tool.schema.pattern"]
+    assert [log["event"] for log in logs] == ["tool.schema.unusable"]
 
 
 # -- scripts ------------------------------------------------------------------------------------------------------

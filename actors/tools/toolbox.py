@@ -15,6 +15,7 @@ from callboard.actors.tools.failures import described, shortened, tool_failed
 from callboard.actors.tools.scripted import open_scripted, scripted_answer, scripts
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import JSON, Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.schemas import TOO_DEEP, followable, schema_error
 
 PROBLEMS_MAX = 50
 """How many problems of one input are listed."""
@@ -104,12 +105,14 @@ class _Tool:
 
     def check(self, input: JSON) -> None:
         """Validate an input, listing every problem with its JSON pointer."""
+        from referencing.exceptions import Unresolvable
+
         try:
             errors = sorted(self.validator.iter_errors(input), key=lambda error: [str(step) for step in error.path])
-        except (
-            re.error
-        ) as error:  # JSON Schema's dialect of patterns is not Python's; who serves the tool knows its own
-            _log.warning("tool.schema.pattern", tool=self.spec.name, server=self.spec.server, error=str(error))
+        except (re.error, Unresolvable, RecursionError) as error:
+            # A pattern in JSON Schema's dialect, which is not Python's, a reference to elsewhere, or one without end:
+            # who serves the tool knows what to make of its own schema.
+            _log.warning("tool.schema.unusable", tool=self.spec.name, server=self.spec.server, error=_brief(str(error)))
             return
         if not errors:
             return
@@ -215,14 +218,16 @@ def _assemble(held: Sequence[_Held], environment: ToolEnvironment) -> Toolbox:
 def _validator(spec: ToolSpec) -> Any:
     """Compile a tool's input schema. References stay inside the schema: nothing is fetched."""
     from jsonschema import Draft202012Validator, FormatChecker
-    from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
 
     kind: Any = validator_for(spec.input_schema, default=Draft202012Validator)
     try:
-        kind.check_schema(spec.input_schema, format_checker=FormatChecker(()))
-    except SchemaError as error:
-        message = f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {_brief(error.message)}"
-        raise tool_failed("tool.unavailable", message) from error
-    return kind(spec.input_schema, registry=Registry())
+        error = schema_error(spec.input_schema, kind, FormatChecker(()))
+        fault = _brief(error.message) if error is not None else ""
+    except RecursionError:
+        fault = TOO_DEEP
+    if fault:
+        message = f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {fault}"
+        raise tool_failed("tool.unavailable", message)
+    return followable(kind)(spec.input_schema, registry=Registry())

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from callboard.bus.effects import JSON, JsonSchema
+from callboard.bus.schemas import ENDLESS, TOO_DEEP
 from callboard.languages import schema_patterns
 from callboard.languages.flow.formats import FORMATS
 from callboard.languages.patterns import BadPattern
@@ -83,7 +84,7 @@ class Schema:
         except BadPattern as error:
             return Violation("", "", value, f"the schema has a pattern that cannot be matched: {error}")
         except RecursionError:
-            return Violation("", "", value, "the schema refers to itself without end, or the value is nested too deep")
+            return Violation("", "", value, ENDLESS)
         if not errors:
             return None
         first, *further = _told(errors)
@@ -112,7 +113,10 @@ class Schema:
 
 def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
     """Return what keeps a value from being a JSON Schema 2020-12 that can be applied, and where in it."""
-    errors = list(islice(_of_schemas().iter_errors(schema), VIOLATIONS_SOUGHT_MAX))
+    try:
+        errors = list(islice(_of_schemas().iter_errors(schema), VIOLATIONS_SOUGHT_MAX))
+    except RecursionError:
+        return [((), f"is {TOO_DEEP}")]
     if errors:
         closest = {tuple(error.absolute_path): error for error in reversed(errors)}
         told = [(location, _schema_message(location, error)) for location, error in reversed(closest.items())]
