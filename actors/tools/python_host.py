@@ -6,7 +6,6 @@ stderr, which the worker logs. So prints, fork and exec cannot reach the protoco
 pipe closes it has `EXIT_GRACE_S` to finish, whatever a tool is doing.
 """
 
-import asyncio
 import faulthandler
 import inspect
 import io
@@ -21,8 +20,9 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 from pydantic import ValidationError
@@ -46,6 +46,9 @@ from callboard.actors.tools.python_frames import (
 )
 from callboard.actors.tools.python_signature import NotATool, ToolFunction, load_function
 from callboard.bus.effects import Failure
+
+if TYPE_CHECKING:
+    import asyncio
 
 EXIT_GRACE_S = 1.0
 """How long the process may live once its worker is gone or has closed the pipe."""
@@ -137,11 +140,18 @@ class Host:
         self._channel = channel
         self._setup = Setup({}, {}, [])
         self._functions: dict[str, ToolFunction] = {}
-        self._runner = asyncio.Runner()  # one loop for all calls, for what async functions keep at module level
         self._log = logging.getLogger("callboard.tool")
         self._log.setLevel(logging.DEBUG)
         self._log.propagate = False
         self._log.addHandler(_FrameHandler(channel))
+
+    @cached_property
+    def _runner(self) -> "asyncio.Runner":
+        """One loop for all calls, for what async functions keep at module level."""
+        # Most functions are none, and this is a third of what a host takes to start.
+        import asyncio
+
+        return asyncio.Runner()
 
     def answer(self, request: Request) -> None:
         """Carry out one request; every request but `Setup` gets exactly one answer."""
