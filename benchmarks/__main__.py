@@ -2,23 +2,22 @@
 
 import sys
 
-import anyio
-
 from benchmarks import appends, expressions, footprint, replays, store
 from benchmarks.house import quiet
+from callboard.runtime import loop
 
 
 def main(names: list[str]) -> None:
     quiet()
     wanted = names or ["appends", "replays", "footprint", "store", "expressions"]
     if "appends" in wanted:
-        anyio.run(appends.report)
+        loop.run(appends.report)
     if "replays" in wanted:
-        anyio.run(replays.report)
+        loop.run(replays.report)
     if "footprint" in wanted:
         footprint.report()
     if "store" in wanted:
-        anyio.run(store.report)
+        loop.run(store.report)
     if "expressions" in wanted:
         expressions.report()
 
