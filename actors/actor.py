@@ -134,6 +134,9 @@ class Child:
 OnFailure = Callable[[str, Exception], None]
 """Takes the name of an actor that failed for good, and why."""
 
+Spawn = Callable[[str, Callable[[], Awaitable[None]]], object]
+"""Starts an actor: its name, and what it does."""
+
 
 class Supervisor:
     """Spawns actors and decides what their failures mean. An async context manager; leaving it waits for all actors."""

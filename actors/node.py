@@ -5,13 +5,13 @@ Consumes: model.call, tool.call, effect.call
 Emits: model.result, tool.result, effect.result
 """
 
+from functools import partial
 from typing import Protocol
 
 import anyio
-import anyio.abc
 import structlog
 
-from callboard.actors.actor import Mailbox, MailboxClosed
+from callboard.actors.actor import Mailbox, MailboxClosed, Spawn
 from callboard.actors.carrier import Carrier, Job, Reporter
 from callboard.actors.toolboxes import Toolboxes
 from callboard.bus import events as ev
@@ -36,15 +36,18 @@ class Publisher(Protocol):
 class NodeActor:
     """Carries out the effects of one node execution."""
 
-    def __init__(self, name: str, carrier: Carrier, publisher: Publisher, limiter: anyio.CapacityLimiter) -> None:
+    def __init__(
+        self, name: str, carrier: Carrier, publisher: Publisher, limiter: anyio.CapacityLimiter, spawn: Spawn
+    ) -> None:
         self.name = name
         self._mailbox: Mailbox[Job] = Mailbox()
         self._carrier = carrier
         self._publisher = publisher
         self._limiter = limiter
         self._scopes: dict[str, anyio.CancelScope] = {}
-        self._toolboxes = Toolboxes(carrier)
-        self._tasks: anyio.abc.TaskGroup | None = None
+        # Whoever works for this actor has its name: if one of them fails, the actor has failed.
+        self._spawn = lambda body: spawn(name, body)
+        self._toolboxes = Toolboxes(carrier, self._spawn)
         self._busy = False
 
     def take(self, job: Job) -> None:
@@ -54,8 +57,8 @@ class NodeActor:
         """
         # The scope exists before anything runs, so that an effect can be abandoned at any time.
         self._scopes[job.key] = anyio.CancelScope()
-        if self._busy and self._tasks is not None:
-            self._tasks.start_soon(self._carry, job, name=job.key)
+        if self._busy:
+            self._spawn(partial(self._carry, job))
         else:
             self._mailbox.put_nowait(job)
 
@@ -75,21 +78,22 @@ class NodeActor:
     async def run(self) -> None:
         """Carry out what comes in until the node is left; then let go of the sessions.
 
-        A node's only effect, which is the rule, is carried out by the actor itself; others get tasks beside it.
+        A node's only effect, which is the rule, is carried out by the actor itself; others get tasks beside it, which
+        end when they have come to their outcome.
         """
-        async with anyio.create_task_group() as self._tasks:
-            self._toolboxes.open_in(self._tasks)
-            try:
-                while True:
+        try:
+            while True:
+                job = await self._mailbox.get()
+                self._busy = True
+                while len(self._mailbox):
+                    self._spawn(partial(self._carry, job))
                     job = await self._mailbox.get()
-                    self._busy = True
-                    while len(self._mailbox):
-                        self._tasks.start_soon(self._carry, job, name=job.key)
-                        job = await self._mailbox.get()
-                    await self._carry(job)
-                    self._busy = False
-            except MailboxClosed:
-                self._toolboxes.close_all()
+                await self._carry(job)
+                self._busy = False
+        except MailboxClosed:
+            pass
+        finally:
+            self._toolboxes.close_all()
 
     async def _carry(self, job: Job) -> None:
         with self._scopes[job.key]:

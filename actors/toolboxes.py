@@ -4,10 +4,10 @@ MCP sessions and process pools must be closed by the task that opened them, whil
 per toolbox opens it, waits, and closes it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import anyio
-import anyio.abc
 import structlog
 
 from callboard.actors.carrier import Carrier
@@ -31,14 +31,10 @@ class _Keeper:
 class Toolboxes:
     """Opens, finds and closes the toolboxes of a node."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self, carrier: Carrier, spawn: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
         self._carrier = carrier
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._spawn = spawn
         self._keepers: dict[str, _Keeper] = {}
-
-    def open_in(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Take the task group that keepers live in."""
-        self._tasks = tasks
 
     async def listing(self, key: str, sources: list[ToolSource]) -> list[ToolSpec]:
         """Open a toolbox and return what it offers.
@@ -74,10 +70,8 @@ class Toolboxes:
     async def _opened(self, key: str, sources: list[ToolSource]) -> Toolbox:
         keeper = self._keepers.get(key)
         if keeper is None:
-            if self._tasks is None:
-                raise RuntimeError("the node actor is not running")
             keeper = self._keepers[key] = _Keeper()
-            self._tasks.start_soon(self._keep, key, keeper, sources)
+            self._spawn(partial(self._keep, key, keeper, sources))
         await keeper.settled.wait()
         if keeper.toolbox is None:
             raise keeper.failure or ToolFailed(Failure(code="tool.unavailable", message="the toolbox was closed"))

@@ -28,8 +28,7 @@ RETRY_PAUSE_S = 0.1
 RETRY_PAUSE_MAX_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """An encoded event on its way into the log. ``id`` is the writer's own mark, unlike any other entry's."""
 
     n: int

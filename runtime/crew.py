@@ -1,7 +1,8 @@
 """The crew: the node actors of one activation of a run, called when there is something to do, then let go."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
+from callboard.actors.actor import Spawn
 from callboard.actors.node import NodeActor
 from callboard.bus.paths import parse_key
 
@@ -12,9 +13,7 @@ Address = tuple[str, int]
 class Crew:
     """The node actors of one run at one worker, each under its address."""
 
-    def __init__(
-        self, hire: Callable[[str], NodeActor], spawn: Callable[[str, Callable[[], Awaitable[None]]], object]
-    ) -> None:
+    def __init__(self, hire: Callable[[str], NodeActor], spawn: Spawn) -> None:
         self._hire = hire
         self._spawn = spawn
         self._acting: dict[Address, NodeActor] = {}

@@ -122,7 +122,8 @@ class RunActor:
         self._runlog = RunLog(log, ref, writer=company.worker, clock=clock, inline_bytes_max=company.inline_bytes_max)
         self._wake = anyio.Event()
         self._tasks = Supervisor(self._task_failed)
-        self._crew = Crew(lambda name: NodeActor(name, self._carrier, self, company.effects), self._tasks.spawn)
+        spawn = self._tasks.spawn
+        self._crew = Crew(lambda name: NodeActor(name, self._carrier, self, company.effects, spawn), spawn)
         self._causes: set[int] = set()
         self._recording: dict[int, Command] = {}
         self._carried: set[str] = set()
