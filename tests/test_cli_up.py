@@ -62,6 +62,23 @@ def test_watching_goes_on_behind_a_sequence(standing: Place) -> None:
     assert [json.loads(line)["path"] for line in exits_only] == ["gather", "investigate", "note"]
 
 
+def test_watching_ends_at_an_event(standing: Place) -> None:
+    run = standing.started()
+    lines = standing.here("watch", run, "--json", "--until", "node.exit").stdout.splitlines()
+    assert [json.loads(line)["type"] for line in lines].count("node.exit") == 1
+    assert json.loads(lines[-1])["type"] == "node.exit"
+    first = json.loads(lines[0])["sequence"] - 1
+    only = standing.here(
+        "watch", "--json", "--type", "node.enter", "--until", "run.end", "--definition", "triage", "--after", str(first)
+    )
+    assert only.exit_code == exits.OK
+    assert {json.loads(line)["type"] for line in only.stdout.splitlines()} == {"node.enter"}
+    # A run that ends without it ends the watching too, and says how it ended.
+    assert standing.here("watch", run, "--until", "human.asked").exit_code == exits.OK
+    wrong = standing.here("watch", run, "--until", "a b")
+    assert (wrong.exit_code, "'a b' is no event type" in wrong.stderr) == (exits.FAILED, True)
+
+
 def test_watching_everything_until_ctrl_c(standing: Place) -> None:
     first = standing.started()
     after = json.loads(standing.here("watch", first, "--json").stdout.splitlines()[0])["sequence"] - 1

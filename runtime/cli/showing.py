@@ -85,14 +85,29 @@ def event_object(event: Event) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(event))
 
 
+def _any(_event: Event) -> bool:
+    return True
+
+
+def _none(_event: Event) -> bool:
+    return False
+
+
 async def follow(
-    log: JetStreamLog, feed: AsyncIterator[Recorded], shower: Shower, wanted: Callable[[Event], bool] | None = None
+    log: JetStreamLog,
+    feed: AsyncIterator[Recorded],
+    shower: Shower,
+    wanted: Callable[[Event], bool] = _any,
+    last: Callable[[Event], bool] = _none,
 ) -> Event | None:
-    """Show the events of a feed until a run ends; return its ``run.end``. ``wanted`` chooses what is shown."""
+    """Show the events of a feed until a run ends, or the ``last`` one has come; return that one.
+
+    ``wanted`` chooses what is shown.
+    """
     async for recorded in feed:
         event = await whole(log, recorded)
-        if wanted is None or wanted(event):
+        if wanted(event):
             shower.event(recorded.sequence, event)
-        if event.type == RunEnd.type:
+        if event.type == RunEnd.type or last(event):
             return event
     return None

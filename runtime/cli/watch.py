@@ -11,20 +11,28 @@ from callboard.runtime.cli.options import Settings, settings_options
 @click.option("--definition", "-d", metavar="NAME", help="Only runs of this definition.")
 @click.option("--type", "-t", "event_type", metavar="TYPE", default=">", help="Only these events: node.exit, run.*, …")
 @click.option("--after", metavar="SEQ", type=click.IntRange(0), help="Begin behind this sequence of the stream.")
+@click.option("--until", metavar="TYPE", help="End behind the first of these events: human.asked, run.parked, …")
 @settings_options
 @click.pass_context
 def watch(
-    ctx: click.Context, settings: Settings, run: str | None, definition: str | None, event_type: str, after: int | None
+    ctx: click.Context,
+    settings: Settings,
+    run: str | None,
+    definition: str | None,
+    event_type: str,
+    after: int | None,
+    until: str | None,
 ) -> None:
     """Show events as they come, of one RUN or of all.
 
     One run is shown from its beginning to its end, and the exit code tells how it ended. All runs are shown from now
-    on, until Ctrl-C. With --json each line is an event and has its sequence, to go on from with --after.
+    on, until Ctrl-C. With --until the end may come sooner: a script waits like that for a question before it answers.
+    With --json each line is an event and has its sequence, to go on from with --after.
     """
     import anyio
 
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.watching import Watched, watch_events
 
-    wanted = Watched(run, definition, event_type, after)
+    wanted = Watched(run, definition, event_type, after, until)
     ctx.exit(anyio.run(watch_events, wanted, configured(settings), settings))

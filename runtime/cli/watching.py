@@ -15,17 +15,25 @@ from callboard.runtime.config import Config
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Which events: of one run, one definition, one type (with NATS wildcards), behind a sequence of the stream."""
+    """Which events: of one run, one definition, one type (with NATS wildcards), behind a sequence of the stream, up to
+    the first of a type."""
 
     run: str | None
     definition: str | None
     event_type: str
     after: int | None
+    until: str | None = None
 
     def wants(self, event: Event) -> bool:
         """Whether an event of the run is among them."""
-        same = self.definition is None or event.definition == self.definition
-        return same and matches(self.event_type, event.type)
+        return self._of_definition(event) and matches(self.event_type, event.type)
+
+    def ends_at(self, event: Event) -> bool:
+        """Whether nothing behind an event is wanted any more."""
+        return self.until is not None and self._of_definition(event) and matches(self.until, event.type)
+
+    def _of_definition(self, event: Event) -> bool:
+        return self.definition is None or event.definition == self.definition
 
 
 def matches(pattern: str, event_type: str) -> bool:
@@ -40,22 +48,26 @@ def matches(pattern: str, event_type: str) -> bool:
 
 
 async def watch_events(watched: Watched, config: Config, settings: Settings) -> int:
-    """Show events until the run ends, or for ever; return the exit code.
+    """Show events until the run ends, the wanted one has come, or for ever; return the exit code.
 
     :raises UnknownRun: if the run is none
     """
-    if not all(watched.event_type.split(".")) or any(character.isspace() for character in watched.event_type):
-        raise CallboardError(
-            "watch.type", f"{watched.event_type!r} is no event type", remedy="Such as node.exit, run.*."
-        )
+    for given in (watched.event_type, watched.until or ">"):
+        if not all(given.split(".")) or any(character.isspace() for character in given):
+            raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
     shower = Streaming() if settings.as_json else Lines(named=watched.run is None)
     async with reach(config, reads=False, name="callboard watch") as house:
         client = house.client
         if watched.run is None:
-            filtered = client.follow(definition=watched.definition, event_type=watched.event_type, after=watched.after)
+            event_type = watched.event_type if watched.until is None else ">"
+            filtered = client.follow(definition=watched.definition, event_type=event_type, after=watched.after)
             async with filtered as feed:
                 async for recorded in feed:
-                    shower.event(recorded.sequence, await whole(house.log, recorded))
+                    event = await whole(house.log, recorded)
+                    if watched.wants(event):
+                        shower.event(recorded.sequence, event)
+                    if watched.ends_at(event):
+                        break
             return exits.OK
         last = await house.log.last(client.ref(watched.run))
         if last is None:
@@ -66,6 +78,6 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
         else:
             # All of the run is followed, whatever is to be shown, so that its end is noticed.
             async with client.follow(watched.run, after=after) as feed:
-                end = await follow(house.log, feed, shower, watched.wants)
+                end = await follow(house.log, feed, shower, watched.wants, watched.ends_at)
     payload = payload_of(end) if end is not None else None
     return exits.of_status(payload.status) if isinstance(payload, RunEnd) else exits.OK
