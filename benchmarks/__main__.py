@@ -2,22 +2,23 @@
 
 import sys
 
+import anyio
+
 from benchmarks import appends, expressions, footprint, replays, store
 from benchmarks.house import quiet
-from callboard.runtime import loop
 
 
 def main(names: list[str]) -> None:
     quiet()
     wanted = names or ["appends", "replays", "footprint", "store", "expressions"]
     if "appends" in wanted:
-        loop.run(appends.report)
+        anyio.run(appends.report)
     if "replays" in wanted:
-        loop.run(replays.report)
+        anyio.run(replays.report)
     if "footprint" in wanted:
         footprint.report()
     if "store" in wanted:
-        loop.run(store.report)
+        anyio.run(store.report)
     if "expressions" in wanted:
         expressions.report()
 

@@ -34,7 +34,7 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef
 from callboard.languages import registry
-from callboard.runtime import bootstrap, loop
+from callboard.runtime import bootstrap
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
 from callboard.runtime.house import open_house
@@ -241,7 +241,7 @@ def _become_worker(orders: Orders) -> None:
         if orders.kill.what == "append":
             _watch_appends(executioner)
         _watch_requests(executioner)
-    loop.run(_work, orders)
+    anyio.run(_work, orders)
 
 
 # -- above the workers ------------------------------------------------------------------------------------------------

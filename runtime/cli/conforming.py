@@ -16,7 +16,6 @@ from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences
-from callboard.runtime import loop
 from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.corpus import TEMPORAL, Case, Scenario, read_corpus
@@ -72,7 +71,7 @@ def conform(corpus: str | None, pattern: str | None, *, skip_temporal: bool, set
     skipped = {case.name for case in cases if skip_temporal and TEMPORAL in case.marks}
     run = [case for case in cases if case.name not in skipped and not missing(case)]
     kept = bool({"data_dir", "nats_url"} & settings.flags.keys())
-    found = loop.run(_perform, run, configured(settings, level="error"), kept) if run else {}
+    found = anyio.run(_perform, run, configured(settings, level="error"), kept) if run else {}
     reports = [_report(case, found, skipped=case.name in skipped) for case in cases]
     click.echo(_json(reports) if settings.as_json else _text(reports, kept))
     return exits.FAILED if any(report.verdict == "failed" for report in reports) else exits.OK

@@ -40,7 +40,8 @@ def mcp(ctx: click.Context, settings: Settings, address: tuple[str, int] | None,
     claude mcp add callboard -- callboard mcp --folder workflows
     callboard mcp --http 127.0.0.1:8722
     """
-    from callboard.runtime import loop
+    import anyio
+
     from callboard.runtime.cli.mcpserving import Serving, serve
     from callboard.runtime.cli.options import forget_json
     from callboard.runtime.cli.settings import configured
@@ -49,4 +50,4 @@ def mcp(ctx: click.Context, settings: Settings, address: tuple[str, int] | None,
         # On stdout nothing is said but the protocol, not even an error.
         forget_json(ctx)
     config = configured(settings, level="warning")
-    ctx.exit(loop.run(serve, Serving(config, settings, folders or (".",), address)))
+    ctx.exit(anyio.run(serve, Serving(config, settings, folders or (".",), address)))

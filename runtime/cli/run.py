@@ -30,7 +30,8 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
     """
     from pathlib import Path
 
-    from callboard.runtime import loop
+    import anyio
+
     from callboard.runtime.cli.ordering import ordered
     from callboard.runtime.cli.perform import Performance, perform
     from callboard.runtime.cli.settings import configured
@@ -38,4 +39,4 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
     config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
     what = ordered(order)
     where = Path(workdir).absolute() if workdir else what.folder
-    ctx.exit(loop.run(perform, Performance(what, config, settings, where, stream)))
+    ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream)))

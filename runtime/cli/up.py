@@ -87,10 +87,11 @@ def _stand(
 ) -> None:
     from pathlib import Path
 
-    from callboard.runtime import loop
+    import anyio
+
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.standing import Standing, stand
 
     config = configured(settings, level="info", allow_scripts=allow_scripts or None, offline=offline or None)
     folders = tuple(Path(folder).absolute() for folder in import_from)
-    ctx.exit(loop.run(stand, Standing(config, settings, folders, drain_wait, joins)))
+    ctx.exit(anyio.run(stand, Standing(config, settings, folders, drain_wait, joins)))
