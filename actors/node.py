@@ -5,6 +5,7 @@ Consumes: model.call, tool.call, effect.call
 Emits: model.result, tool.result, effect.result
 """
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
@@ -45,10 +46,10 @@ class NodeActor:
         self._publisher = publisher
         self._limiter = limiter
         self._scopes: dict[str, anyio.CancelScope] = {}
-        # Whoever works for this actor has its name: if one of them fails, the actor has failed.
-        self._spawn = lambda body: spawn(name, body)
-        self._toolboxes = Toolboxes(carrier, self._spawn)
+        self._spawn = spawn
+        self._toolboxes = Toolboxes(carrier, self._beside)
         self._busy = False
+        self.has_stopped = False
 
     def take(self, job: Job) -> None:
         """Take an effect to be carried out.
@@ -58,7 +59,7 @@ class NodeActor:
         # The scope exists before anything runs, so that an effect can be abandoned at any time.
         self._scopes[job.key] = anyio.CancelScope()
         if self._busy:
-            self._spawn(partial(self._carry, job))
+            self._beside(partial(self._carry, job))
         else:
             self._mailbox.put_nowait(job)
 
@@ -86,25 +87,49 @@ class NodeActor:
                 job = await self._mailbox.get()
                 self._busy = True
                 while len(self._mailbox):
-                    self._spawn(partial(self._carry, job))
+                    self._beside(partial(self._carry, job))
                     job = await self._mailbox.get()
                 await self._carry(job)
                 self._busy = False
         except MailboxClosed:
-            pass
-        finally:
             self._toolboxes.close_all()
+        except Exception:
+            self._stop()
+            raise
+
+    def _beside(self, body: Callable[[], Awaitable[None]]) -> None:
+        """Do something beside the actor, under its name: if it fails, the actor has failed."""
+
+        async def watched() -> None:
+            try:
+                await body()
+            except Exception:
+                self._stop()
+                raise
+
+        self._spawn(self.name, watched)
+
+    def _stop(self) -> None:
+        """Nobody will hear of the outcomes any more: stop what is running, and let go of the sessions."""
+        self.has_stopped = True
+        self._mailbox.close()
+        for scope in self._scopes.values():
+            scope.cancel()
+        self._toolboxes.close_all()
 
     async def _carry(self, job: Job) -> None:
-        with self._scopes[job.key]:
-            try:
-                outcome = await self._carried(job)
-            except Exception as error:
-                # The traceback belongs to the operator's log; a run's log holds what its author can act on.
-                log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
-                outcome = failed(job.intent, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
-            self._publisher.outcome(job.key, outcome)
-        self._scopes.pop(job.key, None)
+        try:
+            with self._scopes[job.key]:
+                try:
+                    self._publisher.outcome(job.key, await self._carried(job))
+                except Exception as error:
+                    # Be it that it has no recorded form. The traceback belongs to the operator's log; a run's log holds
+                    # what its author can act on.
+                    log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
+                    failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
+                    self._publisher.outcome(job.key, failed(job.intent, failure))
+        finally:
+            self._scopes.pop(job.key, None)
 
     async def _carried(self, job: Job) -> Payload:
         borrower = object()

@@ -35,6 +35,7 @@ class Toolboxes:
         self._carrier = carrier
         self._spawn = spawn
         self._keepers: dict[str, _Keeper] = {}
+        self._closed = False
 
     async def listing(self, key: str, sources: list[ToolSource]) -> list[ToolSpec]:
         """Open a toolbox and return what it offers.
@@ -64,11 +65,15 @@ class Toolboxes:
             keeper.leave.set()
 
     def close_all(self) -> None:
+        """Close them all for good: none can be opened any more."""
+        self._closed = True
         for key in list(self._keepers):
             self.close(key)
 
     async def _opened(self, key: str, sources: list[ToolSource]) -> Toolbox:
         keeper = self._keepers.get(key)
+        if keeper is None and self._closed:
+            raise ToolFailed(Failure(code="tool.unavailable", message="the node was left"))
         if keeper is None:
             keeper = self._keepers[key] = _Keeper()
             self._spawn(partial(self._keep, key, keeper, sources))

@@ -23,7 +23,8 @@ BATCH_MESSAGES_MAX = 500
 """Largest group commit; the server takes up to 1000 messages in a batch."""
 
 SINGLES_MAX = 2
-"""The messages of so few runs are published one by one: a batch costs a staging file."""
+SINGLE_MESSAGES_MAX = 16
+"""Messages of so few runs are published one by one if they are so few: a batch costs a staging file."""
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -205,9 +206,9 @@ class Committer:
         self._led = False
 
     async def _commit(self, batch: list[_Pending]) -> None:
-        if len(batch) > SINGLES_MAX:
+        messages = [message for pending in batch for message in pending.messages]
+        if len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX:
             try:
-                messages = [message for pending in batch for message in pending.messages]
                 last = await publish_batch(self._requests, messages)
             except (Refused, Unknown):
                 # One guard refused them all, or nobody knows: one by one each gets its own answer.

@@ -39,7 +39,9 @@ class Crew:
         if not (hash_sign and iteration.isdigit()):
             return None
         address = path, int(iteration)
-        self._acting.pop(address, None)
+        actor = self._acting.get(address)
+        if actor is not None and actor.has_stopped:
+            del self._acting[address]
         return address
 
     def abandon(self, key: str) -> Address:

@@ -71,6 +71,8 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
     runlog.continue_from(recorded[-1])
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=company.worker, epoch=runlog.epoch))
+    # Only now nobody else performs the run, and no further child of it can come about.
+    await runlog.append_next()
     if killed is None and command is not None:
         kill = parse_tell("kill", command.body)
         assert isinstance(kill, Kill)

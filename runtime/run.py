@@ -421,7 +421,9 @@ class RunActor:
     def _carry(self, key: str) -> None:
         """Hand an open effect to its node's actor, once."""
         effect = self._stage.open.get(key)
-        if effect is None or _far_away(effect.intent) or key in self._carried or self._draining:
+        if effect is None or not self._stage.is_open(key):
+            return
+        if _far_away(effect.intent) or key in self._carried or self._draining:
             return
         self._carried.add(key)
         if isinstance(effect.intent, ev.ChildStart):

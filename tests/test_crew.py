@@ -13,6 +13,7 @@ class Actor:
     def __init__(self, name: str) -> None:
         self.name = name
         self.told: list[str] = []
+        self.has_stopped = False
 
     async def run(self) -> None:
         raise AssertionError("nobody runs here")
@@ -54,10 +55,15 @@ def test_an_effect_is_abandoned_where_it_hangs(crew: Crew, hired: list[Actor]) -
     assert [actor.told for actor in hired] == [["abandon main/a#1.2!turn.3"]]
 
 
-def test_a_dead_actor_is_known_by_its_name_and_replaced(crew: Crew) -> None:
+def test_a_dead_actor_is_known_by_its_name_and_replaced(crew: Crew, hired: list[Actor]) -> None:
     dead = crew.call(("main/a", 1))
+    hired[0].has_stopped = True
     assert crew.lost("main/a#1") == ("main/a", 1)
-    assert crew.call(("main/a", 1)) is not dead
+    heir = crew.call(("main/a", 1))
+    assert heir is not dead
+    # What else dies of the old one does not touch the new one.
+    assert crew.lost("main/a#1") == ("main/a", 1)
+    assert crew.call(("main/a", 1)) is heir
     crew.leave(("main/a", 1))
     assert crew.lost("main/a#1") == ("main/a", 1), "it may die after it was let go"
 
