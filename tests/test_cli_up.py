@@ -73,10 +73,13 @@ def test_watching_ends_at_an_event(standing: Place) -> None:
     )
     assert only.exit_code == exits.OK
     assert {json.loads(line)["type"] for line in only.stdout.splitlines()} == {"node.enter"}
-    # A run that ends without it ends the watching too, and says how it ended.
-    assert standing.here("watch", run, "--until", "human.asked").exit_code == exits.OK
-    wrong = standing.here("watch", run, "--until", "a b")
-    assert (wrong.exit_code, "'a b' is no event type" in wrong.stderr) == (exits.FAILED, True)
+    assert standing.here("watch", run, "--until", "run.end").exit_code == exits.OK
+    # A run that ends without it ends the watching too, and a script can tell.
+    without = standing.here("watch", run, "--until", "human.asked")
+    assert (without.exit_code, without.stderr) == (exits.FAILED, f"{run} has ended without human.asked.\n")
+    for wrong in ("a b", "node.nonsense"):
+        refused = standing.here("watch", run, "--until", wrong)
+        assert (refused.exit_code, f"{wrong!r} is no event type" in refused.stderr) == (exits.FAILED, True)
 
 
 def test_watching_everything_until_ctrl_c(standing: Place) -> None:

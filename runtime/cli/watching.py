@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event, RunEnd, payload_of
+from callboard.bus.events import TYPES, Event, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
@@ -53,7 +53,7 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
     :raises UnknownRun: if the run is none
     """
     for given in (watched.event_type, watched.until or ">"):
-        if not all(given.split(".")) or any(character.isspace() for character in given):
+        if not any(matches(given, known) for known in TYPES):
             raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
     shower = Streaming() if settings.as_json else Lines(named=watched.run is None)
     async with reach(config, reads=False, name="callboard watch") as house:
@@ -80,4 +80,9 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
             async with client.follow(watched.run, after=after) as feed:
                 end = await follow(house.log, feed, shower, watched.wants, watched.ends_at)
     payload = payload_of(end) if end is not None else None
-    return exits.of_status(payload.status) if isinstance(payload, RunEnd) else exits.OK
+    if not isinstance(payload, RunEnd) or (end is not None and watched.ends_at(end)):
+        return exits.OK
+    if watched.until is not None:
+        shower.notice(f"{watched.run} has ended without {watched.until}.")
+        return exits.of_status(payload.status) or exits.FAILED
+    return exits.of_status(payload.status)
