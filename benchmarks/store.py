@@ -106,7 +106,7 @@ async def _finish(house: House) -> None:
             log.state(ev.RunStart(workflow="chain-1"))
             log.state(ev.RunEnd("completed", {"summary": "ok"}))
             while log.queue:
-                await log.append_next()
+                await log.append_queued()
 
     async with anyio.create_task_group() as tasks:
         for _ in range(WRITERS):

@@ -2,7 +2,7 @@
 
 ``jsonschema`` follows references by recursion, also those of the schema of schemas. Where the stack ends inside a
 lookup, which is Rust, what comes out is no `RecursionError` but a panic that no ``except Exception`` stops, and with it
-the worker would end.
+the worker would end. It stands on this floor because tools (actors) and interpreters (languages) both need it.
 """
 
 import sys

@@ -161,7 +161,7 @@ class Admission:
         runlog.state(accepted, cause=cause)
         duplicate = False
         try:
-            await runlog.append_next()
+            await runlog.append_queued()
         except RunLost as error:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
             duplicate = error.found is None or error.found.n > 1 or error.found.cause != cause

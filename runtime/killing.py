@@ -72,7 +72,7 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=company.worker, epoch=runlog.epoch))
     # Only now nobody else performs the run, and no further child of it can come about.
-    await runlog.append_next()
+    await runlog.append_queued()
     if killed is None and command is not None:
         kill = parse_tell("kill", command.body)
         assert isinstance(kill, Kill)
@@ -83,7 +83,7 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
     for queued in runlog.queue:
         queued.beside = letters.get(queued.event.n)
     while runlog.queue:
-        await runlog.append_next()
+        await runlog.append_queued()
     return True
 
 

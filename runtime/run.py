@@ -213,7 +213,7 @@ class RunActor:
         self._runlog.continue_from(recorded[-1])
         self._runlog.epoch += 1
         claim = self._runlog.state(ev.RunClaimed(worker=self._company.worker, epoch=self._runlog.epoch))
-        await self._runlog.append_next()
+        await self._runlog.append_queued()
         return claim
 
     async def _perform(self, events: list[Event]) -> None:
@@ -263,7 +263,7 @@ class RunActor:
             environment=self._company.environment(admission),
         )
         event = self._runlog.state(start)
-        await self._runlog.append_next()
+        await self._runlog.append_queued()
         return event
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class RunActor:
             while self._runlog.queue:
                 idle_since = None
                 await self._enclose(self._runlog.queue[0].event)
-                for queued in await self._runlog.append_next(self._goes_alone):
+                for queued in await self._runlog.append_queued(self._goes_alone):
                     self._follow(queued.event)
                 if self._ending is not None:
                     return

@@ -168,7 +168,7 @@ class RunLog:
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
-    async def append_next(self, alone: Callable[[Event], bool] = _never) -> list[Queued]:
+    async def append_queued(self, alone: Callable[[Event], bool] = _never) -> list[Queued]:
         """Append the oldest queued event, and with it those behind it; return them once they are acknowledged.
 
         What has something beside it, and what goes ``alone``, is appended by itself.

@@ -105,7 +105,7 @@ class FlowTheatre(Theatre):
             seed="seed",
         )
         runlog.state(accepted)
-        await runlog.append_next()
+        await runlog.append_queued()
         return ref
 
 

@@ -343,7 +343,7 @@ async def test_an_active_parent_looks_at_its_children_unasked() -> None:
         runlog = RunLog(hands.theatre.log, child, writer="somebody", clock=hands.theatre.clock)
         runlog.continue_from(last)
         runlog.state(ev.RunEnd("cancelled", error=Failure("cancelled", "killed")))
-        await runlog.append_next()
+        await runlog.append_queued()
 
     hands = Hands(hands.theatre, end_silently)
     events = await hands.finish(ref)

@@ -221,7 +221,7 @@ class Ending(Nursery):
         runlog.definition = "child"
         source = ev.DefinitionRef("flow", "", "", "child")
         runlog.state(ev.RunAccepted(source, msgspec.to_builtins(start), seed="seed", parent=parent))
-        await runlog.append_next()
+        await runlog.append_queued()
         await self.call_child(child)
         return []
 
@@ -231,7 +231,7 @@ class Ending(Nursery):
         runlog = RunLog(self._company.log, child, writer="w2", clock=self._company.clock)
         runlog.continue_from(last)
         runlog.state(self._end)
-        await runlog.append_next()
+        await runlog.append_queued()
 
 
 def test_another_definition_is_run_and_its_output_is_the_value() -> None:

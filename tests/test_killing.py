@@ -167,7 +167,7 @@ async def test_it_writes_under_the_guard(plain_log: None) -> None:
                     rival.continue_from((await log.read(ref))[-1])
                     rival.epoch += 1
                     rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
-                    await rival.append_next()
+                    await rival.append_queued()
                 after = await log.put(ref, [entry], after, beside)
             return after
 
@@ -274,7 +274,7 @@ async def recorded_elsewhere(log: Any, ref: RunRef, source: str) -> None:
     runlog.state(result, key="strange#1.1!turn.1", node=node)
     runlog.state(turn, key="strange#1.1!turn.2", node=node)
     while runlog.queue:
-        await runlog.append_next()
+        await runlog.append_queued()
 
 
 def break_carrier(_self: Any, _ref: RunRef, _admission: Any) -> Any:

@@ -134,7 +134,7 @@ class Theatre:
             seed="seed",
         )
         runlog.state(accepted)
-        await runlog.append_next()
+        await runlog.append_queued()
         return ref
 
     def actor(self, ref: RunRef, *commands: Command) -> RunActor:
@@ -188,7 +188,7 @@ class Nursery:
         ref = ev.DefinitionRef("play", "", play, play)
         runlog.state(ev.RunAccepted(definition=ref, start=msgspec.to_builtins(start), seed="seed", parent=parent))
         with suppress(RunLost):
-            await runlog.append_next()
+            await runlog.append_queued()
         await self.call_child(child)
         return []
 
