@@ -80,11 +80,12 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def refusal(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool that refuses; return its error: text alone, since structured content has to fit the output schema."""
     result = await client.call_tool(tool, arguments)
-    assert result.is_error, result.structured_content
-    found = json.loads(getattr(result.content[0], "text", ""))
-    assert result.structured_content == found
-    error: dict[str, Any] = found["error"]
+    assert result.is_error, result.content
+    assert isinstance(result, CallToolResult)
+    assert result.structured_content is None
+    error: dict[str, Any] = json.loads(getattr(result.content[0], "text", ""))["error"]
     assert error["code"]
     assert error["message"]
     return error

@@ -1,7 +1,8 @@
 """The server: the table of tools as MCP has it, and what becomes of errors.
 
 A tool answers with structured content of its output schema, and the same as JSON text. What is refused, unknown or not
-there is a tool error that a model can read: ``{"error": {"code", "message", "where", "remedy", "problems"}}``.
+there is a tool error that a model can read, as JSON text: ``{"error": {"code", "message", "where", "remedy",
+"problems"}}``. It has no structured content: clients hold that against the output schema, and drop what does not fit.
 """
 
 from collections.abc import Awaitable, Callable
@@ -149,7 +150,7 @@ async def _outcome(entry: Entry, given: dict[str, Any], report: Report) -> CallT
 def _failed(error: CallboardError) -> CallToolResult:
     found = {"error": {name: value for name, value in error_object(error).items() if value}}
     text = msgspec.json.encode(found).decode()
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=found, is_error=True)
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 
 class IllFormed(CallboardError):
