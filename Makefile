@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo` and `make test`. Both set up `.venv` first.
+# Everything a newcomer needs: `make demo` and `make test`. Both set up `.venv` first, with the Python named here.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,4 +42,4 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .links .callboard build dist *.egg-info
+	rm -rf $(VENV) .venv-* .links .callboard build dist *.egg-info

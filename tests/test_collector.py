@@ -21,8 +21,12 @@ def test_it_is_settled_for_the_length_of_the_block() -> None:
 
 def test_cycles_are_still_found() -> None:
     with settled_collector():
-        knot = weakref.ref(Knot())
+        # Told and not asked: whoever asks holds the knot, and Python 3.12 and newer collect between the question and
+        # what is done with the answer.
+        gone: list[object] = []
+        knot = weakref.ref(Knot(), gone.append)
         kept: list[list[int]] = []
-        while knot() is not None:
+        while not gone:
             kept.append([])
             assert len(kept) <= 2 * YOUNG_OBJECTS
+        assert knot() is None
