@@ -20,18 +20,20 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.subjects import RunRef
 
 PROGRESS_CHARS_MAX = 2_000
-"""A line of a tool's progress in the log is cut here."""
+"""A tool's line of progress, or what a model says beside its tool calls, is cut here in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An effect to be carried out, with all it takes: ``turn`` is the resolved request of a model call, ``toolboxes``
-    the toolboxes that stand open in the node, by effect key, whether this process has opened them yet or not."""
+    """An effect to be carried out, with all it takes: ``turn`` is the resolved request of a model call, ``node`` the
+    name of the node, ``toolboxes`` the toolboxes that stand open in it, by effect key, whether this process has opened
+    them yet or not."""
 
     ref: RunRef
     event: Event
     intent: Payload
     idempotency_key: str
+    node: str = ""
     ordinal: int = 0
     turn: ModelTurn | None = None
     toolboxes: Mapping[str, list[ToolSource]] = field(default_factory=dict[str, list[ToolSource]])
@@ -65,8 +67,9 @@ class Reporter:
     def __init__(self, aside: Callable[[Payload], None]) -> None:
         self._aside = aside
 
-    def progress(self, node: str, line: str) -> None:
-        self._aside(ev.NodeProgress(node=node, message=line[:PROGRESS_CHARS_MAX]))
+    def progress(self, node: str, text: str) -> None:
+        whole = len(text) <= PROGRESS_CHARS_MAX
+        self._aside(ev.NodeProgress(node=node, message=text if whole else f"{text[: PROGRESS_CHARS_MAX - 1]}…"))
 
     def warn(self, node: str, code: str, reason: str) -> None:
         self._aside(ev.NodeWarning(node=node, code=code, reason=reason))
@@ -115,7 +118,7 @@ class Carrier:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
         match job.intent:
             case ev.ModelCall():
-                return await self._model(job, job.intent)
+                return await self._model(job, job.intent, reporter)
             case ev.ToolCall():
                 return await self._tool(job, job.intent, sessions, reporter)
             case ev.EffectCall():
@@ -123,7 +126,7 @@ class Carrier:
             case _:
                 raise TypeError(f"{job.intent.type} is not carried out by a carrier")
 
-    async def _model(self, job: Job, call: ev.ModelCall) -> ev.ModelResult:
+    async def _model(self, job: Job, call: ev.ModelCall, reporter: Reporter) -> ev.ModelResult:
         assert job.turn is not None
         k = 0
 
@@ -137,10 +140,13 @@ class Carrier:
             with anyio.fail_after(self._model_timeout_s):
                 reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text)
         except ModelFailed as error:
+            _say(reporter, job, call, error.progress)
             return ev.ModelResult(error=error.failure)
         except TimeoutError:
             message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
             return ev.ModelResult(error=Failure(code="model.timeout", message=message, retryable=True))
+        # The text of a turn without tool calls is its answer.
+        _say(reporter, job, call, reply.progress or (reply.text if reply.tool_calls else ""))
         return ev.ModelResult(
             text=reply.text,
             data=reply.data,
@@ -183,3 +189,9 @@ class Carrier:
         except (EffectFailed, ToolFailed) as error:
             return ev.EffectResult(error=error.failure)
         return ev.EffectResult(value=value, metadata=metadata)
+
+
+def _say(reporter: Reporter, job: Job, call: ev.ModelCall, text: str) -> None:
+    """Leave what a model said on the way to its answer; a choice, a verdict or advice is none that a node works on."""
+    if call.purpose == "turn" and text.strip():
+        reporter.progress(job.node, text)

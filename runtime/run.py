@@ -437,6 +437,7 @@ class RunActor:
             event=effect.event,
             intent=effect.intent,
             idempotency_key=idempotency_key,
+            node=effect.node.name,
             ordinal=effect.ordinal,
             turn=model_turn(effect, self._memory(), idempotency_key) if is_turn else None,
             toolboxes=dict(effect.node.toolboxes),

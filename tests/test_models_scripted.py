@@ -8,6 +8,7 @@ from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel, check_script
 from callboard.bus.effects import Choice, Failure, ModelReply, Usage
 from callboard.bus.events import Problem
+from callboard.languages.questions import read_verdict
 
 
 def a_turn(path: str = "gather", ordinal: int = 0, **fields: Any) -> ModelTurn:
@@ -95,6 +96,8 @@ async def test_progress_is_streamed_in_its_pieces_and_else_the_text() -> None:
     for ordinal in (0, 1):
         await answer(script, a_turn(ordinal=ordinal), pieces)
     assert pieces == ["do", "ne", "done"]
+    assert (await answer(script, a_turn())).progress == "done"
+    assert (await answer(script, a_turn(ordinal=1))).progress == ""
 
 
 async def test_usage_is_as_scripted() -> None:
@@ -110,6 +113,24 @@ async def test_errors_are_failures_of_the_port() -> None:
     assert await failure(script, a_turn()) == Failure("model.overloaded", "scripted", retryable=True)
     assert await failure(script, a_turn(ordinal=1)) == Failure("model.refused", "scripted", retryable=False)
     assert (await failure(script, a_turn("n", purpose="judge", evaluator="e"))).code == "model.auth"
+
+
+async def test_a_failure_has_its_text_and_what_there_is_in_spite_of_it() -> None:
+    error = {"code": "overloaded", "message": "the line is busy", "data": {"found": 2}}
+    script = {"turns": {"gather": [{"error": error, "progress": ["half ", "way"]}]}}
+    with pytest.raises(ModelFailed) as caught:
+        await answer(script, a_turn())
+    assert caught.value.failure == Failure(
+        "model.overloaded", "the line is busy", details={"data": {"found": 2}}, retryable=True
+    )
+    assert caught.value.progress == "half way"
+
+
+async def test_a_judge_may_answer_nonsense() -> None:
+    turn = a_turn("open_pr", purpose="judge", evaluator="good")
+    reply = await answer({"judges": {"open_pr/good": [{"text": "What a lovely day it is."}]}}, turn)
+    assert reply.text == "What a lovely day it is."
+    assert read_verdict(reply).word is None
 
 
 async def test_the_default_answers_what_has_no_script() -> None:
@@ -148,11 +169,20 @@ def test_a_script_with_everything_has_no_problems() -> None:
                 {"tool_calls": [{"tool": "search", "input": {"q": [1, 2.5, None, True]}}], "text": ""},
                 {"data": None, **manners},
                 {"error": "overloaded"},
+                {"error": {"code": "overloaded", "message": "busy", "data": {"found": [2]}}},
             ],
             "none": [],
         },
         "routes": {"investigate": ["create_issue", {"text": "end", **manners}, {"error": "timeout"}]},
-        "judges": {"open_pr/e": ["yes", {"verdict": "no", "reasoning": "r", **manners}, {"error": "timeout"}]},
+        "judges": {
+            "open_pr/e": [
+                "yes",
+                {"verdict": "no", "reasoning": "r", **manners},
+                {"error": "timeout"},
+                {"error": {"code": "timeout", "message": "too late"}},
+                {"text": "What a lovely day it is."},
+            ]
+        },
         "asks": {"open_pr": ["it forgot the branch", {"text": "x"}]},
         "tools": {"search": [{"output": {"hits": 3}}, {"output": None}, {"error": "rate limited"}]},
         "default": {"text": "ok"},
@@ -183,6 +213,15 @@ WRONG: list[tuple[Any, list[tuple[str, str]]]] = [
         ("script.type", "script.turns.a[0].data.d.1"),
     ]),
     ({"turns": {"a": [{"error": "rate limited"}]}}, [("script.value", "script.turns.a[0].error")]),
+    ({"turns": {"a": [{"error": {"message": 1, "why": "x"}}]}}, [
+        ("script.unknown", "script.turns.a[0].error.why"),
+        ("script.type", "script.turns.a[0].error.message"),
+        ("script.value", "script.turns.a[0].error.code"),
+    ]),
+    ({"routes": {"a": [{"error": {"code": "timeout", "data": 1}}]}}, [
+        ("script.unknown", "script.routes.a[0].error.data"),
+    ]),
+    ({"judges": {"a/e": [{"verdict": "yes", "text": "x"}]}}, [("script.value", 'script.judges["a/e"][0]')]),
     ({"turns": {"a": [{"text": "x", "progress": "p"}]}}, [("script.type", "script.turns.a[0].progress")]),
     ({"turns": {"a": [{"text": "x", "delay_ms": -1}]}}, [("script.value", "script.turns.a[0].delay_ms")]),
     ({"turns": {"a": [{"text": "x", "delay_ms": 10**9}]}}, [("script.value", "script.turns.a[0].delay_ms")]),

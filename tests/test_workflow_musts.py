@@ -296,6 +296,31 @@ async def test_73_the_nine_events_have_their_payloads(house: House) -> None:
     assert shapes[-1]["results"] == left
 
 
+async def test_73_what_a_model_says_on_the_way_is_progress(house: House) -> None:
+    raw = document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b", "done")], id="said")
+    turns = {
+        "a": [{"text": "I look.", "tool_calls": [{"tool": "look", "input": {}}]}, {"text": "a"}],
+        "b": [{"data": {"ok": True}, "progress": ["Half ", "way."]}],
+    }
+    script = {
+        "turns": turns,
+        "routes": {"a": [{"text": "b", "progress": ["no work"]}]},
+        "tools": {"look": [{"output": 1}]},
+    }
+    shapes = told(await performed(house, raw, script, options={"skills": [scripted_skill("s", "look")]}))
+    progress = [(shape["node"], shape["message"]) for shape in shapes if shape["type"] == "node:progress"]
+    assert progress == [("a", "I look."), ("b", "Half way.")]
+    order = [shape["type"] for shape in shapes]
+    assert order.index("node:enter") < order.index("node:progress") < order.index("tool:call")
+    assert order[-3:] == ["node:progress", "node:exit", "workflow:end"]
+
+
+async def test_72_a_failed_turn_keeps_what_it_came_to(house: House) -> None:
+    error = {"code": "refused", "message": "I had better not", "data": {"found": 2}}
+    shapes = told(await performed(house, document({"a": {}}, id="partial"), {"turns": {"a": [{"error": error}]}}))
+    assert shapes[-1]["results"]["a"]["data"] == {"found": 2, "error": "I had better not"}
+
+
 async def test_75_an_observer_that_throws_is_harmless(house: House) -> None:
     heard = 0
 

@@ -41,9 +41,11 @@ class ModelFailed(Exception):
     ``model.bad_request``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``, ``model.unknown``.
     """
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, progress: str = "") -> None:
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
+        self.progress = progress
+        """What was said on the way, as `ModelReply.progress`."""
 
 
 class Model(Protocol):

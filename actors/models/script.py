@@ -5,10 +5,12 @@ list of entries) and ``default`` (one entry). An entry of
 
 - ``turns`` and ``default`` is an object with ``text``, ``data``, ``tool_calls`` or ``error``;
 - ``routes`` and ``asks`` is the answer's text, or an object with ``text`` or ``error``;
-- ``judges`` is the verdict's word, or an object with ``verdict`` (and ``reasoning``) or ``error``;
+- ``judges`` is the verdict's word, or an object with ``verdict`` (and ``reasoning``), ``text`` (an answer that need not
+  be one) or ``error``;
 - ``tools`` is an object with ``output`` or ``error``.
 
-All but tools' may add ``progress``, ``delay_ms`` and ``usage``.
+An ``error`` is the word behind ``model.`` in the failure's code, or an object of that ``code``, a ``message`` and, of a
+turn, the ``data`` that there is in spite of it. All but tools' may add ``progress``, ``delay_ms`` and ``usage``.
 """
 
 import re
@@ -90,7 +92,7 @@ class _Check:
     def turn(self, entry: object, where: str) -> None:
         members = self.members(entry, where, ("text", "data", "tool_calls", "error", *_MANNERS))
         self.one_of(members, entry, where, ("text", "data", "tool_calls"))
-        self.common(members, where)
+        self.common(members, where, ("code", "message", "data"))
         if "data" in members:
             self.json(members["data"], place(where, "data"))
         if "tool_calls" in members:
@@ -104,9 +106,12 @@ class _Check:
 
     def verdict(self, entry: object, where: str) -> None:
         if not isinstance(entry, str):
-            members = self.members(entry, where, ("verdict", "reasoning", "error", *_MANNERS), "a word, or an object")
-            self.one_of(members, entry, where, ("verdict",))
+            known = ("verdict", "reasoning", "text", "error", *_MANNERS)
+            members = self.members(entry, where, known, "a word, or an object")
+            self.one_of(members, entry, where, ("verdict", "text"))
             self.common(members, where)
+            if "text" in members and "verdict" in members:
+                self.add("value", where, "has both verdict and text", "a verdict, or the text of an answer")
 
     def tool(self, entry: object, where: str) -> None:
         members = self.members(entry, where, ("output", "error"))
@@ -128,13 +133,12 @@ class _Check:
             if "input" in members:
                 self.json(members["input"], place(spot, "input"))
 
-    def common(self, members: Mapping[str, Any], where: str) -> None:
+    def common(self, members: Mapping[str, Any], where: str, of_error: Collection[str] = ("code", "message")) -> None:
         for name in ("text", "verdict", "reasoning"):
             if name in members and not isinstance(members[name], str):
                 self.add("type", place(where, name), f"is {_kind(members[name])}", "text")
-        if "error" in members and not _is_error_word(members["error"]):
-            expected = "a word such as overloaded, rate_limited, timeout, refused or bad_reply"
-            self.add("value", place(where, "error"), "is not the code of a model's failure", expected)
+        if "error" in members:
+            self.error(members["error"], place(where, "error"), of_error)
         if "progress" in members and not _is_texts(members["progress"]):
             self.add("type", place(where, "progress"), f"is {_kind(members['progress'])}", "a list of texts")
         if "delay_ms" in members and not _is_count(members["delay_ms"], DELAY_MS_MAX):
@@ -144,6 +148,20 @@ class _Check:
             for name, tokens in self.members(members["usage"], spot, _USAGE).items():
                 if name in _USAGE and not _is_count(tokens):
                     self.add("value", place(spot, name), "is no number of tokens", "a whole number from 0")
+
+    def error(self, error: object, where: str, known: Collection[str]) -> None:
+        code = error
+        if isinstance(error, Mapping):
+            members = self.members(cast("Mapping[Any, Any]", error), where, known)
+            code = members.get("code")
+            if "message" in members and not isinstance(members["message"], str):
+                self.add("type", place(where, "message"), f"is {_kind(members['message'])}", "text")
+            if "data" in members:
+                self.json(members["data"], place(where, "data"))
+        if not _is_error_word(code):
+            where = place(where, "code") if isinstance(error, Mapping) else where
+            expected = "a word such as overloaded, rate_limited, timeout, refused or bad_reply"
+            self.add("value", where, "is not the code of a model's failure", expected)
 
     def members(self, value: object, where: str, known: Collection[str], kind: str = "an object") -> Mapping[str, Any]:
         """Return an object's members, naming those nobody reads; none of a value that is no object."""

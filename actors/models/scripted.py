@@ -36,15 +36,24 @@ class _Call(Struct, frozen=True):
     input: JSON = {}
 
 
+class _Error(Struct, frozen=True):
+    """A scripted failure; ``data`` is what there is of an answer in spite of it."""
+
+    code: str
+    message: str = "scripted"
+    data: JSON | UnsetType = UNSET
+
+
 class _Entry(Struct, frozen=True):
-    """One scripted answer."""
+    """One scripted answer. ``raw`` says that a judge's answer is its text as it is."""
 
     text: str | None = None
     data: JSON | UnsetType = UNSET
     tool_calls: list[_Call] = []
     verdict: str | None = None
     reasoning: str = "scripted"
-    error: str | None = None
+    error: str | _Error | None = None
+    raw: bool = False
     progress: list[str] = []
     delay_ms: int = 0
     usage: Usage = Usage()
@@ -67,6 +76,8 @@ class ScriptedModel:
     async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
         """Answer with the turn's entry; its ``progress``, or else its text, is streamed.
 
+        The progress as a whole is the reply's, or the failure's.
+
         :raises ModelFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` if there is none
         """
         entry = self._entry(turn)
@@ -75,8 +86,9 @@ class ScriptedModel:
             on_text(piece)
         if entry.delay_ms:
             await anyio.sleep(entry.delay_ms / 1000)
+        progress = "".join(entry.progress)
         if entry.error is not None:
-            raise ModelFailed(Failure(f"model.{entry.error}", "scripted", retryable=entry.error in _PASSING))
+            raise ModelFailed(_failure(entry.error), progress)
         return ModelReply(
             text=text,
             data=_data(turn, entry, text),
@@ -84,6 +96,7 @@ class ScriptedModel:
                 ToolUse(f"call_{digest(turn.key, index)[:24]}", call.tool, call.input)
                 for index, call in enumerate(entry.tool_calls)
             ],
+            progress=progress,
             usage=entry.usage,
             stop_reason="tool_use" if entry.tool_calls else "end_turn",
             response_model=turn.model,
@@ -95,9 +108,9 @@ class ScriptedModel:
         key = next((key for key in _keys(turn) if key in section), None)
         entries: list[Any] = [] if key is None else section[key]
         if turn.ordinal < len(entries):
-            return _read(turn, entries[turn.ordinal])
+            return _read(entries[turn.ordinal], judged=turn.purpose == "judge")
         if "default" in self._script:
-            return _read(turn, self._script["default"])
+            return _read(self._script["default"], judged=False)
         raise ModelFailed(_unscripted(turn, len(entries)))
 
 
@@ -108,10 +121,11 @@ def _keys(turn: ModelTurn) -> Iterator[str]:
     yield f"{last_id(turn.path)}{tail}"
 
 
-def _read(turn: ModelTurn, raw: Any) -> _Entry:
+def _read(raw: Any, *, judged: bool) -> _Entry:
     if isinstance(raw, str):
-        return _Entry(verdict=raw) if turn.purpose == "judge" else _Entry(text=raw)
-    return msgspec.convert(raw, _Entry)
+        return _Entry(verdict=raw) if judged else _Entry(text=raw)
+    entry = msgspec.convert(raw, _Entry)
+    return msgspec.structs.replace(entry, raw=judged and entry.verdict is None)
 
 
 def _text(turn: ModelTurn, entry: _Entry) -> str:
@@ -119,7 +133,7 @@ def _text(turn: ModelTurn, entry: _Entry) -> str:
     text = entry.text
     if text is None and entry.data is not UNSET:
         text = canonical(entry.data).decode()
-    if turn.purpose == "judge" and entry.error is None:
+    if turn.purpose == "judge" and entry.error is None and not entry.raw:
         word = entry.verdict if entry.verdict is not None else text or ""
         return word if word.startswith("VERDICT:") else f"VERDICT: {word}\nREASONING: {entry.reasoning}"
     return text or ""
@@ -131,6 +145,12 @@ def _data(turn: ModelTurn, entry: _Entry, text: str) -> JSON:
     if turn.purpose == "route" or turn.choices:
         return {"choice": text}
     return None
+
+
+def _failure(error: str | _Error) -> Failure:
+    told = _Error(error) if isinstance(error, str) else error
+    details = None if told.data is UNSET else {"data": told.data}
+    return Failure(f"model.{told.code}", told.message, details=details, retryable=told.code in _PASSING)
 
 
 def _unscripted(turn: ModelTurn, entries: int) -> Failure:

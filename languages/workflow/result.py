@@ -75,7 +75,7 @@ def captured(node: Node, said: Conversation) -> Result:
     """Make a result of a conversation; evaluators are still to come."""
     partial = _data(node, said)
     if said.error:
-        return failed(partial, said.error, calls=said.calls)
+        return failed({**partial, **_rescued(said.error)}, said.error, calls=said.calls)
     if node.output is None or said.reply is None:
         return Result("success", partial, said.calls, [])
     missing, fault = _violation(node.output, structured(said.reply, asked=True))
@@ -101,6 +101,17 @@ def _data(node: Node, said: Conversation) -> dict[str, Any]:
     if found is None:
         return {"summary": reply.text} if reply.text else {}
     return {**summary, "value": found}
+
+
+def _rescued(error: Failure) -> dict[str, Any]:
+    """Return what a failed turn has come to in spite of its failure."""
+    match error.details:
+        case {"data": dict(data)}:
+            return data
+        case {"data": data} if data is not None:
+            return {"value": data}
+        case _:
+            return {}
 
 
 def _violation(schema: dict[str, Any], value: Any) -> tuple[list[str], str | None]:

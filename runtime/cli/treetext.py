@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from callboard.projections.eliding import elided
 from callboard.projections.renders import duration_text, node_label, placed_label
 from callboard.projections.tree import Attempt, Effect, Node, Trace
+from callboard.runtime.cli.narrate import short
 
 State = Literal["running", "ok", "failed", "cancelled", "skipped", "note", "warning"]
 
@@ -110,7 +111,7 @@ def _node_aside(node: Node) -> str:
     if node.entered_at and node.exited_at:
         told.append(duration_text((node.exited_at - node.entered_at).total_seconds()))
     elif node.progress:
-        told.append(node.progress[-1].message)
+        told.append(short(node.progress[-1].message))
     if node.error:
         told.append(f"{node.error.code}: {' '.join(node.error.message.split())}".removesuffix(": "))
     return "  ".join(told)
