@@ -72,9 +72,10 @@ class Resume(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Answer the open question ``interaction`` (the effect key that ``human.asked`` carries)."""
+    """Answer the open question ``interaction`` (the effect key that ``human.asked`` carries); where only one is open,
+    it need not be named."""
 
-    interaction: str
+    interaction: str = ""
     id: str | None = None
     by: str | None = None
     user_response: JSON = None

@@ -145,11 +145,20 @@ class Task(Protocol[V]):
     def settled(self) -> Settled[V] | None: ...
 
 
+NOT_UNDERSTOOD = "human.not_understood"
+"""The code of the warning that an answer to a question is none."""
+
+
 class Question(Protocol):
     """An open question."""
 
     async def answer(self) -> Answered:
         """Wait for the next answer."""
+        ...
+
+    def not_understood(self, reason: str) -> None:
+        """Say why the last answer is none; who gave it is told, and the question stays open. Answers are taken one
+        after the other: each is understood, not understood, or not needed any more."""
         ...
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:

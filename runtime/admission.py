@@ -57,11 +57,15 @@ UNKNOWN_RUN_RETRY_MAX_S = 1.0
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before."""
+    """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before.
+
+    ``cause`` is what the event that records a tell will name as its cause.
+    """
 
     status: str
     run_id: str | None = None
     duplicate: bool = False
+    cause: int = 0
     problems: list[Problem] = []
     warnings: list[Problem] = []
 
@@ -225,8 +229,8 @@ class Admission:
         if last.event.type == ev.RunEnd.type:
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
-        await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
-        return Verdict("accepted", ref.run)
+        cause = await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
+        return Verdict("accepted", ref.run, cause=cause)
 
     async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
         """Whether admission, at whatever worker, may still be busy with a start that came before a stream sequence."""
@@ -236,9 +240,10 @@ class Admission:
 
     # -- both ---------------------------------------------------------------------------------------------------------
 
-    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str) -> None:
+    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str) -> int:
+        """Pass a command on to the workers; return its stream sequence, the same however often this is done."""
         subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
-        await publish(self._log.requests, Message(subject, body, {"Nats-Msg-Id": message_id}))
+        return await publish(self._log.requests, Message(subject, body, {"Nats-Msg-Id": message_id}))
 
     async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
         message_id = verdict.run_id or str(delivery.sequence)

@@ -1,14 +1,19 @@
 """Asking: the JSON objects that the service takes and answers, verb by verb.
 
 ``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.DefinitionSource`; ``show`` answers a
-`callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` and ``tell`` a
+`callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a
 `callboard.runtime.admission.Verdict`, ``definition`` a `callboard.runtime.registration.Registered`.
 """
+
+from typing import Literal
 
 from msgspec import Raw, Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.projections.runs import RunRow
+
+TELL_WAIT_S = 2.0
+"""How long a tell waits for what the run makes of it, unless the request says otherwise; clients ask for 5 s or so."""
 
 
 class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,11 +23,29 @@ class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``tell``; ``body`` is what would be published on ``cb.tell.<tenant>.<run>.<verb>``."""
+    """For ``tell``; ``body`` is what would be published on ``cb.tell.<tenant>.<run>.<verb>``.
+
+    Up to ``wait_s`` seconds, the answer waits for what the run makes of it.
+    """
 
     run_id: str
     verb: str
     body: Raw = Raw(b"{}")
+    wait_s: float = TELL_WAIT_S
+
+
+class Told(Struct, frozen=True, omit_defaults=True):
+    """Answer of ``tell``: the tell is on its way (``status`` accepted), its event will name ``cause``.
+
+    ``recorded`` is the number of the event that it became. ``verdict`` is accepted, or pending: what the run makes of
+    it was not known in time. A tell that the run does not follow is an error.
+    """
+
+    status: str
+    run_id: str
+    cause: int
+    verdict: Literal["accepted", "pending"]
+    recorded: int | None = None
 
 
 class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):

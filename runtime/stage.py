@@ -86,6 +86,8 @@ class Stage:
         self._due: list[tuple[Instant, str]] = []
         """A heap of all deadlines that there have been; those that are no longer open leave it when they come first."""
         self.questions: dict[str, StageQuestion] = {}
+        self.answered: dict[str, str] = {}
+        """How what waited for an answer was closed, by key: who comes too late is told."""
         self.exits: dict[str, Left] = {}
         self.told: dict[str, Left] = {}
         self.entered: dict[tuple[str, int], StageNode] = {}
@@ -158,6 +160,8 @@ class Stage:
             return
         effect = self.open.pop(key, None)
         if effect is not None:
+            if isinstance(effect.intent, ev.ToolCall) and effect.intent.via == "caller":
+                self.answered[key] = "answered"
             effect.wake(payload)
             return
         bound = self.bounds.pop(key, None)
@@ -349,6 +353,7 @@ class Stage:
     def close_question(self, question: StageQuestion, closed: ev.HumanClosed) -> None:
         node = question.node
         del self.questions[question.key]
+        self.answered[question.key] = closed.outcome
         self._close_here(node, question.key, closed)
 
     def _close_here(self, node: StageNode, key: str, outcome: Payload) -> Event:

@@ -16,7 +16,17 @@ from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Text, ToolSource, ToolSpec, digest
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import effect_key
-from callboard.languages.language import Answered, Ask, End, Failed, Instant, Ok, Question, SignalArrived
+from callboard.languages.language import (
+    NOT_UNDERSTOOD,
+    Answered,
+    Ask,
+    End,
+    Failed,
+    Instant,
+    Ok,
+    Question,
+    SignalArrived,
+)
 from callboard.runtime.driver import Wait
 
 if TYPE_CHECKING:
@@ -291,6 +301,9 @@ class StageQuestion:
         wait, self.wait = self.wait, None
         if wait is not None:
             wait.wake()
+
+    def not_understood(self, reason: str) -> None:
+        self.node.warn(NOT_UNDERSTOOD, reason)
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
         if not self.closed:

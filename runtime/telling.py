@@ -61,7 +61,8 @@ def kill_requested(kill: Kill) -> ev.CancelRequested:
 
 
 def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
-    key = answer.interaction
+    waiting = [*stage.questions, *(key for key in stage.open if _callers(stage, key) and stage.is_open(key))]
+    key = answer.interaction or (waiting[0] if len(waiting) == 1 else "")
     question = stage.questions.get(key)
     if question is not None and not question.closed:
         question.count += 1
@@ -74,14 +75,32 @@ def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
             channel=answer.channel,
         )
         return [Reaction(answered)]
+    call = _callers(stage, key)
+    if call is not None and stage.is_open(key):
+        return [Reaction(ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response), key)]
+    return _refused("answer", answer, *_unanswerable(stage, key, waiting))
+
+
+def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
+    """The tool call of a key that is answered from outside, if it is one."""
     effect = stage.open.get(key)
-    if effect is not None and isinstance(effect.intent, ev.ToolCall) and effect.intent.via == "caller":
-        if stage.is_open(key):
-            call = effect.intent
-            return [Reaction(ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response), key)]
-        return _refused("answer", answer, "answer.late", f"{key} has been answered already")
-    open_now = ", ".join(stage.questions) or "none"
-    return _refused("answer", answer, "answer.no_question", f"no question {key!r} is open (open: {open_now})")
+    intent = effect.intent if effect is not None else None
+    return intent if isinstance(intent, ev.ToolCall) and intent.via == "caller" else None
+
+
+def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
+    """Why nothing takes an answer: code and message."""
+    open_now = ", ".join(waiting) or "none"
+    if not key and waiting:
+        return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none: {open_now}"
+    if not key:
+        return "answer.no_question", "no question is open"
+    if key in stage.answered or _callers(stage, key):
+        return "answer.late", f"{key} {_CLOSED[stage.answered.get(key, 'answered')]}"
+    return "answer.no_question", f"no question {key!r} is open (open: {open_now})"
+
+
+_CLOSED = {"answered": "has been answered already", "timeout": "has timed out", "cancelled": "was withdrawn"}
 
 
 def _refused(verb: str, tell: Tell, code: str, message: str) -> list[Reaction]:

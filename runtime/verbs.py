@@ -30,11 +30,13 @@ from callboard.runtime.asking import (
     RunList,
     SequencedEvent,
     TellRun,
+    Told,
 )
 from callboard.runtime.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.listing import Rows
 from callboard.runtime.registration import Registered, register
+from callboard.runtime.settling import NotTaken, told
 from callboard.runtime.startmessage import read_start
 from callboard.runtime.telling import parse_tell
 
@@ -101,16 +103,23 @@ class Verbs:
         client = self._client(tenant)
         return _accepted("start", await client.start(msgspec.json.decode(body), wait_s=self._verdict_wait_s))
 
-    async def tell(self, tenant: str, body: bytes) -> Verdict:
-        """Tell a run something: cancel, kill, pause, resume, answer, signal."""
+    async def tell(self, tenant: str, body: bytes) -> Told:
+        """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""
         request = _read(body, TellRun)
         problems = check_tell(request.verb, bytes(request.body))
         if problems:
             raise _refused(request.verb, request.run_id, problems)
         tell = parse_tell(request.verb, bytes(request.body))
-        client = self._client(tenant)
-        verdict = await client.tell(request.run_id, request.verb, tell, wait_s=self._verdict_wait_s)
-        return _accepted(request.verb, verdict)
+        wait_s = min(request.wait_s, WAIT_MAX_S)
+        try:
+            found = await told(
+                self._client(tenant), request.run_id, request.verb, tell, wait_s, verdict_wait_s=self._verdict_wait_s
+            )
+        except NotTaken as error:
+            raise ApiError(409, error.code, error.message, run_id=request.run_id) from error
+        verdict = _accepted(request.verb, found.verdict)
+        recorded = found.recorded.n if found.recorded is not None else None
+        return Told(verdict.status, request.run_id, verdict.cause, "accepted" if found.settled else "pending", recorded)
 
     async def definition(self, tenant: str, body: bytes) -> Registered:
         """Register a definition (``source``, if wanted ``language`` and ``name``), or look one up without source."""

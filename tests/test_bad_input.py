@@ -421,7 +421,7 @@ async def test_tells_that_nobody_can_follow_are_refused(hall: Hall) -> None:
         ("over", "cancel", b"not now"): ("tell.malformed", "message", "malformed"),
         ("over", "cancel", b'{"resaon": "x"}'): ("tell.malformed", "message", "resaon"),
         ("over", "signal", b'{"name": 7}'): ("tell.malformed", "message", "$.name"),
-        ("over", "answer", b"{}"): ("tell.malformed", "message", "interaction"),
+        ("over", "signal", b"{}"): ("tell.malformed", "message", "name"),
     }
     for (run, verb, body), (code, where, said) in expected.items():
         verdict = await hall.say(body, f"cb.tell.acme.{run}.{verb}")

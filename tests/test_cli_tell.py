@@ -7,6 +7,7 @@ import pytest
 
 from callboard.runtime.cli import exits
 from tests.cli_stage import INPUT, Place, next_event
+from tests.flow_providers import flow_of, ours
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,36 @@ def test_what_a_run_refuses_is_an_error(standing: Place) -> None:
     assert done.exit_code == exits.FAILED
     assert json.loads(done.stdout)["error"]["code"] == "answer.no_question"
     assert standing.here("cancel", run).exit_code == exits.OK
+
+
+def asking(place: Place) -> str:
+    """Start a flow that asks for a confirmation, and wait until it does; its worker is about to park it."""
+    file = place.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
+    run = place.started(file)
+    assert place.here("watch", run, "--until", "human.asked").exit_code == exits.OK
+    return run
+
+
+def test_who_answers_is_told_the_verdict(standing: Place) -> None:
+    run = asking(standing)
+    wrong = standing.here("answer", run, "maybe")
+    assert wrong.exit_code == exits.FAILED
+    assert "error answer.not_understood: answer 1 is none to this question of type confirm: 'maybe'" in wrong.stderr
+    assert "still open" in wrong.stderr
+    assert standing.told("show", run)["status"] == "waiting:human"
+    right = standing.here("answer", run, "yes", "--by", "ada")
+    assert (right.exit_code, right.stdout.partition("  (")[0]) == (exits.OK, "answer 2 by ada: yes: accepted")
+    assert standing.here("watch", run).exit_code == exits.OK
+    late = standing.here("answer", run, "yes", "--json")
+    assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (exits.FAILED, "run.finished")
+
+
+def test_the_question_can_be_named_and_the_verdict_is_there_for_machines(standing: Place) -> None:
+    run = asking(standing)
+    [effect] = standing.told("show", run)["open"]
+    assert standing.here("answer", run, effect["key"], "two", "words").exit_code == exits.USAGE
+    told = standing.told("answer", run, effect["key"], "no")
+    assert (told["verb"], told["verdict"]) == ("answer", "accepted")
 
 
 def test_nobody_can_be_told_anything(standing: Place) -> None:

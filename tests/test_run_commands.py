@@ -9,7 +9,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.language import Ask, End, Expired, Ok, Stage
 from callboard.runtime.run import Command
-from tests.plays import after, effect
+from tests.plays import after, effect, value
 from tests.simulation import VIRTUAL, CrashingLog, World, check_log, check_replay, finish, never, theatre_for
 from tests.theatre import Theatre, end_of, types
 
@@ -71,13 +71,42 @@ async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
     right = theatre.command("answer", interaction=ASK, user_response=3)
     wrong = theatre.command("answer", interaction="b#1.1!ask", user_response=3)
     late = theatre.command("answer", interaction=ASK, user_response=4, id="m7")
-    await theatre.perform(ref, wrong, right, late)
+    nameless = theatre.command("answer", user_response=5)
+    await theatre.perform(ref, wrong, right, late, nameless)
     events = await theatre.events(ref)
-    assert refusals(events) == ["answer.no_question", "answer.no_question"]
-    first, second = payloads(events, ev.CommandRefused)
+    assert refusals(events) == ["answer.no_question", "answer.late", "answer.no_question"]
+    first, second, third = payloads(events, ev.CommandRefused)
     assert ASK in first.message
-    assert (second.verb, second.id) == ("answer", "m7")
+    assert (second.verb, second.id, second.message) == ("answer", "m7", f"{ASK} has been answered already")
+    assert third.message == "no question is open"
     assert len(payloads(events, ev.HumanAnswered)) == 1
+
+
+async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
+    async def play(stage: Stage) -> End:
+        async def asked(path: str) -> Any:
+            node = stage.enter(path)
+            async with node.question("ask", Ask(path)) as question:
+                answered = await question.answer()
+                question.close("answered", answered.k, None)
+            node.exit("ok")
+            return answered.user_response
+
+        tasks = [stage.spawn(asked(path)) for path in "ab"]
+        return End("completed", [value(settled) for settled in await stage.join(*tasks)])
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    await theatre.perform(ref, theatre.command("answer", user_response=1))
+    [refused] = payloads(await theatre.events(ref), ev.CommandRefused)
+    assert refused.code == "answer.ambiguous"
+    assert f"{ASK}, b#1.1!ask" in refused.message
+    await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=2))
+    assert await theatre.perform(ref, theatre.command("answer", user_response=3)) == "ended"
+    events = await theatre.events(ref)
+    assert [answer.interaction for answer in payloads(events, ev.HumanAnswered)] == [ASK, "b#1.1!ask"]
+    assert end_of(events).output == [2, 3]
+    check_replay(theatre, ref, events)
 
 
 async def test_answers_queue_until_the_interpreter_takes_them() -> None:

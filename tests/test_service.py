@@ -177,10 +177,14 @@ async def test_many_can_wait_while_others_are_answered(caller: Caller) -> None:
 async def test_a_tell_reaches_the_run(caller: Caller) -> None:
     run = await caller.start(script=WAITS)
     verdict = await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {"reason": "enough", "by": "ada"}})
-    assert verdict == {"status": "accepted", "run_id": run}
+    cause = verdict.pop("cause")
+    recorded = verdict.pop("recorded")
+    assert verdict == {"status": "accepted", "run_id": run, "verdict": "accepted"}
     assert (await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))["status"] == "cancelled"
     events = await caller.ask("events", {"run_id": run, "types": ["cancel.requested"]})
-    assert [each["event"]["payload"] for each in events["events"]] == [{"reason": "enough", "by": "ada"}]
+    [event] = [each["event"] for each in events["events"]]
+    assert event["payload"] == {"reason": "enough", "by": "ada"}
+    assert (event["n"], event["cause"]) == (recorded, cause)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +192,7 @@ async def test_a_tell_reaches_the_run(caller: Caller) -> None:
     [
         ({"run_id": "r", "verb": "sing"}, "tell.verb"),
         ({"run_id": "r", "verb": "cancel", "body": {"resaon": "typo"}}, "tell.malformed"),
-        ({"run_id": "r", "verb": "answer"}, "tell.malformed"),
+        ({"run_id": "r", "verb": "signal"}, "tell.malformed"),
     ],
 )
 async def test_a_malformed_tell_is_refused(caller: Caller, body: dict[str, Any], code: str) -> None:

@@ -54,17 +54,21 @@ def resume(settings: Settings, run: str, variables: tuple[str, ...], by: str | N
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
-@click.argument("interaction")
-@click.argument("response")
+@click.argument("words", nargs=-1, required=True, metavar="[INTERACTION] RESPONSE")
 @click.option("--data", metavar="JSON", help="Further data of the answer.")
 @_by
 @settings_options
-def answer(settings: Settings, run: str, interaction: str, response: str, data: str | None, by: str | None) -> None:
+def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | None, by: str | None) -> None:
     """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
 
-    RESPONSE is JSON, or else a text.
+    INTERACTION can be left away where only one question is open. RESPONSE is JSON, or else a text. It fails if the
+    answer comes too late, or is none to that question, which then is still open.
     """
     extra = None if data is None else _value(data)
+    if len(words) > 2:
+        raise click.UsageError(f"{len(words)} words for INTERACTION and RESPONSE: quote a RESPONSE of several words")
+    *named, response = words
+    interaction = "".join(named)
     _tell(settings, run, "answer", interaction=interaction, user_response=_value(response), response_data=extra, by=by)
 
 

@@ -121,15 +121,16 @@ class Page(Struct, frozen=True, omit_defaults=True, kw_only=True):
     status: str | None = None
 
 
-class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Told(Struct, frozen=True, omit_defaults=True):
     """What became of something that a run was told.
 
-    ``recorded`` is the number of the event in the run's log, ``text`` says what it is. Without one the command is
-    durable, and the run, which is busy or waits to be taken up, records it later.
+    ``verdict`` is accepted, or pending: the command is durable, and what the run makes of it is not known yet.
+    ``recorded`` is the number of the event in the run's log, if there is one by now; ``text`` says what it is.
     """
 
     run_id: str
     verb: str
+    verdict: str
     recorded: int | None = None
     text: str = ""
 

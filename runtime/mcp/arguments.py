@@ -119,7 +119,9 @@ class WatchRun(Arguments):
 
 class AnswerQuestion(Arguments):
     run_id: RunId
-    interaction: str = Field(min_length=1, description="The question's key: `waits_for[].key` of get_run.")
+    interaction: str | None = Field(
+        None, min_length=1, description="The question's key: `waits_for[].key` of get_run; needed if several are open."
+    )
     response: Any = Field(description="The answer.")
     data: Any = Field(None, description="Further data of the answer.")
     by: By = None

@@ -14,7 +14,7 @@ from anyio import to_thread
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event, Problem, payload_of
+from callboard.bus.events import Problem
 from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, Plan
@@ -26,7 +26,7 @@ from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.options import Order
 from callboard.runtime.cli.ordering import ordered, text_of
-from callboard.runtime.cli.telling import told
+from callboard.runtime.cli.telling import received, reception_text, verdict_of
 from callboard.runtime.cli.validating import errors, examined
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.house import House
@@ -176,8 +176,8 @@ class Desk:
     # -- telling ------------------------------------------------------------------------------------------------------
 
     async def answer_question(self, asked: arguments.AnswerQuestion, _report: Report) -> answers.Told:
-        """Answer a question that a run waits for."""
-        fields = {"interaction": asked.interaction, "user_response": asked.response, "response_data": asked.data}
+        """Answer a question that a run waits for. One that makes no sense is an error, and the question stays open."""
+        fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
         return await self._told(asked.run_id, "answer", by=asked.by, channel="mcp", **fields)
 
     async def signal_run(self, asked: arguments.SignalRun, _report: Report) -> answers.Told:
@@ -193,10 +193,9 @@ class Desk:
         return await self._told(asked.run_id, "cancel", by=asked.by, reason=asked.reason)
 
     async def _told(self, run_id: str, verb: str, **fields: Any) -> answers.Told:
-        event: Event | None = await told(self._house.client, run_id, verb, fields)
-        if event is None:
-            return answers.Told(run_id=run_id, verb=verb, text="accepted; the run has not recorded it yet")
-        return answers.Told(run_id=run_id, verb=verb, recorded=event.n, text=narrated(event, payload_of(event)))
+        found = await received(self._house.client, run_id, verb, fields)
+        recorded = found.recorded.n if found.recorded is not None else None
+        return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb))
 
 
 _TOLD = frozenset({ev.RunStart.type, ev.NodeEnter.type, ev.NodeExit.type, ev.NodeRetry.type, ev.NodeProgress.type})

@@ -6,7 +6,7 @@ from callboard.bus.effects import JSON
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.result import UNSET, success
-from callboard.languages.language import Answered, Ask, Instant, Node, Ok, Question
+from callboard.languages.language import Answered, Ask, Instant, Ok, Question
 
 _YES = frozenset({"yes", "y", "true", "ok", "1"})
 _NO = frozenset({"no", "n", "false", "0"})
@@ -18,7 +18,7 @@ async def ask_human(request: Dispatch) -> Reply:
     timeout = arguments.get("timeout")
     due = None if timeout is None else duration_of(timeout).after(stage.now())
     async with node.question("ask", _ask(arguments, request.input, due)) as question:
-        work = _answer(node, question, arguments)
+        work = _answer(question, arguments)
         if due is None:
             return await work
         raced = await stage.within(due, work, node=node, slot="bound")
@@ -47,7 +47,7 @@ def _options(arguments: dict[str, Any]) -> list[Any]:
     return arguments.get("options", [])
 
 
-async def _answer(node: Node, question: Question, arguments: dict[str, Any]) -> Reply:
+async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
     kind: str = arguments.get("type", "input")
     while True:
         answered = await question.answer()
@@ -56,7 +56,7 @@ async def _answer(node: Node, question: Question, arguments: dict[str, Any]) -> 
             question.close("answered", answered.k, None)
             return Reply(success(value), _metadata(answered))
         reason = f"answer {answered.k} is none to this question of type {kind}: {answered.user_response!r:.200}"
-        node.warn("human.not_understood", reason)
+        question.not_understood(reason)
 
 
 def understood(kind: str, options: list[Any], response: JSON) -> JSON:
