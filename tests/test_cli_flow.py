@@ -386,7 +386,7 @@ def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> 
     assert not isinstance(definition, list)
     told = about(definition)
     assert (told.title, told.description) == ("Waits for parcels", TITLED)
-    assert told.inputs == {"limit": {"type": "number", "description": "At most."}}
+    assert told.parameters == {"limit": {"type": "number", "description": "At most."}}
     assert ">Waits for parcels</title>" in place.here("diagram", file, "--format", "svg").stdout
 
 

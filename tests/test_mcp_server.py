@@ -25,6 +25,7 @@ from callboard.runtime.mcp.http import AddressUnusable, check_address
 from callboard.runtime.mcp.library import DEPTH_MAX, library
 from callboard.runtime.mcp.stdio import LINE_BYTES_MAX
 from tests.cli_stage import INPUT, ONE_NODE, PROGRAM, SCRIPT, TRIAGE, Place
+from tests.flows import call, flow, returned
 
 TOOLS = [
     "list_workflows",
@@ -40,6 +41,22 @@ TOOLS = [
 ]
 QUICK = {"default": {"text": "ok"}}
 SLOW = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
+FOLDERS = ("--folder", "flows", "--import-from", "tools")
+LIMIT = {"type": "number", "default": 5, "description": "In euros."}
+PRICED = flow(
+    {
+        "ask": call(
+            {
+                "provider": "mwl:provider.call/callboard/tool/v1",
+                "with": {"python": "prices_of_the_test:price", "arguments": {"limit": "{{ vars.limit }}"}},
+            }
+        ),
+        "done": returned(),
+    },
+    comment="Says what it costs. No more.",
+    parameters={"type": "object", "properties": {"limit": LIMIT}},
+)
+PRICES = 'def price(limit: float) -> str:\n    """Price."""\n    return f"at most {limit}"\n'
 BROKEN = "id: broken\nname: B\nentry: b\nnodes:\n  a: {name: A, instruction: Go., colour: red}\nedges: []\n"
 
 
@@ -49,7 +66,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, s
     place = Place(tmp_path_factory.mktemp("mcp"))
     place.triage()
     place.write("flows/broken.yaml", BROKEN)
-    with place.process("mcp", "--folder", "flows", "--http", "127.0.0.1:0", "--json") as process:
+    place.write("flows/priced.json", PRICED)
+    place.write("tools/prices_of_the_test.py", PRICES)
+    with place.process(
+        "mcp", "--folder", "flows", "--import-from", "tools", "--http", "127.0.0.1:0", "--json"
+    ) as process:
         assert process.stdout is not None
         yield place, json.loads(process.stdout.readline())["url"]
         process.send_signal(signal.SIGTERM)
@@ -116,8 +137,17 @@ async def test_workflows_in_the_folder_are_listed_with_their_inputs(client: Clie
     assert (triage["id"], triage["title"], triage["nodes"]) == ("triage", "Triage", ["gather", "investigate", "note"])
     assert triage["inputs"] == {"service": {"type": "string", "required": True}}
     assert by_file["broken.yaml"]["problems"] == 2
-    assert set(by_file) == {"triage.yaml", "broken.yaml"}  # no skills, no scripts
+    assert set(by_file) == {"triage.yaml", "broken.yaml", "priced.json"}  # no skills, no scripts
     assert found["more"] is False
+
+
+async def test_a_flow_is_listed_with_its_arguments_and_finds_its_tools(client: Client) -> None:
+    listed = (await answer(client, "list_workflows"))["workflows"]
+    [priced] = [one for one in listed if one.get("file") == "priced.json"]
+    assert (priced["title"], priced["arguments"]) == ("Says what it costs", {"limit": LIMIT})
+    assert "inputs" not in priced
+    run = await answer(client, "start_workflow", file="priced.json", arguments={"limit": 7}, wait_s=60)
+    assert (run["status"], run["output"]) == ("completed", "at most 7.0")
 
 
 async def test_a_registered_definition_is_listed_and_started_by_name(client: Client, served: tuple[Place, str]) -> None:

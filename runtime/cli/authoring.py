@@ -24,12 +24,14 @@ _SENTENCE_END = re.compile(r"[.:;!?](?=\s|$)|\n")
 class About:
     """What a document says of itself.
 
-    ``inputs`` are the declared fields of its input, by name, as they stand there; of a flow its parameters.
+    ``inputs`` are the declared fields of its input, by name, as they stand there; ``parameters`` are what it takes as
+    arguments.
     """
 
     title: str = ""
     description: str = ""
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    parameters: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def _flow() -> Authoring:
 
     def about(flow: Flow) -> About:
         declared: Any = flow.parameters.schema.get("properties")
-        return About(inputs=dict(declared) if isinstance(declared, dict) else {})
+        return About(parameters=dict(declared) if isinstance(declared, dict) else {})
 
     def comment(definition: Definition[Flow]) -> str:
         return msgspec.json.decode(definition.canonical).get("comment") or ""

@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import Settings, import_from_option, settings_options
 
 
 class _Address(click.ParamType):
@@ -28,18 +28,27 @@ class _Address(click.ParamType):
     type=click.Path(exists=True, file_okay=False),
     help="Where definitions lie that may be read; default: the working directory. May be given several times.",
 )
+@import_from_option
 @settings_options
 @click.pass_context
-def mcp(ctx: click.Context, settings: Settings, address: tuple[str, int] | None, folders: tuple[str, ...]) -> None:
+def mcp(
+    ctx: click.Context,
+    settings: Settings,
+    address: tuple[str, int] | None,
+    folders: tuple[str, ...],
+    import_from: tuple[str, ...],
+) -> None:
     """Serve workflows as tools for agents: list, validate, start, watch, answer.
 
     Speaks MCP on stdin and stdout, or at http://HOST:PORT/mcp. It joins the server that --nats names, or the one that
     stands over the data directory; where none does, it runs one of its own, with a worker, for as long as it lives.
 
     \b
-    claude mcp add callboard -- callboard mcp --folder workflows
+    claude mcp add callboard -- callboard mcp --folder workflows --import-from workflows/tools
     callboard mcp --http 127.0.0.1:8722
     """
+    from pathlib import Path
+
     import anyio
 
     from callboard.runtime.cli.mcpserving import Serving, serve
@@ -50,4 +59,5 @@ def mcp(ctx: click.Context, settings: Settings, address: tuple[str, int] | None,
         # On stdout nothing is said but the protocol, not even an error.
         forget_json(ctx)
     config = configured(settings, level="warning")
-    ctx.exit(anyio.run(serve, Serving(config, settings, folders or (".",), address)))
+    sources = tuple(Path(folder).absolute() for folder in import_from)
+    ctx.exit(anyio.run(serve, Serving(config, settings, folders or (".",), sources, address)))

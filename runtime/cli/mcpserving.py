@@ -4,6 +4,7 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import click
@@ -20,7 +21,7 @@ from callboard.runtime.house import House
 from callboard.runtime.listing import Listings
 from callboard.runtime.mcp.desk import Desk
 from callboard.runtime.mcp.http import check_address, listening, serve_http, url_of
-from callboard.runtime.mcp.library import Library, library
+from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server
 from callboard.runtime.mcp.stdio import diverted, open_stdio
 from callboard.runtime.service import open_service
@@ -31,11 +32,12 @@ DRAIN_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where to serve (None: stdin and stdout), and which folders have definitions."""
+    """Where to serve (None: stdin and stdout), which folders have definitions, and which more have Python tools."""
 
     config: Config
     settings: Settings
     folders: tuple[str, ...]
+    import_from: tuple[Path, ...]
     address: tuple[str, int] | None
 
 
@@ -82,7 +84,7 @@ async def _desk(serving: Serving) -> AsyncGenerator[Desk]:
     async with AsyncExitStack() as stack:
         house = await stack.enter_async_context(join(serving.config, name="callboard mcp"))
         if house.server is not None:
-            await stack.enter_async_context(_own_worker(house, shelves))
+            await stack.enter_async_context(_own_worker(house, (*shelves.folders, *serving.import_from)))
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
             yield Desk(house, shelves, Listings(house.log, tasks).rows)
@@ -91,10 +93,10 @@ async def _desk(serving: Serving) -> AsyncGenerator[Desk]:
 
 
 @asynccontextmanager
-async def _own_worker(house: House, shelves: Library) -> AsyncGenerator[None]:
+async def _own_worker(house: House, folders: tuple[Path, ...]) -> AsyncGenerator[None]:
     """Work for as long as we live, as `callboard up` would: other commands find us over the data directory."""
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(surroundings(None, *shelves.folders))
+        env = stack.enter_context(surroundings(None, *folders))
         await stack.enter_async_context(open_exporters(house))
         worker = await stack.enter_async_context(open_worker(house, env))
         await stack.enter_async_context(open_service(house))

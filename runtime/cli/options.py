@@ -54,6 +54,14 @@ json_option = click.option(
     help="Speak JSON on stdout, for machines; logs stay on stderr.",
 )
 
+import_from_option = click.option(
+    "--import-from",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Import Python tools from here too; the working directory always counts.",
+)
+
 
 def settings_options(command: Command) -> Command:
     """Add the options that name configuration and server; the command gets them as its argument ``settings``."""

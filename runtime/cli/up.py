@@ -3,17 +3,10 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import Settings, import_from_option, settings_options
 
 DRAIN_WAIT_S = 20.0
 
-_import_from = click.option(
-    "--import-from",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="Import Python tools from here too; the working directory always counts.",
-)
 _drain_wait = click.option(
     "--drain-wait",
     metavar="SECONDS",
@@ -29,7 +22,7 @@ _allow_scripts = click.option(
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@_import_from
+@import_from_option
 @_drain_wait
 @_allow_scripts
 @_offline
@@ -53,7 +46,7 @@ def up(
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@_import_from
+@import_from_option
 @_drain_wait
 @_allow_scripts
 @_offline

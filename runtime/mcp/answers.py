@@ -14,7 +14,8 @@ from callboard.projections.runs import RunRow
 class Workflow(Struct, frozen=True, omit_defaults=True):
     """A definition that can be started: pass ``name`` or ``file``, whichever it has, to start_workflow.
 
-    ``inputs`` are the declared fields of its input; ``problems`` counts the errors of one that is not valid.
+    ``inputs`` are the declared fields of its input; ``arguments`` are the parameters of a flow, whose values go into
+    arguments. ``problems`` counts the errors of one that is not valid.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Workflow(Struct, frozen=True, omit_defaults=True):
     file: str | None = None
     nodes: list[str] = []
     inputs: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     problems: int = 0
 
 

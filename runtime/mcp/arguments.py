@@ -56,7 +56,8 @@ class Chosen(Arguments):
     )
 
     arguments: dict[str, Any] = Field(
-        default_factory=dict[str, Any], description="Arguments, for languages whose definitions have parameters."
+        default_factory=dict[str, Any],
+        description="Values for the parameters of a flow: `arguments` of list_workflows says which it has.",
     )
 
     @model_validator(mode="after")

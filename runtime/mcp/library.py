@@ -141,6 +141,7 @@ def described(source: str, *, name: str | None = None, file: str | None = None, 
         file=file,
         nodes=[node.id for node in known.outline(definition.document).nodes],
         inputs=said.inputs,
+        arguments=said.parameters,
     )
 
 

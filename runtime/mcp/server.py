@@ -41,10 +41,10 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """A larger answer would choke whoever asked; its parts can be had from the log."""
 
 INSTRUCTIONS = """\
-Callboard runs AI workflows; every run is kept as a log of events. list_workflows says what there is to start and which
-inputs each takes; start_workflow starts a run and, with wait_s, returns its result. A run goes on by itself: get_run
-says how it stands and what it waits for, watch_run what happened since you last looked. Check a workflow that you have
-written with validate_workflow before you start it. An error says what to do about it."""
+Callboard runs AI workflows; every run is kept as a log of events. list_workflows says what there is to start, which
+inputs each takes and, of a flow, which arguments; start_workflow starts a run and, with wait_s, returns its result. A
+run goes on by itself: get_run says how it stands and what it waits for, watch_run what happened since you last looked.
+Check a workflow that you have written with validate_workflow before you start it. An error says what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
