@@ -16,6 +16,7 @@
     │   ├── StreamMismatch       stream.mismatch       the stream was made for another configuration
     │   └── ConfigInvalid        config.invalid        the configuration, with every problem at once
     ├── LogUnavailable           log.unavailable       the log gave no answer for too long; try again
+    ├── LogUnreadable            log.unreadable        a message among a run's events is none; only this run is hurt
     ├── RunLost                  run.lost              another writer has appended to the run; this one stops
     └── ReplayDiverged           replay.diverged       the run's log holds something else than is asked for now
 
@@ -219,6 +220,24 @@ class LogUnavailable(CallboardError):
         self.ref = ref
         self.n = n
         self.patience_s = patience_s
+
+
+class LogUnreadable(CallboardError):
+    """A run's log holds something that cannot be read as an event: ``sequence`` and ``subject`` say which message."""
+
+    CODE = "log.unreadable"
+
+    def __init__(self, ref: RunRef, sequence: int, subject: str, reason: str) -> None:
+        super().__init__(
+            self.CODE,
+            f"message {sequence} of the log cannot be read as an event of its run: {reason}",
+            subject,
+            "The run stands still, and nothing else does; `kill` ends it.",
+        )
+        self.ref = ref
+        self.sequence = sequence
+        self.subject = subject
+        self.reason = reason
 
 
 class RunLost(CallboardError):

@@ -135,6 +135,16 @@ class RunParked(Fact, frozen=True):
     deadline: dt.datetime | None = None
 
 
+class RunQuarantined(Fact, frozen=True):
+    """A message among the run's events is none, so that nobody can perform the run; only a kill moves it on."""
+
+    type = "run.quarantined"
+    code: str
+    sequence: int
+    subject: str
+    message: str
+
+
 class RunStart(Fact, frozen=True):
     """Execution begins. ``environment`` records what the worker offers, so that a replay elsewhere sees the same."""
 
@@ -459,6 +469,7 @@ Payload = (
     | RunRejected
     | RunClaimed
     | RunParked
+    | RunQuarantined
     | RunStart
     | SourcesResolved
     | RunPaused
@@ -494,6 +505,9 @@ Payload = (
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}
 """Every event type by its name."""
+
+AT_REST = frozenset({RunEnd.type, RunQuarantined.type})
+"""Events behind which a run does nothing more of its own accord."""
 
 OUTCOME_OF: dict[type[Payload], type[Payload]] = {
     RunPaused: RunResumed,

@@ -27,8 +27,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from callboard.bus.commands import DefinitionSource
 from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain
 from callboard.bus.errors import StreamMismatch
-from callboard.bus.events import decode_event
-from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Unknown
+from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Unknown, recorded
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
@@ -47,6 +46,10 @@ CHUNK_BYTES = 512 * 1024
 """Size of the pieces of a large value; headers, subject and piece stay below the server's 1 MiB."""
 
 BLOB_CHUNKS_AT_ONCE = 16
+
+BLOB_TRIES = 3
+BLOB_RETRY_S = 0.2
+"""How often, and after how long again, a large value is asked for: a replica may lag behind the event that names it."""
 
 MARK = "Cb-Id"
 NUMBER = "Cb-N"
@@ -112,7 +115,7 @@ class JetStreamLog:
         headers = base64.b64decode(stored.get("hdrs", "")).decode()
         mark = next((line[len(MARK) + 1 :].strip() for line in headers.split("\r\n") if line.startswith(MARK)), "")
         data = base64.b64decode(stored.get("data", ""))
-        return Recorded(stored["seq"], ref, mark, data, decode_event(data))
+        return recorded(stored["subject"], stored["seq"], ref, mark, data)
 
     async def next_sequence(self, filter: str, start: int) -> int | None:
         """Return the sequence of the first message at or behind one that matches a filter, None if there is none.
@@ -137,8 +140,8 @@ class JetStreamLog:
             messages, pending = await self._direct(request)
             for message in messages:
                 headers = message.headers or {}
-                sequence = int(headers["Nats-Sequence"])
-                found.append(Recorded(sequence, ref, headers.get(MARK, ""), message.data, decode_event(message.data)))
+                subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
+                found.append(recorded(subject, sequence, ref, headers.get(MARK, ""), message.data))
             if not messages or not pending or len(found) == limit:
                 return found
             after = found[-1].sequence
@@ -242,6 +245,13 @@ class JetStreamLog:
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         subject = self.subjects.blob(ref, digest)
+        for _ in range(BLOB_TRIES - 1):
+            with suppress(KeyError):
+                return await self._get_blob(subject, digest)
+            await anyio.sleep(BLOB_RETRY_S)
+        return await self._get_blob(subject, digest)
+
+    async def _get_blob(self, subject: str, digest: str) -> bytes:
         chunks: dict[int, bytes] = {}
         count = 1
         after = 0
@@ -300,10 +310,14 @@ class _Feed:
         self._closed = False
 
     async def take(self, message: Msg) -> None:
-        subject = self._subjects.parse_event(message.subject)
+        try:
+            ref = self._subjects.parse_event(message.subject).ref
+        except ValueError:
+            # A stranger's: below our prefix, and no event's subject.
+            return
         mark = (message.headers or {}).get(MARK, "")
         sequence = message.metadata.sequence.stream
-        self._events.append(Recorded(sequence, subject.ref, mark, message.data, decode_event(message.data)))
+        self._events.append(recorded(message.subject, sequence, ref, mark, message.data))
         self._arrived.set()
         while len(self._events) >= FEED_EVENTS_MAX and not self._closed:
             self._room = anyio.Event()

@@ -15,8 +15,8 @@ import anyio
 import msgspec
 
 from callboard.bus import payloads
-from callboard.bus.errors import LogUnavailable, RunLost
-from callboard.bus.events import Event
+from callboard.bus.errors import LogUnavailable, LogUnreadable, RunLost
+from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload
 from callboard.bus.subjects import RunRef
 
 APPEND_PATIENCE_S = 60.0
@@ -39,15 +39,87 @@ class Entry(msgspec.Struct, frozen=True):
     data: bytes
 
 
+UNREADABLE = "log.unreadable"
+"""The type that a message among a run's events is read under if it is none; no event of that type is ever appended."""
+
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """The payload of a `UNREADABLE` message: where it stands, and why it is no event of its run."""
+
+    sequence: int
+    subject: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event as the log holds it. ``data`` are the bytes that were appended."""
+    """An event as the log holds it. ``data`` are the bytes that were appended.
+
+    Whoever may publish to a run's subjects may leave anything there: what is no event has the type `UNREADABLE`, the
+    number 0 and an `Unreadable` as its payload, so that whoever reads many runs can pass it over.
+    """
 
     sequence: int
     ref: RunRef
     id: str
     data: bytes
     event: Event
+
+    @property
+    def readable(self) -> bool:
+        return self.event.type != UNREADABLE
+
+
+def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> Recorded:
+    """Read a message that stands among a run's events."""
+    try:
+        event = decode_event(data)
+        if not event.blobs and event.type in TYPES:
+            # What lacks a value that travels beside it is looked at when that is put back in.
+            decode_payload(event.type, event.payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        event = _unreadable(subject, sequence, ref, str(error))
+    return Recorded(sequence, ref, id, data, event)
+
+
+def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str) -> Event:
+    payload = msgspec.json.encode(Unreadable(sequence, subject, reason))
+    return Event(
+        type=UNREADABLE,
+        run=ref.run,
+        n=0,
+        epoch=0,
+        v=SCHEMA_VERSION,
+        time=_NEVER,
+        path="",
+        payload=msgspec.Raw(payload),
+    )
+
+
+def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
+    """Return a run's events if all that was read are such, in order and without a gap between them.
+
+    :raises LogUnreadable: names the first message that is none
+    """
+    before: Recorded | None = None
+    for item in items:
+        if not item.readable:
+            raise unreadable(item)
+        if before is not None and item.event.n != before.event.n + 1:
+            subject = f"{item.event.type} of run {item.ref.run}"
+            raise LogUnreadable(
+                item.ref, item.sequence, subject, f"it is number {item.event.n}, behind number {before.event.n}"
+            )
+        before = item
+    return items
+
+
+def unreadable(item: Recorded) -> LogUnreadable:
+    """The error that an unreadable message amounts to."""
+    found = msgspec.json.decode(item.event.payload, type=Unreadable)
+    return LogUnreadable(item.ref, found.sequence, found.subject, found.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +218,7 @@ async def append(
     entries, an acknowledgement was lost and they have been appended so far.
 
     :raises RunLost: if another writer has appended to the run
+    :raises LogUnreadable: if what was appended last is no event
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
     """
     patience = Patience(ref, entries[0].n, patience_s)
@@ -164,6 +237,8 @@ async def append(
                 if last is not None and stored:
                     entries, after = entries[stored:], last.sequence
                     continue
+                if last is not None and not last.readable and last.sequence != after:
+                    raise unreadable(last) from None
                 if (last.sequence if last is not None else 0) != after:
                     raise RunLost(ref, entries[0].n, last.event if last else None) from None
                 # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
@@ -218,13 +293,22 @@ class Patience:
 
 
 async def whole(log: EventLog, recorded: Recorded) -> Event:
-    """Return a recorded event with its large values put back in.
+    """Return a recorded event with its large values put back in; `UNREADABLE` if that is not possible.
 
-    :raises KeyError: if a value is missing
     :raises Unknown: if no answer came
     """
     event = recorded.event
     if not event.blobs:
         return event
-    blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
-    return msgspec.structs.replace(event, payload=msgspec.Raw(payloads.join(bytes(event.payload), blobs)))
+    place = f"{event.type}, event {event.n}"
+    try:
+        blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
+    except KeyError as error:
+        return _unreadable(place, recorded.sequence, recorded.ref, f"its large value {error.args[0]} is not there")
+    payload = msgspec.Raw(payloads.join(bytes(event.payload), blobs))
+    try:
+        if event.type in TYPES:
+            decode_payload(event.type, payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return _unreadable(place, recorded.sequence, recorded.ref, str(error))
+    return msgspec.structs.replace(event, payload=payload)

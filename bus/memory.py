@@ -11,8 +11,7 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from callboard.bus.events import decode_event
-from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Refused, Unknown
+from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Refused, Unknown, recorded
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
@@ -58,9 +57,10 @@ class MemoryLog:
             raise Refused(last)
         if fault == "refused":
             raise Refused
-        recorded = Recorded(len(self._all) + 1, ref, entry.id, entry.data, decode_event(entry.data))
-        run.append(recorded)
-        self._all.append((self._subjects.event(ref, entry.definition, entry.type), recorded))
+        subject = self._subjects.event(ref, entry.definition, entry.type)
+        stored = recorded(subject, len(self._all) + 1, ref, entry.id, entry.data)
+        run.append(stored)
+        self._all.append((subject, stored))
         match beside:
             case Alarm():
                 self.alarms[ref] = beside
@@ -72,14 +72,14 @@ class MemoryLog:
         grown.set()
         if fault == "stored_but_unknown":
             raise Unknown
-        return recorded.sequence
+        return stored.sequence
 
     async def last(self, ref: RunRef) -> Recorded | None:
         run = self._runs.get(ref)
         return run[-1] if run else None
 
     async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        return [recorded for recorded in self._runs.get(ref, []) if recorded.sequence > after][:limit]
+        return [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
 
     @asynccontextmanager
     async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
@@ -89,10 +89,10 @@ class MemoryLog:
             position = start
             while True:
                 while position < len(self._all):
-                    subject, recorded = self._all[position]
+                    subject, stored = self._all[position]
                     position += 1
                     if matches(filter, subject):
-                        yield recorded
+                        yield stored
                 await self._grown.wait()
 
         yield events()

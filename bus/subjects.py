@@ -149,8 +149,14 @@ class Subjects:
         return [f"{self.prefix}.cmd.{partition}.>", f"{self.prefix}.due.{partition}.>"]
 
     def parse_command(self, subject: str) -> CommandSubject:
+        """Take the subject of a command or an alarm apart.
+
+        :raises ValueError: if it is neither's
+        """
         family, partition, tenant, run, *verb = subject.split(".")[self._depth :]
-        return CommandSubject(int(partition), name_of(tenant), name_of(run), "alarm" if family == "due" else verb[0])
+        if len(verb) != (family == "cmd"):
+            raise ValueError(f"no command's subject: {subject}")
+        return CommandSubject(int(partition), name_of(tenant), name_of(run), verb[0] if verb else "alarm")
 
     # the rest
 

@@ -19,6 +19,7 @@ from callboard.bus.events import (
     RunAccepted,
     RunEnd,
     RunFailed,
+    RunQuarantined,
     RunStart,
 )
 from callboard.projections.intents import Opened
@@ -139,6 +140,9 @@ class Results:
                 )
             case RunStart():
                 self._head = msgspec.structs.replace(self._head, started_at=event.time)
+            case RunQuarantined(code=code, message=message, sequence=sequence, subject=subject):
+                error = Failure(code=code, message=message, details={"sequence": sequence, "subject": subject})
+                self._head = msgspec.structs.replace(self._head, error=error)
             case RunFailed(error=error):
                 self._head = msgspec.structs.replace(self._head, error=error)
             case RunEnd():

@@ -20,13 +20,23 @@ from callboard.bus.events import (
     RunFailed,
     RunParked,
     RunPaused,
+    RunQuarantined,
     RunResumed,
     RunStart,
 )
 from callboard.projections.projection import known
 
 RowStatus = Literal[
-    "accepted", "running", "waiting", "paused", "cancelling", "completed", "failed", "cancelled", "expired"
+    "accepted",
+    "running",
+    "waiting",
+    "paused",
+    "cancelling",
+    "quarantined",
+    "completed",
+    "failed",
+    "cancelled",
+    "expired",
 ]
 
 
@@ -134,6 +144,9 @@ def _change(run: _Run, event: Event, payload: Payload) -> None:
             run.paused.discard(event.key)
         case CancelRequested():
             run.cancelling = True
+        case RunQuarantined():
+            run.final = "quarantined"
+            run.change(error=payload.code, awaits=[], deadline=None)
         case RunFailed():
             run.final = "failed"
             run.change(error=payload.error.code)

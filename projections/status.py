@@ -12,6 +12,7 @@ from callboard.bus.events import (
     RunEnd,
     RunFailed,
     RunPaused,
+    RunQuarantined,
     RunStart,
     SignalAwaited,
     TimerSet,
@@ -29,6 +30,7 @@ RunStatus = Literal[
     "waiting:child",
     "paused",
     "cancelling",
+    "quarantined",
     "completed",
     "failed",
     "cancelled",
@@ -90,6 +92,8 @@ class StatusFold:
                 self._started = True
             case CancelRequested():
                 self._cancelling = True
+            case RunQuarantined():
+                self._final = "quarantined"
             case RunFailed():
                 self._final = "failed"
             case RunEnd():

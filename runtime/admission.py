@@ -16,10 +16,10 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, DefinitionSource, StartRun
 from callboard.bus.commit import Message, publish
-from callboard.bus.errors import RunLost
+from callboard.bus.errors import LogUnreadable, RunLost
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Unknown, whole
+from callboard.bus.log import UNREADABLE, Unknown, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
@@ -166,6 +166,8 @@ class Admission:
         duplicate = False
         try:
             await runlog.append_queued()
+        except LogUnreadable as error:
+            return Verdict("rejected", run, problems=[_illegible(error.message)])
         except RunLost as error:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
             duplicate = error.found is None or error.found.n > 1 or error.found.cause != cause
@@ -177,7 +179,8 @@ class Admission:
     async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
         """Warn whoever starts a run again with something else: the run of that id stays what it is."""
         first = await self._log.last_of_type(ref, ev.RunAccepted.type)
-        before = ev.payload_of(await whole(self._log, first)) if first is not None else None
+        event = await whole(self._log, first) if first is not None else None
+        before = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
         if not isinstance(before, ev.RunAccepted):
             return []
         given, now = before.start, asked.start
@@ -229,6 +232,8 @@ class Admission:
         if last.event.type == ev.RunEnd.type:
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
+        if last.event.type == ev.RunQuarantined.type and verb != "kill":
+            return Verdict("rejected", ref.run, problems=[_illegible("the run's log cannot be read")])
         cause = await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
         return Verdict("accepted", ref.run, cause=cause)
 
@@ -253,6 +258,11 @@ class Admission:
         except ValueError:
             subject = self._log.subjects.reject(tenant, str(delivery.sequence))
         await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
+
+
+def _illegible(why: str) -> Problem:
+    """The run of this id has a log that cannot be read."""
+    return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
 
 
 def _child_call(child: RunRef) -> str:

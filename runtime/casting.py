@@ -7,7 +7,7 @@ from callboard.actors.models.catalog import PROVIDERS, open_model, resolve
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnText
 from callboard.actors.models.recorded import RecordedModel
 from callboard.bus.effects import Failure, ModelReply
-from callboard.bus.log import EventLog
+from callboard.bus.log import EventLog, readable
 from callboard.bus.subjects import RunRef
 from callboard.runtime.runlog import events_of, read_run
 
@@ -84,7 +84,7 @@ class EarlierRun:
 
     async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
         if self._model is None:
-            events = events_of(await read_run(self._log, self._ref))
+            events = events_of(readable(await read_run(self._log, self._ref)))
             if not events:
                 message = f"there is no run {self._ref.run!r} whose turns could be answered again"
                 raise ModelFailed(Failure("model.unrecorded", message, retryable=False))

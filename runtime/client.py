@@ -104,14 +104,14 @@ class Client:
         return verdicts[0]
 
     async def events(self, run_id: str) -> list[Event]:
-        """Read a run's log.
+        """Read a run's log; what is no event in it is left out.
 
         :raises UnknownRun: if there is no such run
         """
-        recorded = await read_run(self.log, self.ref(run_id))
-        if not recorded:
+        events = [item.event for item in await read_run(self.log, self.ref(run_id)) if item.readable]
+        if not events:
             raise UnknownRun(self.ref(run_id))
-        return [item.event for item in recorded]
+        return events
 
     @asynccontextmanager
     async def follow(

@@ -14,9 +14,8 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.events import decode_event
 from callboard.bus.jetstream import MARK, JetStreamLog, api
-from callboard.bus.log import Recorded, Unknown
+from callboard.bus.log import Recorded, Unknown, recorded, unreadable
 from callboard.bus.queue import redeliver_now
 
 logger = structlog.get_logger(__name__)
@@ -115,15 +114,18 @@ class Consumption:
 
     async def _take_event(self, message: Msg) -> None:
         try:
-            event = decode_event(message.data)
-        except msgspec.DecodeError as error:
-            logger.error("not an event, passed over", subject=message.subject, error=str(error))
+            ref = self._log.subjects.parse_event(message.subject).ref
+        except ValueError as error:
+            logger.error("not an event's subject, passed over", subject=message.subject, error=str(error))
             await self._log.nc.publish(message.reply, b"+TERM")
             return
-        ref = self._log.subjects.parse_event(message.subject).ref
         mark = (message.headers or {}).get(MARK, "")
-        recorded = Recorded(message.metadata.sequence.stream, ref, mark, message.data, event)
-        self._taken.append(Taken(recorded, message.reply))
+        item = recorded(message.subject, message.metadata.sequence.stream, ref, mark, message.data)
+        if not item.readable:
+            logger.error("not an event, passed over", subject=message.subject, error=unreadable(item).reason)
+            await self._log.nc.publish(message.reply, b"+TERM")
+            return
+        self._taken.append(Taken(item, message.reply))
 
 
 @asynccontextmanager

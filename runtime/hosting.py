@@ -8,13 +8,14 @@ import anyio.abc
 import structlog
 
 from callboard.actors.actor import Restart, Supervisor
-from callboard.bus.errors import CallboardError, LogUnavailable, RunLost
+from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, RunLost
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, Unknown
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.runtime.killing import end_killed
 from callboard.runtime.places import Places
+from callboard.runtime.quarantine import quarantine
 from callboard.runtime.run import Command, Company, Ending, RunActor
 
 logger = structlog.get_logger(__name__)
@@ -30,6 +31,9 @@ RESTARTS = Restart(most=2, within_s=60.0, pause_s=0.2)
 """How often a run actor that failed unexpectedly replays its run before the command is given back."""
 
 
+QUARANTINED = "the run's log cannot be read; only a kill moves it on"
+
+
 class Desk(Protocol):
     """Where commands come in, and where those go back that a run has not looked at."""
 
@@ -39,6 +43,10 @@ class Desk(Protocol):
 
     def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
         """Find out from the log whose run it is, and pass the command on."""
+        ...
+
+    def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
+        """Tell those who listen that a command came to nothing."""
         ...
 
 
@@ -170,6 +178,8 @@ class Hosting:
         except (LogUnavailable, Unknown) as error:
             logger.warning("run is waiting for the log", why=str(error))
             hosted.give_back(1.0)
+        except LogUnreadable as error:
+            return await self._quarantine(ref, hosted, error)
         except CallboardError as error:
             logger.error("run cannot be performed by this version", why=str(error))
             # Every try leaves a claim in the log: try less and less often.
@@ -179,6 +189,16 @@ class Hosting:
             logger.error("run actor keeps failing", why=f"{type(error).__name__}: {error}")
             hosted.give_back(CRASHED_RETRY_S)
         return None
+
+    async def _quarantine(self, ref: RunRef, hosted: _Hosted, found: LogUnreadable) -> Ending | None:
+        logger.error("run is quarantined", why=str(found))
+        try:
+            await quarantine(self._log, self._company, ref, found)
+        except (CallboardError, Unknown) as error:
+            logger.warning("run could not be quarantined", why=str(error))
+            hosted.give_back(1.0)
+            return None
+        return "quarantined"
 
     async def _act(self, ref: RunRef, hosted: _Hosted) -> Ending:
         """Let the actor act; a run that it cannot perform can still be killed."""
@@ -243,4 +263,8 @@ class Hosting:
                 delivery.ack()
         # Commands that were not looked at are unacknowledged; take them as if they had come just now.
         for command in hosted.actor.inbox:
-            command.again()
+            if ending == "quarantined" and command.verb != "kill":
+                self._desk.refuse(ref, command.verb, LogUnreadable.CODE, QUARANTINED)
+                command.done()
+            else:
+                command.again()

@@ -17,6 +17,7 @@ RUNTIME_FACTS = frozenset(
         "run.accepted",
         "run.claimed",
         "run.parked",
+        "run.quarantined",
         "run.start",
         "cancel.requested",
         "command.refused",

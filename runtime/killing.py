@@ -57,7 +57,9 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
     :raises RunLost: if another worker has taken the run
     :raises LogUnavailable: if the log does not answer
     """
-    recorded = await log.read(ref)
+    stored = await log.read(ref)
+    # What is no event has no meaning, but the guard counts it.
+    recorded = [item for item in stored if item.readable]
     events = [item.event for item in recorded]
     if not events:
         return False
@@ -68,7 +70,7 @@ async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Comm
         return False
     runlog = RunLog(log, ref, writer=company.worker, inline_bytes_max=company.inline_bytes_max)
     runlog.keep_secret(await _secrets(log, company, recorded[0]))
-    runlog.continue_from(recorded[-1])
+    runlog.continue_from(recorded[-1], behind=stored[-1].sequence)
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=company.worker, epoch=runlog.epoch))
     # Only now nobody else performs the run, and no further child of it can come about.

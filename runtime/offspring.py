@@ -17,7 +17,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, Problem
-from callboard.bus.log import APPEND_PATIENCE_S, EventLog, Letter, Patience, Recorded, Unknown, whole
+from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, Letter, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
 from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import Admitted
@@ -261,10 +261,10 @@ class Offspring:
     async def _end(self, last: Recorded) -> ev.ChildEnd | None:
         if last.event.type != ev.RunEnd.type:
             return None
-        try:
-            end = ev.payload_of(await whole(self._log, last))
-        except KeyError as error:
-            raise Missing(f"{last.ref.run} has ended with a large value that is not there: {error}") from error
+        event = await whole(self._log, last)
+        if event.type == UNREADABLE:
+            raise Missing(f"{last.ref.run} has ended with a large value that is not there")
+        end = ev.payload_of(event)
         assert isinstance(end, ev.RunEnd)
         return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage)
 

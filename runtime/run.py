@@ -28,7 +28,7 @@ from callboard.bus.commands import Wake
 from callboard.bus.effects import Failure, digest
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
-from callboard.bus.log import Alarm, EventLog, Recorded
+from callboard.bus.log import Alarm, EventLog, Recorded, readable
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages.language import Language
 from callboard.runtime.conversation import Memory, model_turn
@@ -48,7 +48,7 @@ QUEUED_PROGRESS_MAX = 1_000
 FRESH_EVENTS = 2
 """Events to be read of a run that nobody has claimed, and one more."""
 
-Ending = Literal["ended", "parked", "drained", "finished_before", "claimed_before", "not_found"]
+Ending = Literal["ended", "parked", "drained", "finished_before", "claimed_before", "not_found", "quarantined"]
 
 
 def _nothing() -> None:
@@ -162,13 +162,14 @@ class RunActor:
 
         :raises RunLost: if another worker has taken the run
         :raises ReplayDiverged: if this version does not follow the run's log
+        :raises LogUnreadable: if the run's log holds something that is no event
         :raises LogUnavailable: if the log does not answer
         """
         if self._draining:
             return "drained"
         # A fresh run has one event; one that is going on need not be read whole to be told from it.
         recorded = await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
-        if not recorded:
+        if not readable(recorded):
             return "not_found"
         if recorded[-1].event.type == ev.RunEnd.type:
             return "finished_before"
@@ -246,7 +247,7 @@ class RunActor:
 
     async def _forget_and_replay(self) -> None:
         """Forget what the interpreter was at and bring it back from the log, as another worker would."""
-        events = events_of(await read_run(self._log, self.ref))
+        events = events_of(readable(await read_run(self._log, self.ref)))
         if self._runlog.queue or not events or events[-1].n != self._runlog.n:
             # An outcome has come in meanwhile, or the replica that was read lags; there will be another occasion.
             return
@@ -464,7 +465,12 @@ class RunActor:
     # -- child runs: `callboard.runtime.offspring.Keeper` -------------------------------------------------------------
 
     def _look_at_child(self, command: Command) -> None:
-        key = msgspec.json.decode(command.body, type=Wake).key
+        try:
+            key = msgspec.json.decode(command.body, type=Wake).key
+        except msgspec.DecodeError:
+            # Not from a run: it has nothing to tell.
+            command.done()
+            return
         effect = self._stage.open.get(key)
         if effect is None or not isinstance(effect.intent, ev.ChildStart) or not self._stage.is_open(key):
             # Nobody waits for that child any more.

@@ -77,13 +77,14 @@ class RunLog:
         self._secrets: list[tuple[str, str]] = []
         self._secrets_in_json: list[bytes] = []
 
-    def continue_from(self, last: Recorded) -> None:
-        """Take the run's last event as the one to follow."""
+    def continue_from(self, last: Recorded, behind: int = 0) -> None:
+        """Take the run's last event as the one to follow; ``behind`` is the sequence of what stands behind it and is
+        none."""
         event = last.event
         self.n = event.n
         self.epoch = event.epoch
         self.definition = event.definition
-        self._sequence = last.sequence
+        self._sequence = behind or last.sequence
         self._time = max(self._time, event.time)
         self._known_blobs.update(event.blobs)
 
@@ -208,7 +209,10 @@ _RUN: Address = ("", 0, 0)
 
 
 async def read_run(log: EventLog, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-    """Read a run's events, at most so many, with their large values put back in."""
+    """Read a run's events, at most so many, with their large values put back in; for those who only look.
+
+    Whoever acts upon them takes them through `callboard.bus.log.readable`.
+    """
     return [replace(recorded, event=await whole(log, recorded)) for recorded in await log.read(ref, after, limit)]
 
 

@@ -25,14 +25,23 @@ class Reaction:
 def parse_tell(verb: str, body: bytes) -> Tell:
     """Read a tell's body; an empty one is all defaults.
 
+    :raises KeyError: if there is no such verb
     :raises msgspec.DecodeError: if it is not of the verb's shape
     """
     return msgspec.json.decode(body or b"{}", type=TELLS[verb])
 
 
 def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
-    """Decide what a command becomes; at least one event, so that the command is recorded."""
-    tell = parse_tell(verb, body)
+    """Decide what a command becomes; at least one event, so that the command is recorded.
+
+    Admission has checked it; one that was published past admission may be anything.
+    """
+    try:
+        tell = parse_tell(verb, body)
+    except KeyError:
+        return [Reaction(ev.CommandRefused(verb, "tell.verb", f"there is no verb {verb!r}"))]
+    except (msgspec.DecodeError, RecursionError) as error:
+        return [Reaction(ev.CommandRefused(verb, "tell.malformed", str(error)))]
     match tell:
         case Cancel():
             if stage.cancelling:

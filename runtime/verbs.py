@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
@@ -174,6 +175,8 @@ class Verbs:
         last = await self._log.last(ref)
         if last is None:
             raise UnknownRun(ref)
+        if last.event.type == ev.RunQuarantined.type:
+            raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
         if last.event.type != ev.RunEnd.type and not await self._ended(ref, request.wait_s):
             message = (
                 f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"

@@ -17,14 +17,15 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from callboard.bus import events as ev
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Unknown
+from callboard.bus.log import Recorded, Unknown, recorded
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import Admission
 from callboard.runtime.assignment import Assignment
 from callboard.runtime.company import Company
-from callboard.runtime.hosting import CRASHED_RETRY_S, Hosting
+from callboard.runtime.hosting import CRASHED_RETRY_S, QUARANTINED, Hosting
 
 logger = structlog.get_logger(__name__)
 
@@ -123,7 +124,12 @@ class Worker:
 
     def take(self, delivery: Delivery) -> None:
         """A command or alarm of one of our partitions, or one that a run here came to its end without looking at."""
-        subject = self._log.subjects.parse_command(delivery.subject)
+        try:
+            subject = self._log.subjects.parse_command(delivery.subject)
+        except ValueError as error:
+            logger.error("no command's subject, passed over", subject=delivery.subject, error=str(error))
+            delivery.ack()
+            return
         if subject.ref in self._hosting:
             self._hosting.tell(subject.ref, delivery, subject.verb)
         elif self._hosting.closed:
@@ -135,7 +141,15 @@ class Worker:
             self.seek_home(subject.ref, delivery, subject.verb)
 
     def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
-        self._tasks.start_soon(self._find_home, ref, delivery, verb)
+        self._tasks.start_soon(self._seek_home, ref, delivery, verb)
+
+    async def _seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        try:
+            await self._find_home(ref, delivery, verb)
+        except Exception:
+            # One command must not take the house down.
+            logger.exception("command could not be passed on", subject=delivery.subject)
+            delivery.nak(CRASHED_RETRY_S)
 
     async def _find_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
         """A command for a run that is not here: it may be over, at another worker, or ours to activate."""
@@ -147,15 +161,17 @@ class Worker:
             delivery.nak(1.0)
             return
         if last is not None and last.event.type == ev.RunEnd.type:
-            self._refuse_late(ref, delivery, verb, last.event.definition)
+            self.refuse(ref, verb, "run.finished", "the run has ended", last.event.definition)
+            delivery.ack()
+            return
+        if last is not None and last.event.type == ev.RunQuarantined.type and verb != "kill":
+            self.refuse(ref, verb, LogUnreadable.CODE, QUARANTINED, last.event.definition)
+            delivery.ack()
             return
         resting = last is None or last.event.type in (ev.RunParked.type, ev.RunAccepted.type)
-        if not resting and claim is not None:
-            payload = ev.payload_of(claim.event)
-            assert isinstance(payload, ev.RunClaimed)
-            if payload.worker in self._assignment.others():
-                self._forward(payload.worker, delivery, verb)
-                return
+        if not resting and (worker := _claimed_by(claim)) in self._assignment.others():
+            self._forward(worker, delivery, verb)
+            return
         if ref in self._hosting:
             self._hosting.tell(ref, delivery, verb)
         else:
@@ -179,7 +195,11 @@ class Worker:
 
     async def _take_forwarded(self, message: Msg) -> None:
         headers = message.headers or {}
-        subject = self._log.subjects.parse_command(headers["Cb-Subject"])
+        try:
+            subject = self._log.subjects.parse_command(headers["Cb-Subject"])
+        except (KeyError, ValueError) as error:
+            logger.error("nothing that a worker forwards, passed over", subject=message.subject, error=str(error))
+            return
         delivery = Delivery(
             subject=headers["Cb-Subject"],
             data=message.data,
@@ -203,11 +223,12 @@ class Worker:
 
         What is heard here may have been refused by the log, so the log is asked.
         """
-        subject = self._log.subjects.parse_event(message.subject)
-        if subject.ref in self._hosting:
-            payload = ev.payload_of(ev.decode_event(message.data))
-            if isinstance(payload, ev.RunClaimed) and payload.worker != self._name:
-                self._tasks.start_soon(self._check_claim, subject.ref)
+        try:
+            ref = self._log.subjects.parse_event(message.subject).ref
+        except ValueError:
+            return
+        if ref in self._hosting and _claimed_by(recorded(message.subject, 0, ref, "", message.data)) != self._name:
+            self._tasks.start_soon(self._check_claim, ref)
 
     async def _check_claim(self, ref: RunRef) -> None:
         try:
@@ -218,10 +239,14 @@ class Worker:
         if claim is not None:
             self._hosting.lose(ref, claim.event)
 
-    def _refuse_late(self, ref: RunRef, delivery: Delivery, verb: str, definition: str) -> None:
-        """The run has ended: nothing can be recorded in it any more."""
+    def refuse(self, ref: RunRef, verb: str, code: str, message: str, definition: str = "") -> None:
+        """Nothing can be recorded in this run any more: tell those who listen that a command came to nothing."""
         if verb not in WAKING:
-            refused = ev.CommandRefused(verb=verb, code="run.finished", message="the run has ended")
-            subject = self._log.subjects.live(ref, definition, refused.type)
-            self._outbox.send(subject, msgspec.json.encode(refused))
-        delivery.ack()
+            refused = ev.CommandRefused(verb=verb, code=code, message=message)
+            self._outbox.send(self._log.subjects.live(ref, definition, refused.type), msgspec.json.encode(refused))
+
+
+def _claimed_by(claim: Recorded | None) -> str:
+    """The worker that a claim names; empty if there is no claim that can be read."""
+    payload = ev.payload_of(claim.event) if claim is not None and claim.readable else None
+    return payload.worker if isinstance(payload, ev.RunClaimed) else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -36,9 +37,26 @@ BLOB_BYTES = 50 * 1024 * 1024
 PATIENCE_S = 60.0
 
 
+PAYLOAD = {
+    "node": "a",
+    "awaits": [],
+    "worker": "w",
+    "epoch": 1,
+    "outcome": "ok",
+    "purpose": "turn",
+    "model": "m",
+    "digest": "",
+    "definition": {"language": "x", "hash": "0", "source": ""},
+    "start": {},
+    "error": {"code": "x", "message": "x"},
+    "status": "completed",
+}
+"""What the types that are used here need."""
+
+
 def entry(n: int, writer: str = "w", *, type: str = "node.progress", definition: str = "d") -> Entry:
     """An event as a writer would make it; its mark is unlike any other's."""
-    payload = Raw(b'{"node":"a","message":"%s"}' % writer.encode())
+    payload = Raw(msgspec.json.encode({**PAYLOAD, "message": writer}))
     time = T0 + dt.timedelta(microseconds=n)
     event = Event(type=type, run="r", n=n, epoch=1, v=1, time=time, path="", definition=definition, payload=payload)
     return Entry(n, 1, type, definition, f"{writer}.1.{n}", encode_event(event))

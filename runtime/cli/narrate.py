@@ -50,6 +50,7 @@ def narrated(event: Event, payload: Payload) -> str:
             ev.RunRejected()
             | ev.RunClaimed()
             | ev.RunParked()
+            | ev.RunQuarantined()
             | ev.RunStart()
             | ev.SourcesResolved()
             | ev.RunPaused()
@@ -74,6 +75,7 @@ def _run(
     payload: ev.RunRejected
     | ev.RunClaimed
     | ev.RunParked
+    | ev.RunQuarantined
     | ev.RunStart
     | ev.SourcesResolved
     | ev.RunPaused
@@ -91,6 +93,8 @@ def _run(
         case ev.RunParked():
             until = f" until {local(payload.deadline)}" if payload.deadline else ""
             return f"parked{until}, waiting for {', '.join(payload.awaits)}"
+        case ev.RunQuarantined():
+            return f"✗ quarantined: message {payload.sequence} is no event of this run ({payload.message})"
         case ev.RunStart():
             return "started"
         case ev.SourcesResolved():

@@ -12,6 +12,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
 from callboard.bus.events import TYPES, Event, RunEnd, RunStart
+from callboard.bus.log import readable
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -20,12 +21,14 @@ from callboard.runtime.cli.narrate import local, narrated
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.views import compact, node_line, open_line, result_object, result_of
+from callboard.runtime.client import UnknownRun
 from callboard.runtime.company import Company
 from callboard.runtime.config import Config
 from callboard.runtime.ending import conclude, conclude_failed
 from callboard.runtime.house import House
 from callboard.runtime.observing import Observer
 from callboard.runtime.replay import Admitted, admitted, build_stage, replay
+from callboard.runtime.runlog import events_of, read_run
 from callboard.runtime.stage import Stage
 
 
@@ -60,11 +63,16 @@ class Replayed(Struct, frozen=True, kw_only=True):
 async def replay_run(run: str, at: int | None, config: Config, settings: Settings) -> None:
     """Replay a run and print what it came to.
 
+    :raises UnknownRun: if there is no such run
+    :raises LogUnreadable: if the run's log holds something that is no event
     :raises ReplayDiverged: if the interpreter asks for something else than was recorded
     :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `callboard.runtime.replay.admitted`
     """
     async with reach(config, reads=True, name="callboard replay") as house:
-        events = await house.client.events(run)
+        ref = house.client.ref(run)
+        events = events_of(readable(await read_run(house.log, ref)))
+        if not events:
+            raise UnknownRun(ref)
         admission = admitted(events[0], language)
         secrets = _secrets(house, admission)
     replayed = replay_events(RunRef(config.tenant, run), events, admission, secrets, at)

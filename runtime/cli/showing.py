@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from callboard.bus.events import Event, RunEnd
+from callboard.bus.events import AT_REST, Event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
 from callboard.projections.projection import known
@@ -100,7 +100,7 @@ async def follow(
     wanted: Callable[[Event], bool] = _any,
     last: Callable[[Event], bool] = _none,
 ) -> Event | None:
-    """Show the events of a feed until a run ends, or the ``last`` one has come; return that one.
+    """Show the events of a feed until a run ends or is quarantined, or the ``last`` one has come; return that one.
 
     ``wanted`` chooses what is shown.
     """
@@ -108,6 +108,6 @@ async def follow(
         event = await whole(log, recorded)
         if wanted(event):
             shower.event(recorded.sequence, event)
-        if event.type == RunEnd.type or last(event):
+        if event.type in AT_REST or last(event):
             return event
     return None

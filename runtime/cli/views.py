@@ -32,7 +32,14 @@ _INNER = re.compile(r"[/\[:]")
 _WITHIN = re.compile(r"[\[:]")
 """What only paths inside of a node have: of a dispatch, a call, a phase."""
 
-COLOURS = {"completed": "green", "failed": "red", "expired": "red", "cancelled": "magenta", "ok": "green"}
+COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "expired": "red",
+    "quarantined": "red",
+    "cancelled": "magenta",
+    "ok": "green",
+}
 
 
 def pretty(value: Any) -> str:

@@ -139,7 +139,7 @@ class Desk:
 
     async def _awaited(self, run_id: str, wait_s: float, report: Report) -> answers.Run:
         client = self._house.client
-        if wait_s > 0 and (await client.events(run_id))[-1].type != ev.RunEnd.type:
+        if wait_s > 0 and (await client.events(run_id))[-1].type not in ev.AT_REST:
             with anyio.move_on_after(wait_s):
                 async with client.follow(run_id) as feed:
                     async for recorded in feed:
@@ -147,7 +147,7 @@ class Desk:
                         payload = known(event)
                         if payload is not None and event.type in _TOLD:
                             await report(narrated(event, payload))
-                        if event.type == ev.RunEnd.type:
+                        if event.type in ev.AT_REST:
                             break
         return run_of(await client.events(run_id))
 
