@@ -93,6 +93,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.75)), None)
 
 
+def hint_at(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name, which says the known one that was probably meant."""
+    meant = did_you_mean(name, known)
+    return f", did you mean {meant!r}?" if meant else ""
+
+
 def kind_of(value: JSON) -> str:
     """Name a JSON value's kind, with its article: ``a string``, ``an object``, ``null``."""
     match value:
@@ -165,10 +171,8 @@ def _problem_of(detail: "ErrorDetails", model: "type[BaseModel]", tree: Tree, be
 
 def _unknown_field(tree: Tree, location: Location, known: list[str]) -> Problem:
     name = str(location[-1])
-    meant = did_you_mean(name, known)
-    hint = f", did you mean {meant!r}?" if meant else ""
     listed = f"one of {', '.join(known)}" if 0 < len(known) <= FIELDS_LISTED_MAX else None
-    return tree.problem("SCHEMA", f"unknown field {name!r}{hint}", location, expected=listed)
+    return tree.problem("SCHEMA", f"unknown field {name!r}{hint_at(name, known)}", location, expected=listed)
 
 
 def fields_at(model: "type[BaseModel]", location: Location) -> list[str]:

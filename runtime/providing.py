@@ -15,7 +15,7 @@ from callboard.languages.flow.contract import contract_of
 from callboard.languages.flow.shipped import CONTRACTS
 from callboard.languages.flow.structure import problems
 from callboard.languages.language import Plan
-from callboard.languages.problems import Tree, did_you_mean
+from callboard.languages.problems import Tree, hint_at
 from callboard.languages.source_text import read
 from callboard.runtime.installed import Installed, find
 from callboard.runtime.providersettings import ProviderSettings
@@ -64,8 +64,7 @@ class Providing:
     def _unknown(self, uri: str) -> Problem:
         known = [*CONTRACTS, *self.installed]
         kind = uri.partition("/")[0]
-        meant = did_you_mean(uri, known)
-        hint = f", did you mean {meant!r}?" if meant else ""
+        hint = hint_at(uri, known)
         message = f"this worker has no provider {uri!r}{hint}"
         has = ", ".join(sorted(one for one in known if one.startswith(f"{kind}/")))
         return Problem(code=UNKNOWN, message=message, where="definition", expected=f"one of {has}")

@@ -53,8 +53,8 @@ def called(call: Json, **more: Any) -> Json:
     return one({"action": "Call", "call": call, "next": "end"}, **more)
 
 
-def wrapped(*entries: Json) -> Json:
-    return one({"action": "Call", "call": {"provider": MOCK}, "middleware": list(entries), "next": "end"})
+def wrapped(*entries: Json, call: Json | None = None) -> Json:
+    return one({"action": "Call", "call": call or {"provider": MOCK}, "middleware": list(entries), "next": "end"})
 
 
 def caught(*clauses: Json) -> Json:

@@ -126,6 +126,23 @@ def test_a_start_is_checked_with_its_input(place: Place) -> None:
     assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
 
 
+def test_strict_makes_errors_of_warnings(place: Place) -> None:
+    file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
+    said = place.here("validate", file, "--strict")
+    assert (said.exit_code, said.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
+    told = json.loads(place.here("validate", file, "--strict", "--json").stdout)
+    assert (told["valid"], [one.get("severity", "error") for one in told["problems"]]) == (False, ["error"])
+    assert place.here("validate", place.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
+
+
+def test_inputs_that_nothing_declares_are_told(place: Place) -> None:
+    file = place.triage()
+    told = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
+    [problem] = told["problems"]
+    assert (told["valid"], problem["code"], problem["where"]) == (True, "UNKNOWN_INPUT", "input.servise")
+    assert "did you mean 'service'?" in problem["message"]
+
+
 # -- diagram ----------------------------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ NOT_PERFORMED = {
 }
 """Commands in ``sh`` blocks, and why nobody performs them here."""
 
-HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "mwl.dev", "example.com", "nats"}
+HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "mwl.dev", "cel.dev", "example.com", "nats"}
 """The only hosts that pages name in addresses."""
 
 

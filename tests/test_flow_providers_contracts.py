@@ -114,6 +114,20 @@ def test_a_contract_by_uri_or_by_name(place: Place, name: str) -> None:
     assert re.search(r"max_bytes +integer", said)
 
 
+def test_a_contract_shows_what_its_members_are_made_of(place: Place) -> None:
+    said = place.here("providers", "retry").stdout
+    members = re.findall(r"^( +)(match|codes|retryable|attempts|backoff|initial|jitter)  +(.+)$", said, re.MULTILINE)
+    assert [(len(indent), name, kind) for indent, name, kind in members] == [
+        (6, "match", "object, required"),
+        (10, "codes", "array of string"),
+        (10, "retryable", "boolean"),
+        (6, "attempts", "integer, required"),
+        (6, "backoff", "object"),
+        (10, "initial", "string (duration), required"),
+        (10, "jitter", 'none | full | equal | decorrelated, default "none"'),
+    ]
+
+
 def test_a_contract_of_ones_own(place: Place) -> None:
     place.write("callboard.toml", "[providers]\nclasses = ['tests.own_providers:Cache']\n")
     said = place.here("providers", "cache").stdout

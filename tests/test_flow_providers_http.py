@@ -270,6 +270,7 @@ def test_a_path_never_leads_above_its_base(path: str) -> None:
 async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
     answer = await Http(HttpRules()).execute(request(HTTP, url=f"http://{host}/"))
     assert (code_of(answer), answer.result["retryable"]) == ("Refused", False)
+    assert "allow_hosts below [providers.http]" in answer.result["message"]
 
 
 async def test_a_redirect_is_guarded_like_the_first_request(site: Site) -> None:

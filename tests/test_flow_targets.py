@@ -118,6 +118,37 @@ def test_a_middleware_may_attach_where_its_contract_says() -> None:
     assert told(flow(middleware=[entry])) == []
 
 
+HTTP = "mwl:provider.call/callboard/http/v1"
+
+
+@pytest.mark.parametrize(
+    ("provider", "matches", "expected"),
+    [
+        (HTTP, [{"codes": ["Provider.Call.Http.*"]}], [(0, ["Refused", "InvalidRequest"])]),
+        (HTTP, [{"codes": ["Provider.Call.Http.Timeout", "Provider.Call.Http.Refused"]}], [(0, ["Refused"])]),
+        (HTTP, [{"codes": ["Provider.Call.Http.*"], "retryable": True}], []),
+        (HTTP, [{"codes": ["Provider.Call.Http.*"], "types": ["timeout"]}], []),
+        (HTTP, [{"codes": ["*"]}, {"codes": ["Provider.*"]}], []),
+        (HTTP, [{"codes": ["Provider.Call.Http.Refused"]}, {"codes": ["Provider.*"]}], [(0, ["Refused"]), (1, [])]),
+        (HTTP, [{"codes": ["Provider.Call.Http.Throttled", "Provider.Call.Tool.*"]}], []),
+        (MOCK, [{"codes": ["Provider.Call.Http.*"]}], []),
+        (HTTP, [{"codes": "{{ vars.codes }}"}], []),
+        ("mwl:provider.call/callboard/process/v1", [{"codes": ["Provider.Call.Process.*"]}], [(0, ["NotAllowed"])]),
+    ],
+)
+def test_a_retry_of_what_no_other_run_mends_is_told(
+    provider: str, matches: list[Json], expected: list[tuple[int, list[str]]]
+) -> None:
+    policies = [{"match": match, "attempts": 3} for match in matches]
+    retry = {"provider": RETRY, "onEntry": {"with": {"policies": policies}}}
+    vain = [one for one in found(wrapped(retry, call={"provider": provider})) if one.code == "RETRY_IN_VAIN"]
+    place = "steps.a.middleware[0].onEntry.with.policies"
+    assert [one.where for one in vain] == [f"{place}[{index}].match" for index, _codes in expected]
+    assert all(one.severity == "warning" for one in vain)
+    for one, (_index, codes) in zip(vain, expected, strict=True):
+        assert all(f".{code}" in one.message for code in codes)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -36,6 +36,22 @@ def test_12_to_18_every_problem_with_the_input_at_once() -> None:
     assert "a list of strings" in by_field["input.tags"].message
 
 
+def test_undeclared_inputs_are_told_where_any_are_declared() -> None:
+    given = {"label": "x", "tgas": ["a"], "dryRun": False, "rules": "Be kind.", "context": "Here."}
+    [warning] = admitted(RAW, input=given).warnings
+    assert (warning.code, warning.where, warning.severity) == ("UNKNOWN_INPUT", "input.tgas", "warning")
+    assert "did you mean 'tags'?" in warning.message
+    assert admitted(document({"a": {}}), input={"any": 1}).warnings == ()
+
+
+def test_config_that_no_skill_asks_for_is_told() -> None:
+    skill = scripted_skill("shop", "price", config={"SHOP_FLOOR": {"description": "Which floor."}})
+    given = {"skills": [skill], "config": {"SHOP_FLOOR": "1", "SHOP_FLOR": "2"}}
+    [warning] = admitted(document({"a": {"skills": ["shop"]}}), options=given).warnings
+    assert (warning.code, warning.where, warning.severity) == ("UNKNOWN_CONFIG", "options.config.SHOP_FLOR", "warning")
+    assert "did you mean 'SHOP_FLOOR'?" in warning.message
+
+
 def test_12_null_counts_as_missing() -> None:
     [problem] = refused(RAW, input={"label": None})
     assert (problem.where, problem.expected) == ("input.label", "a string")

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 HTTP = "mwl:provider.call/callboard/http/v1"
 
+ALLOWING = "whoever runs the worker may list the host in its configuration, as allow_hosts below [providers.http]"
+"""What is to be done about an address that is not public."""
+
 BYTES_MAX = 16 * 1024 * 1024
 TIMEOUT_MAX_S = 600.0
 
@@ -69,7 +72,7 @@ class Http:
         except Unsendable as unsendable:
             return _failed(unsendable.code, str(unsendable), False, metadata)
         except AddressRefused as refused:
-            return _failed("Refused", f"the request is refused: {refused}", False, metadata)
+            return _failed("Refused", f"the request is refused: {refused}; {ALLOWING}", False, metadata)
         except TimeoutError:
             message = f"no response within {request.arguments.get('timeout', 'PT30S')}"
             return _failed("Timeout", message, True, metadata, type="timeout")

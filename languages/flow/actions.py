@@ -26,7 +26,8 @@ from callboard.languages.flow.inspection import (
 )
 from callboard.languages.flow.targets import ENVELOPE_FIELDS, call, stack
 from callboard.languages.flow.temporal import parse_duration, parse_instant
-from callboard.languages.problems import did_you_mean, kind_of
+from callboard.languages.flow.vain import vain_retries
+from callboard.languages.problems import hint_at, kind_of
 
 
 def step(here: Here, name: str, value: JSON) -> None:
@@ -39,8 +40,7 @@ def step(here: Here, name: str, value: JSON) -> None:
     if look is not None:
         look(here.reading(at_step()), name, value)
     elif isinstance(action, str) and expression_body(action) is None:
-        meant = did_you_mean(action, _ACTIONS)
-        hint = f", did you mean {meant!r}?" if meant else ""
+        hint = hint_at(action, _ACTIONS)
         here.at("action").error("SCHEMA", f"there is no action {action!r}{hint}", f"one of {', '.join(_ACTIONS)}")
     elif "action" in value:
         here.at("action").wrong_kind(action, f"one of {', '.join(_ACTIONS)}")
@@ -71,6 +71,7 @@ def _call_step(here: Here, name: str, value: dict[str, Any]) -> None:
         **_tail(name, "result"),
     }
     fields(here, value, known, required=("call", "next"))
+    vain_retries(here.at("middleware"), value.get("middleware"), value.get("call"))
 
 
 def _tail(name: str, product: str) -> dict[str, Check]:

@@ -13,7 +13,7 @@ from callboard.languages.cel.parser import parse
 from callboard.languages.cel.syntax import Comprehension, Has, Name, Node, Select, children
 from callboard.languages.flow.embedding import CLOSING, OPENING, expressions_in
 from callboard.languages.flow.inspection import Findings, FlowNode, Site
-from callboard.languages.problems import Location, did_you_mean
+from callboard.languages.problems import Location, hint_at
 
 TEXT_SHOWN_CHARS_MAX = 80
 """How much of an expression or a literal a problem repeats, in characters."""
@@ -37,8 +37,7 @@ def _expression(findings: Findings, site: Site, location: Location, body: str) -
         findings.error("EXPRESSION", f"{error.message}, at {where} {_shown(body.strip())!r}", location, "CEL")
         return
     for root in sorted(compiled.roots - site.roots.keys()):
-        meant = did_you_mean(root, site.roots)
-        hint = f", did you mean {meant!r}?" if meant else ""
+        hint = hint_at(root, site.roots)
         listed = f"one of {', '.join(sorted(site.roots))}"
         findings.warn("UNKNOWN_BINDING", f"there is no {root!r} to read here{hint}", location, listed)
     for name in sorted(compiled.unknown_functions):
@@ -54,8 +53,7 @@ def _member(findings: Findings, site: Site, location: Location, root: str, membe
     if root == "vars":
         declared = _declared(site.node)
         if declared is not None and member not in declared and member not in site.node.assigned:
-            meant = did_you_mean(member, {*declared, *site.node.assigned})
-            hint = f", did you mean {meant!r}?" if meant else ""
+            hint = hint_at(member, {*declared, *site.node.assigned})
             message = f"nothing in this flow declares or assigns the variable {member!r}{hint}"
             findings.warn("UNKNOWN_VARIABLE", message, location)
         return

@@ -13,7 +13,7 @@ from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.contract import Contract
 from callboard.languages.flow.embedding import OPENING, expression_body
 from callboard.languages.flow.validation import Schema
-from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, did_you_mean, kind_of
+from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of
 
 HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not span it"
 STRUCTURAL_EXPRESSION = "must be written out: an expression is not evaluated here"
@@ -145,8 +145,7 @@ def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterab
 
 def unknown_field(here: Here, name: str, known: Iterable[str]) -> None:
     names = list(known)
-    meant = did_you_mean(name, names)
-    hint = f", did you mean {meant!r}?" if meant else ""
+    hint = hint_at(name, names)
     expected = f"one of {', '.join(names)}" if 0 < len(names) <= FIELDS_LISTED_MAX else None
     here.error("SCHEMA", f"unknown field {name!r}{hint}", expected)
 

@@ -14,7 +14,7 @@ from callboard.languages.flow.contract import CALL, MIDDLEWARE, PHASES
 from callboard.languages.flow.inspection import Check, Findings, FlowNode, Here, comment, fields, items
 from callboard.languages.flow.targets import EXAMPLES, OWN_NAMESPACES, provider_type, provider_uri
 from callboard.languages.flow.validation import schema_faults
-from callboard.languages.problems import Tree, did_you_mean, kind_of
+from callboard.languages.problems import Tree, hint_at, kind_of
 
 PROVIDER_SCHEMA = "https://mwl.dev/v0.1/provider/schema.json"
 """What a provider document's ``$schema`` is."""
@@ -152,8 +152,7 @@ def _phase(here: Here, value: JSON) -> None:
     declared = list(properties) if isinstance(properties, dict) else []
     for index, name in enumerate(structural if isinstance(structural, list) else []):
         if isinstance(name, str) and name not in declared:
-            meant = did_you_mean(name, declared)
-            hint = f", did you mean {meant!r}?" if meant else ""
+            hint = hint_at(name, declared)
             here.at("structural", index).warn("UNKNOWN_PARAMETER", f"there is no parameter {name!r}{hint}")
 
 

@@ -8,7 +8,7 @@ Source: page *Flow object*, sections *Flow-name scoping* and *Step-name scoping*
 from collections.abc import Iterator
 
 from callboard.languages.flow.inspection import Findings, FlowNode
-from callboard.languages.problems import did_you_mean, dotted
+from callboard.languages.problems import did_you_mean, dotted, hint_at
 
 FLOW_LEVELS_MAX = 200
 """How many flows may run inside one another, the root among them."""
@@ -37,8 +37,7 @@ def _unknown_steps(findings: Findings, node: FlowNode) -> bool:
         for location, name in routes:
             if name not in steps:
                 sound = False
-                meant = did_you_mean(name, steps)
-                hint = f", did you mean {meant!r}?" if meant else ""
+                hint = hint_at(name, steps)
                 what = "entrypoint" if source is None else "step"
                 findings.error("UNKNOWN_STEP", f"{what} {name!r} does not exist{hint}", location, "a step of this flow")
     return sound

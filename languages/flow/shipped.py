@@ -28,5 +28,8 @@ FAILURES: Mapping[str, str] = MappingProxyType(
 )
 """When each failure of these providers occurs, by its code."""
 
+FINAL: Mapping[str, tuple[str, ...]] = MappingProxyType({one.contract.uri: one.final for one in OURS})
+"""The codes of failures that no other run mends, by the provider's URI."""
+
 NEED_A_MODEL = frozenset({MODEL.contract.uri})
 """Providers whose work may need the run's default model."""

@@ -27,7 +27,7 @@ from callboard.languages.flow.inspection import (
     typed,
 )
 from callboard.languages.flow.specified import FINALLY, LOOP, RETRY
-from callboard.languages.problems import did_you_mean, kind_of
+from callboard.languages.problems import hint_at, kind_of
 
 OWN_NAMESPACES = ("mwl", "callboard")
 """Whose providers are all known here; what others have is the worker's to say."""
@@ -134,8 +134,7 @@ def _provider(here: Here, value: JSON, *, kind: str) -> None:
 def _unknown(here: Here, uri: str, namespace: str, kind: str) -> None:
     if namespace in OWN_NAMESPACES:
         known = sorted(known for known in here.findings.contracts if known.startswith(kind))
-        meant = did_you_mean(uri, known)
-        hint = f", did you mean {meant!r}?" if meant else ""
+        hint = hint_at(uri, known)
         here.error("UNKNOWN_PROVIDER", f"there is no {_WHAT[kind]} {uri!r}{hint}", f"one of {', '.join(known)}")
     elif namespace == EXAMPLES:
         message = f"{uri!r} is of the namespace of documentation; no worker has it"

@@ -10,10 +10,10 @@ from pydantic import AfterValidator, Field, ValidationError
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.problems import Tree, from_pydantic
+from callboard.languages.problems import Tree, from_pydantic, hint_at
 from callboard.languages.source_text import read
 from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.inputs import resolve_input
+from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
 from callboard.languages.workflow.parts import Part, Whole, complaint
 from callboard.languages.workflow.provision import needs, shipped_for
 from callboard.languages.workflow.skill_files import discover
@@ -85,7 +85,12 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         options=_recorded(options, skills, shipped),
         outline=outline(document),
         needs=needs(skills, shipped, options.config),
-        warnings=(*warnings, *_skill_warnings(definition, skills | shipped, options.config)),
+        warnings=(
+            *warnings,
+            *unknown_inputs(document.inputs, given),
+            *_skill_warnings(definition, skills | shipped, options.config),
+            *_config_warnings(skills | shipped, options.config),
+        ),
     )
 
 
@@ -136,6 +141,22 @@ def _skill_warnings(
         message = f"the alias {name!r} is claimed by several skills and counts for none"
         warnings.append(Problem("CONTESTED_ALIAS", message, "options.skills", severity="warning"))
     return warnings
+
+
+def _config_warnings(skills: dict[str, Skill], config: dict[str, str]) -> list[Problem]:
+    """Tell of given values that no skill asks for."""
+    known = {key for skill in skills.values() for key in skill.config}
+    return [
+        Problem(
+            "UNKNOWN_CONFIG",
+            f"no skill of this run has a value of this name{hint_at(key, known)}",
+            f"options.config.{key}",
+            expected=f"one of {', '.join(sorted(known))}" if known else None,
+            severity="warning",
+        )
+        for key in config
+        if key not in known
+    ]
 
 
 def _recorded(options: Options, skills: dict[str, Skill], shipped: dict[str, Skill]) -> dict[str, Any]:

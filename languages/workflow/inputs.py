@@ -11,9 +11,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.languages.problems import VARIANT, Tree, kind_of
+from callboard.languages.problems import VARIANT, Tree, dotted, hint_at, kind_of
 from callboard.languages.workflow.comparison import same
 from callboard.languages.workflow.parts import Maybe, Number, Part, complaint, one_of, variant_by
+
+MEANINGFUL = ("rules", "context", "dryRun")
+"""Inputs that mean something to every workflow (specification, *Workflow: Inputs*), declared or not."""
 
 TYPES = ("string", "number", "boolean", "string[]")
 
@@ -89,6 +92,22 @@ def resolve_input(declared: Mapping[str, InputField] | None, given: JSON) -> dic
         elif field.enum is not None and not any(same(value, allowed) for allowed in field.enum):
             problems.append(tree.problem("INPUT", "is not allowed", ("input", name), expected=_expected(field)))
     return problems or resolved
+
+
+def unknown_inputs(declared: Mapping[str, InputField] | None, given: Mapping[str, JSON]) -> list[Problem]:
+    """Warn of values that nothing declares, where anything is declared at all: they pass, and are surely misspelt."""
+    known = {*(declared or {}), *MEANINGFUL}
+    return [
+        Problem(
+            "UNKNOWN_INPUT",
+            f"nothing declares this input{hint_at(name, known)}",
+            dotted(("input", name)),
+            expected=f"one of {', '.join(declared or ())}",
+            severity="warning",
+        )
+        for name in given
+        if declared and name not in known
+    ]
 
 
 def _fits(kind: str, value: JSON) -> bool:

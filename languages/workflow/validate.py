@@ -11,7 +11,7 @@ from typing import Any
 
 from callboard.bus.events import Problem
 from callboard.languages.javascript import regex
-from callboard.languages.problems import Location, Tree, did_you_mean
+from callboard.languages.problems import Location, Tree, did_you_mean, hint_at
 from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
 from callboard.languages.workflow.evaluators import JudgeEvaluator
@@ -97,8 +97,7 @@ def _references(tree: Tree, graph: _Graph) -> Iterator[Problem]:
 
 
 def _unknown(tree: Tree, code: str, what: str, name: str, location: Location, graph: _Graph) -> Problem:
-    meant = did_you_mean(name, graph.nodes)
-    hint = f", did you mean {meant!r}?" if meant else ""
+    hint = hint_at(name, graph.nodes)
     return tree.problem(code, f"{what} {name!r} does not exist{hint}", location, expected="the id of a node")
 
 

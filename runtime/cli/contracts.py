@@ -11,7 +11,7 @@ from callboard.languages.flow.contract import Contract, contract_of
 from callboard.languages.flow.publishing import document_of
 from callboard.languages.flow.shipped import CONTRACTS, FAILURES
 from callboard.languages.flow.specified import SPECIFIED
-from callboard.languages.problems import did_you_mean
+from callboard.languages.problems import hint_at
 from callboard.runtime.cli.views import compact
 from callboard.runtime.config import Config
 from callboard.runtime.providing import installed
@@ -102,8 +102,7 @@ def _found(known: list[Known], wanted: str) -> Known:
     if named:
         remedy = f"Say {' or '.join(one.contract.uri for one in named)}."
         raise CallboardError("provider.ambiguous", "the name could mean several", wanted, remedy)
-    meant = did_you_mean(wanted, [*by_uri, *(one.name for one in known)])
-    hint = f", did you mean {meant!r}?" if meant else ""
+    hint = hint_at(wanted, [*by_uri, *(one.name for one in known)])
     remedy = "`callboard providers` lists those there are."
     raise CallboardError("provider.unknown", f"there is no such provider here{hint}", wanted, remedy)
 
@@ -135,21 +134,30 @@ def _told(one: Known) -> Iterator[str]:
 
 
 def _members(title: str, schema: dict[str, Any] | None) -> Iterator[str]:
-    properties: dict[str, Any] = (schema or {}).get("properties", {})
-    required: list[str] = (schema or {}).get("required", [])
     if schema is None:
         yield f"\n{title}: nothing"
         return
-    yield f"\n{title}" if properties else f"\n{title}: anything"
+    yield f"\n{title}" if schema.get("properties") else f"\n{title}: anything"
+    yield from _rows(schema, "  ")
+
+
+def _rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
+    """Yield the members of an object, what each is made of below it."""
+    properties: dict[str, Any] = schema.get("properties", {})
+    required: list[str] = schema.get("required", [])
     width = max(map(len, properties), default=0)
-    for name, member in properties.items():
-        needed = ", required" if name in required else f", default {compact(member['default'])}" if _has(member) else ""
-        yield f"  {name.ljust(width)}  {_type(member)}{needed}"
-        yield from _wrapped(member.get("description", ""), " " * (width + 4))
+    for name, declared in properties.items():
+        member: dict[str, Any] = declared if isinstance(declared, dict) else {}
+        default = f", default {compact(member['default'])}" if "default" in member else ""
+        yield f"{indent}{name.ljust(width)}  {_type(member)}{', required' if name in required else default}"
+        yield from _wrapped(member.get("description", ""), indent + " " * (width + 2))
+        yield from _rows(_inside(member), indent + "    ")
 
 
-def _has(member: dict[str, Any]) -> bool:
-    return "default" in member
+def _inside(member: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of what a member holds: its own, or that of its items if it is a list."""
+    items: Any = member.get("items")
+    return items if isinstance(items, dict) else member
 
 
 def _type(member: dict[str, Any]) -> str:
@@ -160,6 +168,9 @@ def _type(member: dict[str, Any]) -> str:
         return f"object ({', '.join(kinds)})" if all(kinds) else "any"
     kinds: Any = member.get("type", "any")
     text = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
+    items = _inside(member)
+    if text == "array" and items is not member and "type" in items:
+        return f"array of {_type(items)}"
     return f"{text} ({member['format']})" if "format" in member else text
 
 

@@ -10,13 +10,17 @@ from callboard.runtime.cli.options import json_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Check a start with this input too.")
 @click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Check a start with these arguments too.")
+@click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @json_option
 @click.pass_context
-def validate(ctx: click.Context, file: str, input_text: str | None, arguments_text: str | None, as_json: bool) -> None:
+def validate(
+    ctx: click.Context, file: str, input_text: str | None, arguments_text: str | None, strict: bool, as_json: bool
+) -> None:
     """Tell every problem of a definition, each with its line and column. Needs no server.
 
-    Files that it names are looked for beside it. Warnings alone leave the exit code at 0.
+    Files that it names are looked for beside it. Warnings alone leave the exit code at 0, unless `--strict` takes them
+    for errors.
     """
     from callboard.runtime.cli.validating import validate_file
 
-    ctx.exit(validate_file(file, input_text, arguments_text, as_json=as_json))
+    ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))

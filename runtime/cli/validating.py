@@ -23,10 +23,14 @@ STAND_INS: dict[Any, Any] = {"string": "text", "number": 0, "boolean": False, "s
 """Values of each kind that an input can have."""
 
 
-def validate_file(file: str, input_text: str | None, arguments_text: str | None = None, *, as_json: bool) -> int:
-    """Print the problems of a definition; return the exit code."""
+def validate_file(
+    file: str, input_text: str | None, arguments_text: str | None = None, *, strict: bool = False, as_json: bool
+) -> int:
+    """Print the problems of a definition; return the exit code. ``strict`` makes an error of every warning."""
     source = text_of(Path(file))
     name, problems = examined(source, Order(file, input_text, arguments_text=arguments_text))
+    if strict:
+        problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     valid = not errors(problems)
     if as_json:
         told = msgspec.to_builtins(problems)

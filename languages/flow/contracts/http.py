@@ -76,7 +76,9 @@ HTTP = shipped(
         "for 408, 425, 500, 502, 503 and 504.",
         "ResponseTooLarge": "The body exceeds the limit.",
         "TooManyRedirects": "More redirects than are followed.",
-        "Refused": "The worker does not connect to this address, or not for this redirect.",
+        "Refused": "The worker does not connect to this address, unless its configuration has the host in "
+        "providers.http.allow_hosts, or not for this redirect.",
         "InvalidRequest": "The URL, a header or the body cannot be sent.",
     },
+    final=("Refused", "InvalidRequest", "ResponseTooLarge", "TooManyRedirects"),
 )

@@ -40,4 +40,5 @@ NATS = shipped(
         "InvalidRequest": "The subject or a header cannot be sent.",
         "ConnectionFailed": "The worker is not connected. Retryable.",
     },
+    final=("Refused", "InvalidRequest", "PayloadTooLarge"),
 )

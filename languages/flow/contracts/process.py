@@ -46,4 +46,5 @@ PROCESS = shipped(
         "OutputTooLarge": "It wrote more than the worker's limit.",
         "InvalidOutput": "Its standard output is no JSON, although that was asked for.",
     },
+    final=("NotAllowed", "NotFound"),
 )

@@ -4,7 +4,7 @@ Names in these contracts are written in snake_case, as everywhere in the house. 
 as the specification's own example of Retry has it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,11 @@ TEXTS: JsonSchema = {"type": "object", "additionalProperties": {"type": "string"
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A contract, and when each of its failures occurs, by code."""
+    """A contract, when each of its failures occurs, by code, and which of them are final: no other run mends them."""
 
     contract: Contract
     failures: Mapping[str, str]
+    final: tuple[str, ...] = ()
 
 
 def members(properties: dict[str, Any], *required: str, **more: Any) -> JsonSchema:
@@ -52,9 +53,11 @@ def shipped(
     parameters: JsonSchema,
     metadata: JsonSchema,
     failures: Mapping[str, str],
+    final: Sequence[str] = (),
 ) -> Shipped:
-    """Make a call provider's contract; ``failures`` are the last segments of its codes."""
-    described = {f"Provider.Call.{code_prefix}.{code}": when for code, when in failures.items()}
+    """Make a call provider's contract; ``failures`` are the last segments of its codes, ``final`` some of them."""
+    prefix = f"Provider.Call.{code_prefix}"
+    described = {f"{prefix}.{code}": when for code, when in failures.items()}
     contract = Contract(
         uri=call_uri(name),
         code_prefix=code_prefix,
@@ -63,4 +66,4 @@ def shipped(
         metadata=metadata,
         closed=tuple(described),
     )
-    return Shipped(contract, described)
+    return Shipped(contract, described, tuple(f"{prefix}.{code}" for code in final))

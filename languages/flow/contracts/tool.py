@@ -34,4 +34,5 @@ TOOL = shipped(
         "InvalidOutput": "The output is no JSON, or too large.",
         "Crashed": "Whoever serves the tool was gone before it had answered.",
     },
+    final=("NotAllowed", "UnknownTool", "InvalidInput"),
 )
