@@ -5,8 +5,17 @@ from typing import Any
 
 import re2
 
-PATTERNS_KEPT_MAX = 512
+PATTERNS_KEPT_MAX = 256
 """How many compiled patterns are kept."""
+
+PATTERN_BYTES_MAX = 4 * 1024 * 1024
+"""How much memory a compiled pattern may take. One that would need more is refused; making one takes that long, too."""
+
+COMPILE_STEPS = 1_000
+"""Steps for compiling a pattern, besides one for each of the instructions that it becomes."""
+
+INSTRUCTIONS_PER_STEP = 128
+"""How many instructions of a pattern are one step, where they are followed: at worst all, for each character."""
 
 
 class BadPattern(ValueError):
@@ -22,6 +31,24 @@ def fault(pattern: str) -> str | None:
     return None
 
 
+def compile_steps(pattern: str) -> int:
+    """Return how many steps it takes to make a pattern ready for use.
+
+    :raises BadPattern: if it is none
+    """
+    return COMPILE_STEPS + _compiled(pattern).programsize
+
+
+def search_steps(pattern: str, text: str) -> int:
+    """Return how many steps it takes to look for a pattern in a text.
+
+    That grows with the text, and at worst with the pattern: not more than each with each.
+
+    :raises BadPattern: if it is none
+    """
+    return 1 + len(text) * _compiled(pattern).programsize // INSTRUCTIONS_PER_STEP
+
+
 def found(pattern: str, text: str) -> bool:
     """Say whether a pattern matches somewhere in a text.
 
@@ -35,6 +62,7 @@ def found(pattern: str, text: str) -> bool:
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = PATTERN_BYTES_MAX
     try:
         return re2.compile(pattern, options=options)
     except re2.error as error:

@@ -1,10 +1,12 @@
-"""How deep values may nest: a bound that does not hang on Python's stack, however a flow makes them deeper."""
+"""How deep values may nest and how large they may be: bounds that do not hang on Python's stack, nor on its memory."""
 
 from typing import Any
 
 import pytest
 
-from callboard.languages.flow.depth import DEPTH_MAX, too_deep
+from callboard.bus.steps import Steps, TooManySteps
+from callboard.languages.cel.budget import STEPS_MAX
+from callboard.languages.flow.depth import CHARS_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE, excess, too_deep
 from tests.flows import call, caught, failing, flow, mock, perform, returned, subflow
 
 FAILED = "System.ExpressionEvaluationError"
@@ -22,10 +24,12 @@ def nested(depth: int) -> Any:
 def test_what_does_not_nest_too_deep(depth: int) -> None:
     assert not too_deep(nested(depth))
     assert too_deep([1, nested(depth), "x"], depth)
+    assert excess(nested(depth), Steps(1_000)) is None
 
 
 def test_a_value_far_beyond_the_stack_of_python_is_measured() -> None:
     assert too_deep(nested(100_000))
+    assert excess(nested(100_000), Steps(1_000)) == TOO_DEEP
 
 
 def test_what_stands_in_a_value_many_times_is_looked_into_once() -> None:
@@ -33,6 +37,52 @@ def test_what_stands_in_a_value_many_times_is_looked_into_once() -> None:
     for _ in range(100):
         value = [value, value]
     assert not too_deep(value)
+
+
+def test_what_stands_in_a_value_many_times_counts_as_often() -> None:
+    text = "x" * 1_000
+    assert excess([[text, {"a": text}]] * 15_000, Steps(STEPS_MAX)) is None
+    assert excess([[text, {"a": text}]] * 16_000, Steps(STEPS_MAX)) == TOO_LARGE
+    assert excess([{text: 1}] * 32_000, Steps(STEPS_MAX)) == TOO_LARGE
+    assert excess("x" * (CHARS_MAX + 1), Steps(10)) is None
+    value: Any = text
+    for _ in range(100):
+        value = [value, value]
+    assert excess(value, Steps(1_000)) == TOO_LARGE
+
+
+def test_measuring_counts_its_steps() -> None:
+    with pytest.raises(TooManySteps):
+        excess([1] * 5_000, Steps(1_000))
+
+
+def test_a_value_that_would_be_written_out_without_end_fails() -> None:
+    steps = {
+        "long": {
+            "action": "Pass",
+            "assign": {"text": "{{ 'x'" + ".replace('x', 'xxxxxxxxxx')" * 5 + " }}"},
+            "next": "m",
+        },
+        "m": {"action": "Pass", "output": "{{ lists.range(1000).map(i, vars.text) }}", "next": "done"},
+        "done": returned(),
+    }
+    done = perform(flow(steps))
+    assert (done.result["code"], done.result["message"]) == (FAILED, f"the value {TOO_LARGE}")
+
+
+def test_the_expressions_of_one_field_share_their_steps() -> None:
+    once = "{{ lists.range(10000).filter(i, i > 0).size() }}"
+    assert perform(flow({"m": {"action": "Pass", "output": [once] * 9, "next": "done"}, "done": returned()})).value
+    for field in (
+        {"output": [once] * 90},
+        {"output": {"a": [once] * 90}},
+        {"assign": dict.fromkeys(map(str, range(90)), once)},
+    ):
+        done = perform(flow({"m": {"action": "Pass", **field, "next": "done"}, "done": returned()}))
+        assert (done.result["code"], done.result["message"]) == (
+            FAILED,
+            f"the expression takes more than {STEPS_MAX} steps",
+        )
 
 
 ECHO = mock(value="{{ call.input }}")

@@ -4,6 +4,8 @@ import operator as python
 from collections.abc import Callable
 from math import copysign, isnan
 
+from callboard.bus.steps import CHARS_PER_STEP
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
 from callboard.languages.cel.temporal import checked_duration, checked_timestamp
@@ -23,6 +25,9 @@ from callboard.languages.cel.values import (
 )
 
 Binary = Callable[[Value, Value], Value]
+
+ITEMS_PER_STEP = 4
+"""How many items of a list are one step, where they are copied."""
 
 
 def checked_int(number: int) -> int:
@@ -63,13 +68,17 @@ def check_count(count: int) -> None:
         raise EvaluationError(f"the list would have {count} items, and {ITEMS_MAX} are the most")
 
 
-def _joined(left: Value, right: Value) -> Value:
-    check_size(len(left) + len(right))
+def _joined(left: Value, right: Value, budget: Budget) -> Value:
+    size = len(left) + len(right)
+    if size > CHARS_PER_STEP:
+        check_size(size)
+        budget.take_text(size)
     return left + right
 
 
-def _joined_lists(left: list[Value], right: list[Value]) -> CelList:
+def _joined_lists(left: list[Value], right: list[Value], budget: Budget) -> CelList:
     check_count(len(left) + len(right))
+    budget.take(1 + (len(left) + len(right)) // ITEMS_PER_STEP)
     joined = CelList(items_of(left))
     joined.extend(items_of(right))
     return joined
@@ -115,9 +124,6 @@ _OPERATORS: dict[str, dict[tuple[type, type], Binary]] = {
         (float, float): python.add,
         (int, int): lambda a, b: checked_int(a + b),
         (UInt, UInt): lambda a, b: checked_uint(int(a) + int(b)),
-        (str, str): _joined,
-        (bytes, bytes): _joined,
-        **{(left, right): _joined_lists for left in LISTS for right in LISTS},
         (Timestamp, Duration): lambda a, b: checked_timestamp(a.ns + b.ns),
         (Duration, Timestamp): lambda a, b: checked_timestamp(a.ns + b.ns),
         (Duration, Duration): lambda a, b: checked_duration(a.ns + b.ns),
@@ -146,21 +152,31 @@ _OPERATORS: dict[str, dict[tuple[type, type], Binary]] = {
     },
 }
 
+_JOINS: dict[tuple[type, type], Callable[[Value, Value, Budget], Value]] = {
+    (str, str): _joined,
+    (bytes, bytes): _joined,
+    **{(left, right): _joined_lists for left in LISTS for right in LISTS},
+}
+"""What ``+`` does with what is no number."""
+
 _VERBS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "take the remainder of"}
 
 
-def operator(symbol: str) -> Binary:
+def operator(symbol: str) -> Callable[[Value, Value, Budget], Value]:
     """Return what an operator does with its two operands."""
     overloads = _OPERATORS[symbol]
     of_doubles = overloads.get((float, float))
+    joins = _JOINS if symbol == "+" else {}
 
-    def operate(left: Value, right: Value) -> Value:
+    def operate(left: Value, right: Value, budget: Budget) -> Value:
         if type(left) is float and type(right) is float and of_doubles:
             return of_doubles(left, right)
-        overload = overloads.get((type(left), type(right)))
-        if overload is None:
-            raise _mismatch(symbol, left, right)
-        return overload(left, right)
+        types = type(left), type(right)
+        if types in overloads:
+            return overloads[types](left, right)
+        if types in joins:
+            return joins[types](left, right, budget)
+        raise _mismatch(symbol, left, right)
 
     return operate
 

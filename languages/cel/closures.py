@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.comprehensions import not_bool
-from callboard.languages.cel.errors import EvaluationError
-from callboard.languages.cel.members import has, key_kind, key_value, select, stored_key
-from callboard.languages.cel.overloads import Dispatch, no_overload
-from callboard.languages.cel.scope import BINDINGS, Run, Scope
+from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.members import has, index, key_kind, key_value, select, stored_key
+from callboard.languages.cel.overloads import Counted, Dispatch, no_overload
+from callboard.languages.cel.scope import BINDINGS, BUDGET, Run, Scope
 from callboard.languages.cel.values import CelList, CelMap, TypeValue, Value, double_of
+
+Operate = Callable[[Value, Value, Budget], Value]
+"""An operator of two operands, which counts its steps."""
 
 
 def constant(value: Value) -> Run:
@@ -85,18 +89,27 @@ def unary(function: Callable[[Value], Value], operand: Run) -> Run:
     return lambda scope: function(operand(scope))
 
 
-def binary(function: Callable[[Value, Value], Value], left: Run, right: Run) -> Run:
-    return lambda scope: function(left(scope), right(scope))
-
-
-def arithmetic(first: Run, rest: list[tuple[Callable[[Value, Value], Value], Run]]) -> Run:
-    if len(rest) == 1:
-        return binary(rest[0][0], first, rest[0][1])
+def indexed(operand: Run, position: Run) -> Run:
+    """``operand[position]``"""
 
     def run(scope: Scope) -> Value:
-        value = first(scope)
+        value, at = operand(scope), position(scope)
+        if type(at) is str:
+            scope[BUDGET].take_text(len(at))
+        return index(value, at)
+
+    return run
+
+
+def arithmetic(first: Run, rest: list[tuple[Operate, Run]]) -> Run:
+    if len(rest) == 1:
+        [(only, second)] = rest
+        return lambda scope: only(first(scope), second(scope), scope[BUDGET])
+
+    def run(scope: Scope) -> Value:
+        value, budget = first(scope), scope[BUDGET]
         for operate, operand in rest:
-            value = operate(value, operand(scope))
+            value = operate(value, operand(scope), budget)
         return value
 
     return run
@@ -146,8 +159,10 @@ def mapping(entries: list[tuple[Run, Run]]) -> Run:
         made = CelMap()
         for key_run, value_run in entries:
             key = stored_key(key_run(scope))
+            if type(key) is str:
+                scope[BUDGET].take_text(len(key))
             if key in made:
-                raise EvaluationError(f"the map has the key {key_value(key)!r} twice")
+                raise EvaluationError(f"the map has the key {shown(key_value(key))} twice")
             made[key] = value_run(scope)
         return made
 
@@ -156,24 +171,31 @@ def mapping(entries: list[tuple[Run, Run]]) -> Run:
 
 def dispatched(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
     """Call the overload that the arguments' types ask for; a function that does not exist has none."""
-    if len(arguments) == 1:
-        only = arguments[0]
-        single = {types[0]: overload for types, overload in overloads.items()}
-
-        def run_single(scope: Scope) -> Value:
-            value = only(scope)
-            overload = single.get(type(value))
-            if overload is None:
-                raise no_overload(name, (value,), member=member)
-            return overload(value)
-
-        return run_single
+    counted = {types: overload.function for types, overload in overloads.items() if isinstance(overload, Counted)}
+    plain = {types: overload for types, overload in overloads.items() if not isinstance(overload, Counted)}
 
     def run(scope: Scope) -> Value:
         values = tuple([argument(scope) for argument in arguments])
-        overload = overloads.get(tuple([type(value) for value in values]))
-        if overload is None:
-            raise no_overload(name, values, member=member)
-        return overload(*values)
+        types = tuple([type(value) for value in values])
+        if types in plain:
+            return plain[types](*values)
+        if types in counted:
+            return counted[types](scope[BUDGET], *values)
+        raise no_overload(name, values, member=member)
 
-    return run
+    if len(arguments) != 1:
+        return run
+    only = arguments[0]
+    single = {types[0]: overload for types, overload in plain.items()}
+
+    def run_single(scope: Scope) -> Value:
+        value = only(scope)
+        overload = single.get(type(value))
+        if overload is not None:
+            return overload(value)
+        function = counted.get((type(value),))
+        if function is None:
+            raise no_overload(name, (value,), member=member)
+        return function(scope[BUDGET], value)
+
+    return run_single

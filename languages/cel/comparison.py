@@ -1,40 +1,61 @@
 """Equality and order of CEL values: numbers of all kinds on one line, everything else within its kind."""
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 
+from callboard.bus.steps import CHARS_PER_STEP
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
+from callboard.languages.cel.keys import key_of
 from callboard.languages.cel.members import contains_key, items_of, key_kind
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, UInt, Value, double_of
 
+SCANNED_MAX = 16
+"""How many items a list may have that `in` goes through in turn; a longer one is hashed once in an evaluation."""
+
+CONTAINER_STEPS = 4
+"""Steps for two containers that are compared, besides those for what is in them."""
+
+_TEXTS = frozenset((str, bytes))
 _ORDERED = frozenset((str, bytes, bool, Timestamp, Duration))
-_ATOMS = frozenset((str, bytes, bool))
 
 _HASHED = frozenset((str, bytes, int, UInt, float))
 """Kinds whose equality is Python's, among themselves: a NaN is not equal to itself, but is the same object."""
 
 
-def equal(left: Value, right: Value) -> bool:
-    """Say whether two values are equal. Values of two kinds are not, unless both are numbers."""
+def equal(left: Value, right: Value, budget: Budget) -> bool:
+    """Say whether two values are equal. Values of two kinds are not, unless both are numbers.
+
+    :raises TooManySteps: if it takes too many
+    """
     left_type, right_type = type(left), type(right)
-    if left_type is right_type and left_type in _ATOMS:
-        return left == right
+    if left_type in _TEXTS:
+        if len(left) > CHARS_PER_STEP:
+            budget.take_text(len(left))
+        return left_type is right_type and left == right
     if left_type in NUMBERS:
         return right_type in NUMBERS and left == right
     if left_type in LISTS:
-        return right_type in LISTS and _equal_lists(left, right)
+        return right_type in LISTS and _equal_lists(left, right, budget)
     if left_type in MAPS:
-        return right_type in MAPS and _equal_maps(left, right)
+        return right_type in MAPS and _equal_maps(left, right, budget)
     return left_type is right_type and left == right
 
 
-def _equal_lists(left: list[Value], right: list[Value]) -> bool:
-    return len(left) == len(right) and all(map(equal, items_of(left), items_of(right)))
+def _equal_lists(left: list[Value], right: list[Value], budget: Budget) -> bool:
+    budget.take(CONTAINER_STEPS)
+    if len(left) != len(right):
+        return False
+    budget.take(2 * len(left))
+    return all(map(equal, items_of(left), items_of(right), repeat(budget)))
 
 
-def _equal_maps(left: dict[Value, Value], right: dict[Value, Value]) -> bool:
+def _equal_maps(left: dict[Value, Value], right: dict[Value, Value], budget: Budget) -> bool:
+    budget.take(CONTAINER_STEPS)
     if len(left) != len(right):
         return False
     for key, value in left.items():
+        budget.take(2 if type(key) is not str else 2 + len(key) // CHARS_PER_STEP)
         if key not in right:
             return False
         other = right[key]
@@ -42,43 +63,74 @@ def _equal_maps(left: dict[Value, Value], right: dict[Value, Value]) -> bool:
             value = double_of(value)
         if type(other) is int and type(right) is dict:
             other = double_of(other)
-        if not equal(value, other):
+        if not equal(value, other, budget):
             return False
     return True
 
 
 class Members:
-    """A growing set of values, as equal as `equal` has it. Texts and numbers are looked up, others compared in turn."""
+    """A growing set of values, as equal as `equal` has it. All are looked up: texts and numbers as they are, others
+    by their keys."""
 
-    def __init__(self, values: Iterable[Value] = ()) -> None:
+    def __init__(self, budget: Budget, values: Iterable[Value] = ()) -> None:
+        self._budget = budget
         self._hashed: set[Value] = set()
-        self._others: list[Value] = []
+        self._keys: set[str] = set()
         for value in values:
             self.add(value)
 
-    def add(self, value: Value) -> None:
-        """Put a value in."""
-        if type(value) in _HASHED:
-            self._hashed.add(value)
-        else:
-            self._others.append(value)
+    def add(self, value: Value) -> bool:
+        """Put a value in; say whether it was not there yet.
+
+        :raises TooManySteps: if it takes too many
+        """
+        where, key = self._place(value)
+        if key is None or key in where:
+            return key is None
+        where.add(key)
+        return True
 
     def __contains__(self, value: Value) -> bool:
-        if type(value) in _HASHED:
-            return value == value and value in self._hashed
-        return any(equal(value, other) for other in self._others)
+        where, key = self._place(value)
+        return key is not None and key in where
+
+    def _place(self, value: Value) -> tuple[set[Value], Value]:
+        """Return the set that a value would be in, and as what; None if it is equal to nothing."""
+        if type(value) not in _HASHED:
+            return self._keys, key_of(value, self._budget)
+        if type(value) in _TEXTS:
+            self._budget.take_text(len(value))
+        else:
+            self._budget.take(1)
+        return self._hashed, value if value == value else None
 
 
-def contains(container: Value, value: Value) -> bool:
+def members_of(container: list[Value], budget: Budget) -> Members:
+    """Return what is in a list. It is gone through once, however often an evaluation asks.
+
+    :raises TooManySteps: if it takes too many
+    """
+    found = budget.indexes.get(id(container))
+    if found is None:
+        # With the list itself: as long as that is kept, no other one has its identity.
+        found = budget.indexes[id(container)] = container, Members(budget, items_of(container))
+    return found[1]
+
+
+def contains(container: Value, value: Value, budget: Budget) -> bool:
     """Return ``value in container``.
 
     :raises EvaluationError: if the container is neither a list nor a map, or the value no key of a map
+    :raises TooManySteps: if it takes too many
     """
     if type(container) in LISTS:
-        if type(value) is str:
-            return value in container
-        return any(equal(item, value) for item in items_of(container))
+        if len(container) > SCANNED_MAX:
+            return value in members_of(container, budget)
+        budget.take(len(container))
+        return any(equal(item, value, budget) for item in items_of(container))
     if type(container) in MAPS:
+        if type(value) is str:
+            budget.take_text(len(value))
         return contains_key(container, value)
     raise EvaluationError(f"'in' looks into a list or the keys of a map, not into {key_kind(container)}")
 
@@ -91,9 +143,14 @@ def comparable(left: Value, right: Value) -> bool:
     return left_type is right_type and left_type in _ORDERED
 
 
-def _checked(operator: str, compare: Callable[[Value, Value], bool]) -> Callable[[Value, Value], bool]:
-    def compared(left: Value, right: Value) -> bool:
+Compare = Callable[[Value, Value, Budget], bool]
+
+
+def _checked(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
+    def compared(left: Value, right: Value, budget: Budget) -> bool:
         if comparable(left, right):
+            if type(left) in _TEXTS:
+                budget.take_text(min(len(left), len(right)))
             return compare(left, right)
         raise EvaluationError(f"cannot compare {key_kind(left)} {operator} {key_kind(right)}")
 
@@ -108,13 +165,13 @@ def _not_above(left: Value, right: Value) -> bool:
     return left < right or left == right
 
 
-RELATIONS: dict[str, Callable[[Value, Value], bool]] = {
+RELATIONS: dict[str, Compare] = {
     "==": equal,
-    "!=": lambda left, right: not equal(left, right),
+    "!=": lambda left, right, budget: not equal(left, right, budget),
     "<": _checked("<", _less),
     "<=": _checked("<=", _not_above),
     ">": _checked(">", lambda left, right: _less(right, left)),
     ">=": _checked(">=", lambda left, right: _not_above(right, left)),
-    "in": lambda value, container: contains(container, value),
+    "in": lambda value, container, budget: contains(container, value, budget),
 }
 """What each relation does with its two operands."""

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, field
 
+from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.arithmetic import negated, operator
 from callboard.languages.cel.closures import (
     arithmetic,
-    binary,
     choose,
     constant,
     dispatched,
+    indexed,
     inverted,
     listing,
     logic,
@@ -22,7 +23,6 @@ from callboard.languages.cel.closures import (
 )
 from callboard.languages.cel.comprehensions import comprehension
 from callboard.languages.cel.functions import CLOCK_FUNCTIONS, FUNCTIONS, VARIADIC
-from callboard.languages.cel.members import index
 from callboard.languages.cel.relations import relation
 from callboard.languages.cel.scope import FIRST_SLOT, Run
 from callboard.languages.cel.syntax import (
@@ -44,6 +44,9 @@ from callboard.languages.cel.syntax import (
 )
 from callboard.languages.cel.values import TYPE_VALUES, CelList, TypeValue
 
+CALL_STEPS = 3
+"""Steps for a call, besides those for its arguments and those that the function counts."""
+
 
 @dataclass(slots=True)
 class Compiler:
@@ -53,11 +56,14 @@ class Compiler:
     unknown_functions: set[str] = field(default_factory=set[str])
     slots: int = 0
     """How many variables of comprehensions are alive at once, at most."""
+    weight: int = 0
+    """How many steps what is compiled takes, but for what is inside of comprehensions: they count for themselves."""
 
     _variables: list[str] = field(default_factory=list[str])
 
     def compile(self, node: Node) -> Run:
         """Return the closure of a node."""
+        self.weight += _weight(node)
         match node:
             case Literal():
                 return constant(node.value)
@@ -68,7 +74,7 @@ class Compiler:
             case Has():
                 return presence(self.compile(node.operand), node.field)
             case Index():
-                return binary(index, self.compile(node.operand), self.compile(node.index))
+                return indexed(self.compile(node.operand), self.compile(node.index))
             case Call():
                 return self._call(node)
             case ListOf():
@@ -112,6 +118,7 @@ class Compiler:
         operand = node.operand
         while isinstance(operand, Select):
             fields.insert(0, operand.field)
+            self.weight += _weight(operand)
             operand = operand.operand
         run = self.compile(operand)
         if len(fields) > 1:
@@ -170,7 +177,26 @@ class Compiler:
         slot = FIRST_SLOT + len(self._variables)
         self._variables.append(node.variable)
         self.slots = max(self.slots, len(self._variables))
+        outside, self.weight = self.weight, 1
         condition = self.compile(node.condition) if node.condition is not None else None
         body = self.compile(node.body)
+        inside, self.weight = self.weight, outside
         self._variables.pop()
-        return comprehension(node.macro, source, slot, condition, body)
+        return comprehension(node.macro, source, slot, inside, condition, body)
+
+
+def _weight(node: Node) -> int:
+    """Return how many steps a node takes by itself, with the texts that are written out in it."""
+    match node:
+        case Literal() if isinstance(node.value, str | bytes):
+            return 1 + len(node.value) // CHARS_PER_STEP
+        case Select() | Has():
+            return 1 + len(node.field) // CHARS_PER_STEP
+        case Call():
+            return CALL_STEPS
+        case ListOf():
+            return 1 + len(node.items)
+        case MapOf():
+            return 1 + 2 * len(node.entries)
+        case _:
+            return 1

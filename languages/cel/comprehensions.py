@@ -3,27 +3,32 @@
 from collections.abc import Callable
 from typing import Any
 
+from callboard.languages.cel.arithmetic import ITEMS_PER_STEP
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.lists_profile import sorted_by
 from callboard.languages.cel.members import items_of, key_kind, keys_of
-from callboard.languages.cel.scope import Run, Scope, visit
+from callboard.languages.cel.scope import BUDGET, Run, Scope
 from callboard.languages.cel.syntax import MacroName
 from callboard.languages.cel.values import LISTS, MAPS, CelList, Value
 
+FAULT_STEPS = 8
+"""Steps for a fault that does not end the evaluation: raising and catching one takes that much longer than a value."""
 
-def comprehension(macro: MacroName, source: Run, slot: int, condition: Run | None, body: Run) -> Run:
-    """Make the closure of a macro: its variable is in a slot of the scope."""
+
+def comprehension(macro: MacroName, source: Run, slot: int, weight: int, condition: Run | None, body: Run) -> Run:
+    """Make the closure of a macro: its variable is in a slot of the scope; each element takes ``weight`` steps."""
     match macro:
         case "all" | "exists":
-            return _quantified(source, slot, body, decisive=macro == "exists")
+            return _quantified(source, slot, weight, body, decisive=macro == "exists")
         case "exists_one":
-            return _exists_one(source, slot, body)
+            return _exists_one(_charged(source, weight), slot, body)
         case "filter":
-            return _filtered(source, slot, body)
+            return _filtered(_charged(source, weight), slot, body)
         case "sortBy":
-            return _sorted(source, slot, body)
+            return _sorted(source, slot, weight, body)
         case "map":
-            return _mapped(source, slot, body) if condition is None else _chosen(source, slot, condition, body)
+            elements = _charged(source, weight)
+            return _mapped(elements, slot, body) if condition is None else _chosen(elements, slot, condition, body)
 
 
 def not_bool(value: Value) -> EvaluationError:
@@ -31,27 +36,46 @@ def not_bool(value: Value) -> EvaluationError:
     return EvaluationError(f"a condition is a bool, and this one {key_kind(value)}; compare it with something")
 
 
-def _elements(scope: Scope, source: Run) -> list[Value]:
-    found = source(scope)
-    if type(found) in LISTS:
-        visit(scope, len(found))
-        return items_of(found)
-    if type(found) in MAPS:
-        visit(scope, len(found))
-        return keys_of(found)
-    raise EvaluationError(f"cannot go through {key_kind(found)}: only through a list or the keys of a map")
+Elements = Callable[[Scope], list[Value]]
 
 
-def _quantified(source: Run, slot: int, body: Run, *, decisive: bool) -> Run:
-    """One decisive verdict decides, whatever else fails; otherwise the first fault stands."""
+def _charged(source: Run, weight: int) -> Elements:
+    """Return what gives the elements of a list or map, counted with so many steps each, all at once."""
+
+    def elements(scope: Scope) -> list[Value]:
+        found = source(scope)
+        if type(found) in LISTS:
+            scope[BUDGET].take(weight * len(found))
+            return items_of(found)
+        if type(found) in MAPS:
+            scope[BUDGET].take(weight * len(found))
+            return keys_of(found)
+        raise EvaluationError(f"cannot go through {key_kind(found)}: only through a list or the keys of a map")
+
+    return elements
+
+
+def _quantified(source: Run, slot: int, weight: int, body: Run, *, decisive: bool) -> Run:
+    """One decisive verdict decides, whatever else fails; otherwise the first fault stands.
+
+    It may come soon, so each element counts when it is looked at.
+    """
+    elements = _charged(source, 0)
 
     def run(scope: Scope) -> bool:
         fault: EvaluationError | None = None
-        for element in _elements(scope, source):
+        budget = scope[BUDGET]
+        found = elements(scope)
+        budget.take(len(found) // ITEMS_PER_STEP)
+        for element in found:
             scope[slot] = element
+            budget.left -= weight
+            if budget.left < 0:
+                budget.take(0)
             try:
                 verdict = body(scope)
             except EvaluationError as raised:
+                budget.take(FAULT_STEPS)
                 fault = fault or raised
                 continue
             if verdict is decisive:
@@ -65,10 +89,10 @@ def _quantified(source: Run, slot: int, body: Run, *, decisive: bool) -> Run:
     return run
 
 
-def _exists_one(source: Run, slot: int, body: Run) -> Run:
+def _exists_one(elements: Elements, slot: int, body: Run) -> Run:
     def run(scope: Scope) -> bool:
         found = 0
-        for element in _elements(scope, source):
+        for element in elements(scope):
             scope[slot] = element
             verdict = body(scope)
             if verdict is True:
@@ -80,10 +104,10 @@ def _exists_one(source: Run, slot: int, body: Run) -> Run:
     return run
 
 
-def _filtered(source: Run, slot: int, body: Run) -> Run:
+def _filtered(elements: Elements, slot: int, body: Run) -> Run:
     def run(scope: Scope) -> CelList:
         kept = CelList()
-        for element in _elements(scope, source):
+        for element in elements(scope):
             scope[slot] = element
             verdict = body(scope)
             if verdict is True:
@@ -95,11 +119,11 @@ def _filtered(source: Run, slot: int, body: Run) -> Run:
     return run
 
 
-def _mapped(source: Run, slot: int, body: Run) -> Run:
+def _mapped(elements: Elements, slot: int, body: Run) -> Run:
     def run(scope: Scope) -> CelList:
         made = CelList()
         append = made.append
-        for element in _elements(scope, source):
+        for element in elements(scope):
             scope[slot] = element
             append(body(scope))
         return made
@@ -107,10 +131,10 @@ def _mapped(source: Run, slot: int, body: Run) -> Run:
     return run
 
 
-def _chosen(source: Run, slot: int, condition: Run, body: Run) -> Run:
+def _chosen(elements: Elements, slot: int, condition: Run, body: Run) -> Run:
     def run(scope: Scope) -> CelList:
         made = CelList()
-        for element in _elements(scope, source):
+        for element in elements(scope):
             scope[slot] = element
             verdict = condition(scope)
             if verdict is True:
@@ -122,14 +146,14 @@ def _chosen(source: Run, slot: int, condition: Run, body: Run) -> Run:
     return run
 
 
-def _sorted(source: Run, slot: int, body: Run) -> Run:
-    keys_for: Callable[[Scope], Any] = _mapped(lambda scope: scope[slot], slot, body)
+def _sorted(source: Run, slot: int, weight: int, body: Run) -> Run:
+    keys_for: Callable[[Scope], Any] = _mapped(_charged(lambda scope: scope[slot], weight), slot, body)
 
     def run(scope: Scope) -> CelList:
         found = source(scope)
         if type(found) not in LISTS:
             raise EvaluationError(f"cannot sort {key_kind(found)}: only a list")
         scope[slot] = found
-        return sorted_by(items_of(found), keys_for(scope))
+        return sorted_by(scope[BUDGET], items_of(found), keys_for(scope))
 
     return run

@@ -5,7 +5,7 @@ from math import isfinite, trunc
 
 from callboard.languages.cel.arithmetic import checked_int, checked_uint
 from callboard.languages.cel.errors import EvaluationError, shown
-from callboard.languages.cel.overloads import Declarations
+from callboard.languages.cel.overloads import Declarations, of_texts, parsed
 from callboard.languages.cel.temporal import (
     NS,
     checked_timestamp,
@@ -18,7 +18,9 @@ from callboard.languages.cel.values import INT_MAX, INT_MIN, UInt, Value, type_o
 
 _INT = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _UINT = re.compile(r"[0-9]{1,30}", re.ASCII)
-_DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.I | re.A)
+_DOUBLE = re.compile(
+    r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?(?:inf|infinity)|nan", re.I | re.A
+)
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
@@ -103,13 +105,13 @@ CONVERSIONS: Declarations = {
     "bool(bool)": _same,
     "bool(string)": _bool_of_text,
     "bytes(bytes)": _same,
-    "bytes(string)": bytes_of_text,
+    "bytes(string)": of_texts(bytes_of_text),
     "double(double)": _same,
     "double(int)": float,
     "double(uint)": float,
-    "double(string)": _double_of_text,
+    "double(string)": of_texts(_double_of_text),
     "duration(duration)": _same,
-    "duration(string)": read_duration,
+    "duration(string)": parsed(read_duration),
     "dyn(any)": _same,
     "int(int)": _same,
     "int(uint)": lambda value: checked_int(int(value)),
@@ -121,11 +123,11 @@ CONVERSIONS: Declarations = {
     "string(int)": str,
     "string(uint)": lambda value: str(int(value)),
     "string(double)": double_text,
-    "string(bytes)": _text_of_bytes,
+    "string(bytes)": of_texts(_text_of_bytes),
     "string(timestamp)": timestamp_text,
     "string(duration)": seconds_text,
     "timestamp(timestamp)": _same,
-    "timestamp(string)": read_timestamp,
+    "timestamp(string)": parsed(read_timestamp),
     "timestamp(int)": lambda value: checked_timestamp(value * NS),
     "type(any)": type_of,
     "uint(uint)": _same,

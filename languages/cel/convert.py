@@ -3,9 +3,13 @@
 from math import copysign, isfinite
 
 from callboard.bus.effects import JSON
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import Unrepresentable
 from callboard.languages.cel.members import key_kind, key_value
-from callboard.languages.cel.values import EXACT_MAX, ITEMS_MAX, CelList, CelMap, UInt, Value, kind
+from callboard.languages.cel.values import EXACT_MAX, CelList, CelMap, UInt, Value, kind
+
+ITEM_STEPS = 2
+"""Steps for each item that is made; what stands in a value several times is made once for each place."""
 
 _INSTEAD = {
     "bytes": "base64.encode() makes text of it",
@@ -15,15 +19,16 @@ _INSTEAD = {
 }
 
 
-def to_data(value: Value) -> JSON:
+def to_data(value: Value, budget: Budget) -> JSON:
     """Return a value as JSON data. Data that only passed through is returned as it is, not copied.
 
     A whole double within 2^53 becomes an int, so that it is written 5 and not 5.0; minus zero stays what it is.
 
     :raises Unrepresentable: if it has no such form, or something in it has none
+    :raises TooManySteps: if it takes too many
     """
     try:
-        return _Way().out(value)
+        return _Way(budget).out(value)
     except _Refused as refused:
         place = "".join(reversed(refused.path)).lstrip(".")
         said = f"{refused.reason} at {place}" if place else refused.reason
@@ -41,10 +46,10 @@ class _Refused(Exception):
 
 
 class _Way:
-    """One value's way out. It counts what it makes: shared parts of a value are written once for each place."""
+    """One value's way out."""
 
-    def __init__(self) -> None:
-        self._left = ITEMS_MAX
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
 
     def out(self, value: Value) -> JSON:
         kept = type(value)
@@ -61,7 +66,7 @@ class _Way:
         raise _Refused(f"{key_kind(value)} cannot be data", _INSTEAD.get(kind(value), ""))
 
     def _list(self, items: list[Value]) -> JSON:
-        self._charge(len(items))
+        self._budget.take(ITEM_STEPS * len(items))
         made: list[JSON] = []
         try:
             for item in items:
@@ -72,7 +77,7 @@ class _Way:
         return made
 
     def _map(self, members: dict[Value, Value]) -> JSON:
-        self._charge(len(members))
+        self._budget.take(ITEM_STEPS * len(members))
         made: dict[str, JSON] = {}
         for key, member in members.items():
             if type(key) is not str:
@@ -84,11 +89,6 @@ class _Way:
                 refused.path.append(f".{key}")
                 raise
         return made
-
-    def _charge(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
-            raise _Refused(f"the value has more than {ITEMS_MAX} items")
 
 
 def _whole(number: int) -> int:

@@ -7,14 +7,25 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from callboard.languages.cel.arithmetic import quotient, remainder
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, shown
-from callboard.languages.cel.overloads import Declarations
+from callboard.languages.cel.overloads import Counted, Declarations, of_texts
 from callboard.languages.cel.patterns import matches
+from callboard.languages.cel.searching import contains
 from callboard.languages.cel.temporal import NS, to_datetime
 from callboard.languages.cel.values import Duration, Timestamp, Value
 
 ZONES_KEPT_MAX = 256
 """How many time zones are kept in memory."""
+
+ZONE_CHARS_MAX = 64
+"""How long a time zone's name may be, in characters."""
+
+ZONE_STEPS = 3_000
+"""Steps for a time zone that an evaluation names for the first time: it is read from a file."""
+
+LOCAL_STEPS = 15
+"""Steps for an instant's part in a time zone."""
 
 _FIXED = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
 
@@ -29,7 +40,7 @@ def zone(name: str) -> tzinfo:
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
         if offset < timedelta(days=1):
             return timezone(-offset if match[1] == "-" else offset)
-    elif name:
+    elif 0 < len(name) <= ZONE_CHARS_MAX:
         try:
             return ZoneInfo(name)
         except (ValueError, OSError, LookupError):
@@ -63,8 +74,13 @@ def _part_in_utc(part: Callable[[datetime], int]) -> Callable[[Timestamp], int]:
     return lambda timestamp: part(_local(timestamp, None))
 
 
-def _part_in_zone(part: Callable[[datetime], int]) -> Callable[[Timestamp, str], int]:
-    return lambda timestamp, name: part(_local(timestamp, name))
+def _part_in_zone(part: Callable[[datetime], int]) -> Counted:
+    def counted(budget: Budget, timestamp: Timestamp, name: str) -> int:
+        budget.take_first(f"zone {name}", ZONE_STEPS)
+        budget.take(LOCAL_STEPS)
+        return part(_local(timestamp, name))
+
+    return Counted(counted)
 
 
 def _in_units(ns: int) -> Callable[[Duration], int]:
@@ -78,11 +94,11 @@ def _size(value: Value) -> int:
 CORE: Declarations = {
     **{f"size({kind})": _size for kind in ("string", "bytes", "list", "map")},
     **{f"{kind}.size()": _size for kind in ("string", "bytes", "list", "map")},
-    "string.contains(string)": lambda text, part: part in text,
-    "string.startsWith(string)": str.startswith,
-    "string.endsWith(string)": str.endswith,
-    "string.matches(string)": matches,
-    "matches(string, string)": matches,
+    "string.contains(string)": Counted(contains),
+    "string.startsWith(string)": of_texts(str.startswith),
+    "string.endsWith(string)": of_texts(str.endswith),
+    "string.matches(string)": Counted(matches),
+    "matches(string, string)": Counted(matches),
     **{f"timestamp.{name}()": _part_in_utc(part) for name, part in _PARTS.items()},
     **{f"timestamp.{name}(string)": _part_in_zone(part) for name, part in _PARTS.items()},
     "duration.getHours()": _in_units(3600 * NS),

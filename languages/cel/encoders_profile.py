@@ -6,20 +6,18 @@ from base64 import b64decode, b64encode
 
 from callboard.languages.cel.arithmetic import check_size
 from callboard.languages.cel.errors import EvaluationError
-from callboard.languages.cel.overloads import Declarations
+from callboard.languages.cel.overloads import Declarations, of_texts
 
-_ALPHABET = re.compile(r"[A-Za-z0-9+/\r\n]*=?[\r\n]*=?[\r\n]*", re.ASCII)
+_ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}", re.ASCII)
 
 
 def _decode(text: str) -> bytes:
     """Decode base64. Line breaks in it are skipped, and its padding may be missing as a whole."""
     packed = text.replace("\r", "").replace("\n", "")
-    if "=" not in packed:
-        packed += "=" * (-len(packed) % 4)
     try:
-        if not _ALPHABET.fullmatch(text):
+        if not _ALPHABET.fullmatch(packed):
             raise binascii.Error("a character outside of the alphabet")
-        return b64decode(packed, validate=True)
+        return b64decode(packed if "=" in packed else packed + "=" * (-len(packed) % 4), validate=True)
     except binascii.Error:
         raise EvaluationError("the text is no base64") from None
 
@@ -30,7 +28,7 @@ def _encode(octets: bytes) -> str:
 
 
 ENCODERS: Declarations = {
-    "base64.decode(string)": _decode,
-    "base64.encode(bytes)": _encode,
+    "base64.decode(string)": of_texts(_decode),
+    "base64.encode(bytes)": of_texts(_encode),
 }
 """Every function of the profile, by signature."""

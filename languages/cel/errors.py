@@ -4,7 +4,6 @@
 
   * `CelSyntaxError`: it is no CEL; found when it is compiled, the author must mend it.
   * `EvaluationError`: it cannot be evaluated against these bindings.
-  * `Exhausted`: inside of an evaluation, that it took too much.
   * `Unrepresentable`: its value has no form as data.
 """
 
@@ -51,15 +50,11 @@ class EvaluationError(ExpressionError):
     """An expression has no value: types that do not go together, something absent, a number out of range."""
 
 
-class Exhausted(ExpressionError):
-    """An evaluation took more than it may. Not a fault that ``||`` absorbs; a program tells it as `EvaluationError`."""
-
-
 class Unrepresentable(ExpressionError):
     """An expression has a value, but none that JSON can hold without loss."""
 
 
 def shown(value: object) -> str:
     """Return a value as a message shows it: quoted, and shortened if it is long."""
-    text = repr(value)
+    text = repr(value[: SHOWN_MAX + 1] if isinstance(value, str | bytes) else value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.conversions import bytes_of_text
-from callboard.languages.cel.errors import EvaluationError
+from callboard.languages.cel.errors import EvaluationError, shown
 from callboard.languages.cel.members import index, items_of, key_kind, keys_of
 from callboard.languages.cel.temporal import NS, timestamp_text
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value
@@ -16,32 +17,45 @@ PRECISION_MAX = 100
 PRECISION = 6
 """How many there are if none are asked for."""
 
+WRITTEN_STEPS = 8
+"""Steps for each clause, and for each value that one writes."""
+
+BYTES_PER_STEP = 2
+"""How many bytes are one step, where each may be no UTF-8."""
+
+Write = Callable[[Value, int, Budget], str]
+"""Writes a value with so many digits behind the point."""
+
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")
 _INTEGERS = frozenset((int, UInt))
 
 
-def formatted(pattern: str, arguments: list[Value]) -> str:
+def formatted(budget: Budget, pattern: str, arguments: list[Value]) -> str:
     """Fill a pattern's clauses with the arguments, in order.
 
     :raises EvaluationError: if a clause is unknown, or has no argument, or one that it cannot write
+    :raises TooManySteps: if it takes too many
     """
+    budget.take_text(len(pattern))
+    budget.take(len(arguments))
     values = iter(items_of(arguments))
 
     def fill(match: re.Match[str]) -> str:
+        budget.take(WRITTEN_STEPS)
         if match[0] == "%%":
             return "%"
         precision, letter = match[1], match[2]
         write = _CLAUSES.get(letter or "")
         if write is None or precision == "":
-            raise EvaluationError(f"{match[0]!r} is no clause of format(); there are %s %d %f %e %x %X %o %b %%")
+            raise EvaluationError(f"{shown(match[0])} is no clause of format(); there are %s %d %f %e %x %X %o %b %%")
         if precision is not None and (len(precision) > 4 or int(precision) > PRECISION_MAX):
-            raise EvaluationError(f"{match[0]!r} asks for more than {PRECISION_MAX} digits")
+            raise EvaluationError(f"{shown(match[0])} asks for more than {PRECISION_MAX} digits")
         try:
             value = next(values)
         except StopIteration:
-            raise EvaluationError(f"format() has no argument left for {match[0]!r}") from None
-        return write(value, PRECISION if precision is None else int(precision))
+            raise EvaluationError(f"format() has no argument left for {shown(match[0])}") from None
+        return write(value, PRECISION if precision is None else int(precision), budget)
 
     return _CLAUSE.sub(fill, pattern)
 
@@ -65,9 +79,14 @@ def plain_number(value: Value) -> str:
     return _not_finite(value) or f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
-def text(value: Value) -> str:
-    """Write any value, as the clause ``%s`` does."""
+def text(value: Value, budget: Budget) -> str:
+    """Write any value, as the clause ``%s`` does.
+
+    :raises TooManySteps: if it takes too many
+    """
+    budget.take(WRITTEN_STEPS)
     if type(value) is str:
+        budget.take_text(len(value))
         return value
     if type(value) in NUMBERS:
         return plain_number(value)
@@ -76,11 +95,12 @@ def text(value: Value) -> str:
     if type(value) is bool:
         return "true" if value else "false"
     if type(value) is bytes:
+        budget.take(len(value) // BYTES_PER_STEP)
         return _BROKEN.sub("\ufffd".encode(), value.decode(errors="replace").encode()).decode()
     if type(value) in LISTS:
-        return f"[{', '.join(map(text, items_of(value)))}]"
+        return f"[{', '.join(text(item, budget) for item in items_of(value))}]"
     if type(value) in MAPS:
-        entries = sorted((text(key), text(index(value, key))) for key in keys_of(value))
+        entries = sorted((text(key, budget), text(index(value, key), budget)) for key in keys_of(value))
         return f"{{{', '.join(f'{key}: {member}' for key, member in entries)}}}"
     if type(value) is Timestamp:
         return timestamp_text(value)
@@ -91,18 +111,18 @@ def text(value: Value) -> str:
     raise _unfit("s", value)
 
 
-def _string(value: Value, precision: int) -> str:
-    return text(value)
+def _string(value: Value, precision: int, budget: Budget) -> str:
+    return text(value, budget)
 
 
-def _decimal(value: Value, precision: int) -> str:
+def _decimal(value: Value, precision: int, budget: Budget) -> str:
     if type(value) not in NUMBERS:
         raise _unfit("d", value)
     return plain_number(value)
 
 
-def _pointed(letter: str) -> Callable[[Value, int], str]:
-    def write(value: Value, precision: int) -> str:
+def _pointed(letter: str) -> Write:
+    def write(value: Value, precision: int, budget: Budget) -> str:
         if type(value) not in NUMBERS:
             raise _unfit(letter, value)
         return _not_finite(value) or f"{float(value):.{precision}{letter}}"
@@ -110,8 +130,8 @@ def _pointed(letter: str) -> Callable[[Value, int], str]:
     return write
 
 
-def _based(letter: str) -> Callable[[Value, int], str]:
-    def write(value: Value, precision: int) -> str:
+def _based(letter: str) -> Write:
+    def write(value: Value, precision: int, budget: Budget) -> str:
         if type(value) not in _INTEGERS and not (letter == "b" and type(value) is bool):
             raise _unfit(letter, value)
         return format(int(value), letter)
@@ -119,19 +139,20 @@ def _based(letter: str) -> Callable[[Value, int], str]:
     return write
 
 
-def _hexadecimal(letter: str) -> Callable[[Value, int], str]:
+def _hexadecimal(letter: str) -> Write:
     whole = _based(letter)
 
-    def write(value: Value, precision: int) -> str:
+    def write(value: Value, precision: int, budget: Budget) -> str:
         octets = bytes_of_text(value) if type(value) is str else value
         if type(octets) is not bytes:
-            return whole(value, precision)
+            return whole(value, precision, budget)
+        budget.take_text(len(octets))
         return octets.hex().upper() if letter == "X" else octets.hex()
 
     return write
 
 
-_CLAUSES: dict[str, Callable[[Value, int], str]] = {
+_CLAUSES: dict[str, Write] = {
     "s": _string,
     "d": _decimal,
     "f": _pointed("f"),

@@ -6,18 +6,18 @@ from callboard.languages.cel.encoders_profile import ENCODERS
 from callboard.languages.cel.json_functions import from_json, to_json
 from callboard.languages.cel.lists_profile import LISTS_PROFILE
 from callboard.languages.cel.math_profile import MATH
-from callboard.languages.cel.overloads import Declarations, Functions
-from callboard.languages.cel.scope import CLOCK, Run, Scope
+from callboard.languages.cel.overloads import Counted, Declarations, Functions, parsed
+from callboard.languages.cel.scope import BUDGET, CLOCK, Run, Scope
 from callboard.languages.cel.sets_profile import SETS
 from callboard.languages.cel.strings_profile import STRINGS
 from callboard.languages.cel.temporal import iso8601_text, of_datetime, read_iso8601
 from callboard.languages.cel.values import Timestamp
 
 MWL: Declarations = {
-    "toJson(any)": to_json,
-    "fromJson(string)": from_json,
+    "toJson(any)": Counted(to_json),
+    "fromJson(string)": Counted(from_json),
     "durationToIso8601(duration)": iso8601_text,
-    "durationFromIso8601(string)": read_iso8601,
+    "durationFromIso8601(string)": parsed(read_iso8601),
 }
 """MWL's own functions (expressions, "MWL functions"), but for the two that read the clock."""
 
@@ -27,11 +27,16 @@ VARIADIC = frozenset(("math.greatest", "math.least"))
 """Functions that take any number of arguments; more than one are handed over as a list."""
 
 
+WALL_TIME_STEPS = 1_000
+"""Steps for reading the wall clock: whatever is read is recorded."""
+
+
 def _now(scope: Scope) -> Timestamp:
     return of_datetime(scope[CLOCK].now())
 
 
 def _wall_time(scope: Scope) -> Timestamp:
+    scope[BUDGET].take(WALL_TIME_STEPS)
     return of_datetime(scope[CLOCK].wall_time())
 
 

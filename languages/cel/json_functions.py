@@ -7,6 +7,7 @@ from math import isfinite
 
 from callboard.bus.effects import JSON
 from callboard.languages.cel.arithmetic import check_size
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import EvaluationError, Unrepresentable
 from callboard.languages.cel.values import EXACT_MAX, Value, double_of
@@ -14,39 +15,49 @@ from callboard.languages.cel.values import EXACT_MAX, Value, double_of
 DATA_DEPTH_MAX = 100
 """How deep the arrays and objects of a parsed text may nest."""
 
+WRITTEN_STEPS = 6
+"""Steps for each value that is written."""
 
-def to_json(value: Value) -> str:
+READ_CHARS_PER_STEP = 2
+"""How many characters of a parsed text are one step: there may be a value in every other one."""
+
+
+def to_json(budget: Budget, value: Value) -> str:
     """Serialize a value as RFC 8785 has it.
 
     :raises EvaluationError: if it has no form as data
+    :raises TooManySteps: if it takes too many
     """
     try:
-        data = to_data(value)
+        data = to_data(value, budget)
     except Unrepresentable as refused:
         raise EvaluationError(f"toJson(): {refused.message}") from None
     pieces: list[str] = []
-    _write(data, pieces)
+    _write(data, pieces, budget)
     check_size(sum(map(len, pieces)))
     return "".join(pieces)
 
 
-def _write(data: JSON, pieces: list[str]) -> None:
+def _write(data: JSON, pieces: list[str], budget: Budget) -> None:
+    budget.take(WRITTEN_STEPS)
     if data is None or type(data) is bool:
         pieces.append("null" if data is None else "true" if data else "false")
     elif type(data) is str:
+        budget.take_text(len(data))
         pieces.append(_text(data))
     elif type(data) is list:
         before = "["
         for item in data:
             pieces.append(before)
-            _write(item, pieces)
+            _write(item, pieces, budget)
             before = ","
         pieces.append("]" if data else "[]")
     elif type(data) is dict:
         before = "{"
         for name in sorted(data, key=_utf16):
+            budget.take_text(len(name))
             pieces.append(f"{before}{_text(name)}:")
-            _write(data[name], pieces)
+            _write(data[name], pieces, budget)
             before = ","
         pieces.append("}" if data else "{}")
     else:
@@ -95,11 +106,13 @@ def _placed(digits: str, point: int) -> str:
     return f"{digits[0]}{fraction}e{'+' if point > 0 else '-'}{abs(point - 1)}"
 
 
-def from_json(text: str) -> Value:
+def from_json(budget: Budget, text: str) -> Value:
     """Parse a JSON text.
 
     :raises EvaluationError: if it is none, or its numbers or strings are no data
+    :raises TooManySteps: if it takes too many
     """
+    budget.take(1 + len(text) // READ_CHARS_PER_STEP)
     try:
         data = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError) as error:

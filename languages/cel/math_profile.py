@@ -4,18 +4,20 @@ import math
 from collections.abc import Callable, Sequence
 
 from callboard.languages.cel.arithmetic import checked_int
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
-from callboard.languages.cel.overloads import Declarations
+from callboard.languages.cel.overloads import Counted, Declarations
 from callboard.languages.cel.values import NUMBERS, UINT_MAX, UInt, Value
 
 _BITS = 64
 
 
-def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Callable[[list[Value]], Value]:
+def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Counted:
     """Return the first number of a list that no other is better than."""
 
-    def find(numbers: list[Value]) -> Value:
+    def find(budget: Budget, numbers: list[Value]) -> Value:
+        budget.take(len(numbers))
         candidates: Sequence[Value] = items_of(numbers)
         if not candidates:
             raise EvaluationError(f"math.{name}() of an empty list")
@@ -27,7 +29,7 @@ def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Callable[[lis
                 best = candidate
         return best
 
-    return find
+    return Counted(find)
 
 
 def _same(number: Value) -> Value:

@@ -21,8 +21,9 @@ from callboard.languages.cel.values import (
 KEYS_LISTED_MAX = 8
 """How many keys an error about a missing one lists at most."""
 
-KEYS_COMPARED_MAX = 1_000
-"""How many keys are looked through for the one that was meant."""
+KEYS_COMPARED_MAX = 200
+KEY_COMPARED_CHARS_MAX = 60
+"""How many keys are looked through for the one that was meant, and how long it and they may be."""
 
 
 class BoolKey(Enum):
@@ -137,7 +138,9 @@ def _keys_hint(value: dict[Value, Value], key: Value) -> str:
     if not value:
         return "the map is empty"
     known = [str(key_value(stored)) for stored in islice(value, KEYS_COMPARED_MAX)]
-    if meant := get_close_matches(str(key), known, n=1, cutoff=0.75):
+    short = [name for name in known if len(name) <= KEY_COMPARED_CHARS_MAX]
+    sought = str(key)
+    if len(sought) <= KEY_COMPARED_CHARS_MAX and (meant := get_close_matches(sought, short, n=1, cutoff=0.75)):
         return f"did you mean {shown(meant[0])}?"
     listed = ", ".join(shown(name)[1:-1] for name in sorted(known)[:KEYS_LISTED_MAX])
     return f"there are: {listed}, …" if len(value) > KEYS_LISTED_MAX else f"there are: {listed}"

@@ -4,24 +4,41 @@ A profile declares its functions as a table from signature to Python function:
 
     {"string.charAt(int)": char_at, "math.ceil(double)": ceil, "size(list)": size}
 
-Before the dot stands the kind of the receiver, or a namespace; ``any`` is every kind.
+Before the dot stands the kind of the receiver, or a namespace; ``any`` is every kind. A function whose work grows with
+its arguments is declared as `Counted`.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import product
+from typing import Concatenate
 
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import key_kind
 from callboard.languages.cel.values import KINDS, Value
 
-Implementation = Callable[..., Value]
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A function that is handed the budget of the evaluation before its arguments, and counts its steps there."""
+
+    function: Callable[Concatenate[Budget, ...], Value]
+
+
+Implementation = Callable[..., Value] | Counted
 Declarations = Mapping[str, Implementation]
 
 Dispatch = dict[tuple[type, ...], Implementation]
 """What to call, by the exact types of the arguments, the receiver first."""
 
+PARSED_STEPS = 10
+PARSED_CHAR_STEPS = 4
+"""Steps for a text that is read by its parts, and for each of its characters."""
+
 _SIGNATURE = re.compile(r"(?:([\w]+)\.)?(\w+)\(([\w, ]*)\)")
+_TEXTS = frozenset((str, bytes))
 _KINDS = {**KINDS, "any": tuple(python for pythons in KINDS.values() for python in pythons)}
 
 
@@ -59,6 +76,26 @@ class Functions:
     def member(self, name: str, count: int) -> Dispatch:
         """Return the overloads of ``receiver.name(…)``, the receiver counted among the arguments."""
         return self._members.get((name, count), {})
+
+
+def of_texts(function: Callable[..., Value]) -> Counted:
+    """Declare a function that goes once through the texts and bytes among its arguments."""
+
+    def counted(budget: Budget, *arguments: Value) -> Value:
+        budget.take_text(sum([len(argument) for argument in arguments if type(argument) in _TEXTS]))
+        return function(*arguments)
+
+    return Counted(counted)
+
+
+def parsed(function: Callable[[str], Value]) -> Counted:
+    """Declare a function that reads an instant, a duration or the like out of a short text."""
+
+    def counted(budget: Budget, text: str) -> Value:
+        budget.take(PARSED_STEPS + PARSED_CHAR_STEPS * len(text))
+        return function(text)
+
+    return Counted(counted)
 
 
 def no_overload(name: str, arguments: tuple[Value, ...], *, member: bool) -> EvaluationError:

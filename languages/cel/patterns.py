@@ -1,15 +1,20 @@
 """Regular expressions for ``matches``: RE2's, as CEL has them."""
 
 from callboard.languages import patterns
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, shown
 
 
-def matches(text: str, pattern: str) -> bool:
+def matches(budget: Budget, text: str, pattern: str) -> bool:
     """Say whether a pattern matches somewhere in a text.
 
     :raises EvaluationError: if the pattern is none of RE2's, or too large for it
+    :raises TooManySteps: if it takes too many
     """
     try:
+        budget.take_text(len(pattern))
+        budget.take_first(f"pattern {pattern}", patterns.compile_steps(pattern))
+        budget.take(patterns.search_steps(pattern, text))
         return patterns.found(pattern, text)
     except patterns.BadPattern as bad:
         raise EvaluationError(f"{shown(pattern)} is no regular expression of RE2: {bad}") from None

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from callboard.bus.effects import JSON
+from callboard.bus.steps import TooManySteps
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.compiler import Compiler
 from callboard.languages.cel.convert import to_data
-from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Exhausted
+from callboard.languages.cel.errors import CelSyntaxError, EvaluationError
 from callboard.languages.cel.parser import parse
 from callboard.languages.cel.scope import Clock, Run
-from callboard.languages.cel.values import ITERATIONS_MAX, Value
+from callboard.languages.cel.values import Value
 
-__all__ = ["Clock", "Program", "compile"]
+__all__ = ["Budget", "Clock", "Program", "compile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +27,38 @@ class Program:
     """Functions it calls that do not exist: a call of one is an evaluation error."""
     _run: Run = field(repr=False)
     _slots: int = field(repr=False)
+    _weight: int = field(repr=False)
+    """How many steps its nodes take, each once."""
 
-    def evaluate(self, bindings: Mapping[str, JSON], clock: Clock) -> JSON:
+    def evaluate(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> JSON:
         """Evaluate against bindings of plain JSON data: dict, list, str, int, float, bool and None, no subclasses.
 
-        The result is data again; parts of the bindings that pass through are not copied.
+        The result is data again; parts of the bindings that pass through are not copied. Expressions that are
+        evaluated in one go may share a budget.
 
         :raises EvaluationError: if there is no value
         :raises Unrepresentable: if the value has no form as data
         """
+        budget = budget or Budget()
+        value = self.value(bindings, clock, budget)
         try:
-            return to_data(self.value(bindings, clock))
+            return to_data(value, budget)
+        except TooManySteps as given_up:
+            raise EvaluationError(f"the expression {given_up}") from None
         except RecursionError:
             raise EvaluationError("the value is nested too deep") from None
 
-    def value(self, bindings: Mapping[str, JSON], clock: Clock) -> Value:
+    def value(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> Value:
         """Evaluate likewise, to the value as CEL has it: a predicate needs no more than whether it is True.
 
         :raises EvaluationError: if there is none
         """
+        budget = budget or Budget()
         try:
-            return self._run([bindings, clock, ITERATIONS_MAX, *(None,) * self._slots])
-        except Exhausted as exhausted:
-            raise EvaluationError(exhausted.message) from None
+            budget.take(self._weight)
+            return self._run([bindings, clock, budget, *(None,) * self._slots])
+        except TooManySteps as given_up:
+            raise EvaluationError(f"the expression {given_up}") from None
         except RecursionError:
             raise EvaluationError("the values are nested too deep") from None
 
@@ -62,4 +73,5 @@ def compile(source: str) -> Program:
         run = compiler.compile(parse(source))
     except RecursionError:
         raise CelSyntaxError("the expression is nested too deep", 1, 1) from None
-    return Program(source, frozenset(compiler.roots), frozenset(compiler.unknown_functions), run, compiler.slots)
+    names = frozenset(compiler.roots), frozenset(compiler.unknown_functions)
+    return Program(source, *names, run, compiler.slots, compiler.weight)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from callboard.languages.cel.comparison import RELATIONS
-from callboard.languages.cel.scope import Run, Scope
+from callboard.languages.cel.scope import BUDGET, Run, Scope
 from callboard.languages.cel.syntax import ListOf, Literal, Node
 from callboard.languages.cel.values import NUMBERS, Value
 
@@ -28,7 +28,7 @@ def relation(symbol: str, left: Run, right: Run, right_node: Node) -> Run:
         if len(texts) == len(right_node.items):
             return _among(left, frozenset(texts))
     compare = RELATIONS[symbol]
-    return lambda scope: compare(left(scope), right(scope))
+    return lambda scope: compare(left(scope), right(scope), scope[BUDGET])
 
 
 def _equal_to(left: Run, constant: Value, *, wanted: bool) -> Run:
@@ -50,7 +50,7 @@ def _against_number(symbol: str, left: Run, constant: Value) -> Run:
 
     def run(scope: Scope) -> bool:
         value = left(scope)
-        return compare(value, constant) if type(value) in NUMBERS else checked(value, constant)
+        return compare(value, constant) if type(value) in NUMBERS else checked(value, constant, scope[BUDGET])
 
     return run
 

@@ -4,16 +4,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
-from callboard.languages.cel.errors import Exhausted
-from callboard.languages.cel.values import ITERATIONS_MAX, Value
+from callboard.languages.cel.values import Value
 
 Scope = list[Any]
-"""Bindings, clock, how many iterations are left; then the variables of the comprehensions, one slot each."""
+"""Bindings, clock, the budget of the evaluation; then the variables of the comprehensions, one slot each."""
 
-BINDINGS, CLOCK, ITERATIONS_LEFT, FIRST_SLOT = 0, 1, 2, 3
+BINDINGS, CLOCK, BUDGET, FIRST_SLOT = 0, 1, 2, 3
 
 Run = Callable[[Scope], Value]
-"""An expression, compiled: give it a scope, it gives its value or raises `EvaluationError`."""
+"""An expression, compiled: give it a scope, it gives its value or raises `EvaluationError` or `TooManySteps`."""
 
 
 class Clock(Protocol):
@@ -26,13 +25,3 @@ class Clock(Protocol):
     def wall_time(self) -> datetime:
         """Return the actual time."""
         ...
-
-
-def visit(scope: Scope, count: int) -> None:
-    """Charge an evaluation for going through so many elements.
-
-    :raises Exhausted: if they are more than an evaluation may visit
-    """
-    scope[ITERATIONS_LEFT] -= count
-    if scope[ITERATIONS_LEFT] < 0:
-        raise Exhausted(f"the expression goes through more than {ITERATIONS_MAX} elements")

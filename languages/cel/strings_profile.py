@@ -1,16 +1,27 @@
 """The ``strings`` extension, as cel-go documents it (``ext/README.md``). Positions count code points, from zero."""
 
-from callboard.languages.cel.arithmetic import check_size
+import re
+
+from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_size
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.formatting import formatted
 from callboard.languages.cel.members import items_of, key_kind
-from callboard.languages.cel.overloads import Declarations
+from callboard.languages.cel.overloads import Counted, Declarations, of_texts
+from callboard.languages.cel.searching import count_search, find, find_last
 from callboard.languages.cel.values import SIZE_MAX, CelList, Value
+
+SLOW_CHARS_PER_STEP = 4
+"""How many characters are one step, where they are looked up one by one."""
+
+PIECES_PER_STEP = 8
+"""How many occurrences of a part are one step, where a text is cut or put together anew at each."""
 
 _WHITE = "".join(map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F)))
 WHITE_SPACE = _WHITE + "\u205f\u3000"
 """The characters with Unicode's property White_Space."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code + 32: code for code in _LOWER}
 _ESCAPES = str.maketrans(
@@ -28,39 +39,43 @@ def _char_at(text: str, position: int) -> str:
     return text[position : position + 1]
 
 
-def _index_of(text: str, part: str, start: int = 0) -> int:
+def _index_of(budget: Budget, text: str, part: str, start: int = 0) -> int:
     if start < 0:
         raise _out_of_range(start, text)
-    return min(start, len(text)) if not part else text.find(part, start)
+    return min(start, len(text)) if not part else find(budget, text, part, start)
 
 
-def _last_index_of(text: str, part: str) -> int:
-    return text.rfind(part)
-
-
-def _last_index_until(text: str, part: str, last: int) -> int:
+def _last_index_until(budget: Budget, text: str, part: str, last: int) -> int:
     """Find the last occurrence that begins at ``last`` or before; a ``last`` beyond the text finds nothing."""
     if last < 0:
         raise _out_of_range(last, text)
     if not part:
         return min(last, len(text))
-    return -1 if last >= len(text) else text.rfind(part, 0, last + len(part))
+    return -1 if last >= len(text) else find_last(budget, text[: last + len(part)], part)
 
 
-def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+def _replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> str:
     limit = limit if 0 <= limit <= SIZE_MAX else -1
+    count_search(budget, text, old)
     count = text.count(old)
     count = count if limit < 0 else min(count, limit)
-    check_size(len(text) + count * (len(new) - len(old)))
+    size = len(text) + count * (len(new) - len(old))
+    check_size(size)
+    budget.take_text(size)
+    budget.take(count // PIECES_PER_STEP)
     return text.replace(old, new, limit)
 
 
-def _split(text: str, separator: str, limit: int = -1) -> CelList:
+def _split(budget: Budget, text: str, separator: str, limit: int = -1) -> CelList:
     if limit == 0:
         return CelList()
     limit = limit if 0 < limit <= SIZE_MAX else SIZE_MAX
     if separator:
+        count_search(budget, text, separator)
+        budget.take(min(text.count(separator), limit) // PIECES_PER_STEP)
         return CelList(text.split(separator, limit - 1))
+    budget.take_text(len(text))
+    budget.take(min(len(text), limit) // PIECES_PER_STEP)
     return CelList(text) if len(text) <= limit else CelList([*text[: limit - 1], text[limit - 1 :]])
 
 
@@ -74,39 +89,65 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-def _join(items: list[Value], separator: str = "") -> str:
+def _join(budget: Budget, items: list[Value], separator: str = "") -> str:
+    budget.take(len(items) // ITEMS_PER_STEP)
     texts = items_of(items)
     for item in texts:
         if type(item) is not str:
             raise EvaluationError(f"join() joins texts, not {key_kind(item)}")
-    check_size(sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0))
+    size = sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0)
+    check_size(size)
+    budget.take_text(size)
     return separator.join(texts)
 
 
-def _quote(text: str) -> str:
-    sound = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
-    return f'"{sound.translate(_ESCAPES)}"'
+def _translated(table: dict[int, int]) -> Counted:
+    def translate(budget: Budget, text: str) -> str:
+        _count_slowly(budget, text)
+        return text.translate(table)
+
+    return Counted(translate)
+
+
+def _quote(budget: Budget, text: str) -> str:
+    _count_slowly(budget, text)
+    if not text.isascii():
+        text = _SURROGATE.sub("\ufffd", text)
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def _trim(budget: Budget, text: str) -> str:
+    _count_slowly(budget, text)
+    return text.strip(WHITE_SPACE)
+
+
+def _count_slowly(budget: Budget, text: str) -> None:
+    """Count going through a text where it takes longer if the text is not ASCII alone."""
+    if text.isascii():
+        budget.take_text(len(text))
+    else:
+        budget.take(1 + len(text) // SLOW_CHARS_PER_STEP)
 
 
 STRINGS: Declarations = {
     "string.charAt(int)": _char_at,
-    "string.indexOf(string)": _index_of,
-    "string.indexOf(string, int)": _index_of,
-    "string.lastIndexOf(string)": _last_index_of,
-    "string.lastIndexOf(string, int)": _last_index_until,
-    "string.lowerAscii()": lambda text: text.translate(_LOWER),
-    "string.upperAscii()": lambda text: text.translate(_UPPER),
-    "string.replace(string, string)": _replace,
-    "string.replace(string, string, int)": _replace,
-    "string.split(string)": _split,
-    "string.split(string, int)": _split,
-    "string.substring(int)": _substring,
-    "string.substring(int, int)": _substring,
-    "string.trim()": lambda text: text.strip(WHITE_SPACE),
-    "string.reverse()": lambda text: text[::-1],
-    "string.format(list)": formatted,
-    "list.join()": _join,
-    "list.join(string)": _join,
-    "strings.quote(string)": _quote,
+    "string.indexOf(string)": Counted(_index_of),
+    "string.indexOf(string, int)": Counted(_index_of),
+    "string.lastIndexOf(string)": Counted(find_last),
+    "string.lastIndexOf(string, int)": Counted(_last_index_until),
+    "string.lowerAscii()": _translated(_LOWER),
+    "string.upperAscii()": _translated(_UPPER),
+    "string.replace(string, string)": Counted(_replace),
+    "string.replace(string, string, int)": Counted(_replace),
+    "string.split(string)": Counted(_split),
+    "string.split(string, int)": Counted(_split),
+    "string.substring(int)": of_texts(_substring),
+    "string.substring(int, int)": of_texts(_substring),
+    "string.trim()": Counted(_trim),
+    "string.reverse()": of_texts(lambda text: text[::-1]),
+    "string.format(list)": Counted(formatted),
+    "list.join()": Counted(_join),
+    "list.join(string)": Counted(_join),
+    "strings.quote(string)": Counted(_quote),
 }
 """Every function of the profile, by signature."""

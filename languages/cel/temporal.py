@@ -19,7 +19,7 @@ _RFC3339 = re.compile(
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))",
     re.ASCII,
 )
-_DURATION_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(h|ms|us|µs|μs|ns|m|s)", re.ASCII)
+_DURATION_PART = re.compile(r"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(h|ms|us|µs|μs|ns|m|s)", re.ASCII)
 _UNITS = {"h": 3600 * NS, "m": 60 * NS, "s": NS, "ms": 10**6, "us": 10**3, "µs": 10**3, "μs": 10**3, "ns": 1}
 _ISO = re.compile(
     r"([+-])?P(?:([0-9]+)W|(?:(N)Y)?(?:(N)M)?(?:(N)D)?(?:T(?=[0-9])(?:(N)H)?(?:(N)M)?(?:(N)S)?)?)".replace(
@@ -29,6 +29,9 @@ _ISO = re.compile(
 )
 DIGITS_MAX = 40
 """How many digits a number in a duration's text may have."""
+
+CHARS_MAX = 1_000
+"""How long the text of an instant or a duration may be, in characters."""
 
 
 def checked_timestamp(ns: int) -> Timestamp:
@@ -67,7 +70,7 @@ def read_timestamp(text: str) -> Timestamp:
 
     :raises EvaluationError: if the text is none
     """
-    match = _RFC3339.fullmatch(text)
+    match = _RFC3339.fullmatch(text) if len(text) <= CHARS_MAX else None
     bad = EvaluationError(f"{shown(text)} is no timestamp; one is written like 2024-01-15T09:30:00Z")
     if match is None:
         raise bad
@@ -105,6 +108,8 @@ def read_duration(text: str) -> Duration:
     sign = -1 if text[:1] == "-" else 1
     body = text[1:] if text[:1] in ("-", "+") else text
     at = ns = 0
+    if len(text) > CHARS_MAX:
+        raise EvaluationError(f"{shown(text)} is no duration: it has more than {CHARS_MAX} characters")
     while (match := _DURATION_PART.match(body, at)) and len(match[1]) <= DIGITS_MAX:
         ns += _scaled(match[1], _UNITS[match[2]])
         at = match.end()
@@ -144,7 +149,7 @@ def read_iso8601(text: str) -> Duration:
 
     :raises EvaluationError: if the text is none
     """
-    match = _ISO.fullmatch(text)
+    match = _ISO.fullmatch(text) if len(text) <= CHARS_MAX else None
     numbers = match.groups()[1:] if match else ()
     given = [number for number in numbers if number]
     fractional = any("." in number or "," in number for number in given[:-1])

@@ -27,10 +27,7 @@ SIZE_MAX = 10_000_000
 """How many characters or bytes a value may have that an expression makes."""
 
 ITEMS_MAX = 1_000_000
-"""How many items, those of its lists and maps included, a value may have that an expression makes."""
-
-ITERATIONS_MAX = 10_000_000
-"""How many elements all comprehensions of one evaluation may visit together."""
+"""How many items a list may have that an expression makes."""
 
 
 class UInt(int):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import NodeOutcome
+from callboard.languages.cel.budget import Budget
 from callboard.languages.flow.contract import Contract
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
@@ -139,7 +140,8 @@ class Frame:
         :raises Fault: of an expression
         """
         if block:
-            self.vars = {**self.vars, **{name: value.evaluate(scope) for name, value in block}}
+            budget = Budget()
+            self.vars = {**self.vars, **{name: value.evaluate(scope, budget) for name, value in block}}
 
 
 # -- small things that all constructs use -----------------------------------------------------------------------------
@@ -222,7 +224,8 @@ def checked_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, 
 
     :raises Fault: if one has not the type that the envelope fixes
     """
-    written = {name: field.evaluate(scope) for name, field in fields.items()}
+    budget = Budget()
+    written = {name: field.evaluate(scope, budget) for name, field in fields.items()}
     for name in ("type", "code", "message"):
         if name in written and not isinstance(written[name], str):
             refuse(f"{name}: is no string", f"/properties/{name}/type", written[name])

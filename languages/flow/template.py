@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from callboard.bus.effects import JSON
+from callboard.bus.steps import TooManySteps
 from callboard.languages.cel import program
+from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
-from callboard.languages.flow.depth import TOO_DEEP, too_deep
+from callboard.languages.flow.depth import excess
 from callboard.languages.flow.embedding import expression_body
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant
@@ -43,8 +45,8 @@ class Scope:
 class Template(Protocol):
     """A field's value."""
 
-    def evaluate(self, scope: Scope) -> JSON:
-        """Return the field's value.
+    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+        """Return the field's value. Its expressions share a budget, with those of other fields if one is given.
 
         :raises Fault: ``System.ExpressionEvaluationError`` or ``System.UnrepresentableValue``
         """
@@ -59,7 +61,7 @@ class Literal:
     def __init__(self, value: JSON) -> None:
         self.value = value
 
-    def evaluate(self, scope: Scope) -> JSON:
+    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
         return self.value
 
 
@@ -77,16 +79,17 @@ class Expression:
             # Documents with such an expression are refused; one inside a value that is data elsewhere may remain.
             self._program = error
 
-    def evaluate(self, scope: Scope) -> JSON:
+    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+        budget = budget or Budget()
         try:
             if isinstance(self._program, CelSyntaxError):
                 raise EvaluationError(str(self._program))
-            value = self._program.evaluate(scope.roots, scope)
+            value = self._program.evaluate(scope.roots, scope, budget)
         except EvaluationError as error:
             raise Fault(self._failed("System.ExpressionEvaluationError", error)) from error
         except Unrepresentable as error:
             raise Fault(self._failed("System.UnrepresentableValue", error)) from error
-        return _bounded(value)
+        return _bounded(value, budget)
 
     def _failed(self, code: str, error: Exception) -> dict[str, Any]:
         source = self.source
@@ -102,8 +105,8 @@ class ObjectTemplate:
     def __init__(self, members: dict[str, Template]) -> None:
         self._members = members
 
-    def evaluate(self, scope: Scope) -> JSON:
-        return {name: member.evaluate(scope) for name, member in self._members.items()}
+    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+        return {name: member.evaluate(scope, budget) for name, member in self._members.items()}
 
 
 class ArrayTemplate:
@@ -114,8 +117,8 @@ class ArrayTemplate:
     def __init__(self, items: list[Template]) -> None:
         self._items = items
 
-    def evaluate(self, scope: Scope) -> JSON:
-        return [item.evaluate(scope) for item in self._items]
+    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+        return [item.evaluate(scope, budget) for item in self._items]
 
 
 class Built:
@@ -126,13 +129,18 @@ class Built:
     def __init__(self, made: ObjectTemplate | ArrayTemplate) -> None:
         self._made = made
 
-    def evaluate(self, scope: Scope) -> JSON:
-        return _bounded(self._made.evaluate(scope))
+    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+        budget = budget or Budget()
+        return _bounded(self._made.evaluate(scope, budget), budget)
 
 
-def _bounded(value: JSON) -> JSON:
-    if too_deep(value):
-        raise Fault(failure("System.ExpressionEvaluationError", f"the value {TOO_DEEP}"))
+def _bounded(value: JSON, budget: Budget) -> JSON:
+    try:
+        too_much = excess(value, budget)
+    except TooManySteps as given_up:
+        too_much = str(given_up)
+    if too_much is not None:
+        raise Fault(failure("System.ExpressionEvaluationError", f"the value {too_much}"))
     return value
 
 
