@@ -22,12 +22,16 @@ class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it."""
+    """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
+
+    ``name`` is what a definition is called that has no name of its own.
+    """
 
     definition: DefinitionSource
     input: JSON = None
     arguments: dict[str, Any] = {}
     run_id: str | None = None
+    name: str | None = None
     model: str | None = None
     script: dict[str, Any] | None = None
     files: dict[str, str] = {}

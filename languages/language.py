@@ -333,7 +333,10 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Definition(Generic[D]):
-    """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes its hash is made over."""
+    """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes its hash is made over.
+
+    ``name`` is empty where the language gives none to a document; ``comment`` is what such a one says of itself.
+    """
 
     language: str
     name: str
@@ -341,6 +344,7 @@ class Definition(Generic[D]):
     canonical: bytes
     document: D
     warnings: tuple[Problem, ...] = ()
+    comment: str = ""
 
     @property
     def hash(self) -> str:

@@ -23,7 +23,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.projections import semconv
-from callboard.projections.effects import outcome_of
+from callboard.projections.effects import outcome_of, provider_model
 from callboard.projections.intents import Opened, OpenIntents
 from callboard.projections.places import Place
 from callboard.projections.projection import known
@@ -135,9 +135,9 @@ class Metrics:
         duration_s = (event.time - closed.event.time).total_seconds()
         labels: Labels
         match closed.payload:
-            case ModelCall(model=model, provider=provider):
+            case ModelCall(provider=provider) as call:
                 replied = payload if isinstance(payload, ModelResult) else None
-                labels = {semconv.OPERATION_NAME: semconv.CHAT, semconv.REQUEST_MODEL: model}
+                labels = {semconv.OPERATION_NAME: semconv.CHAT, semconv.REQUEST_MODEL: provider_model(call)}
                 if name := (replied.provider if replied else "") or provider:
                     labels[semconv.PROVIDER_NAME] = name
                 if replied:

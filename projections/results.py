@@ -22,6 +22,7 @@ from callboard.bus.events import (
     RunQuarantined,
     RunStart,
 )
+from callboard.projections.effects import model_name
 from callboard.projections.intents import Opened
 from callboard.projections.projection import known
 from callboard.projections.status import RunStatus, StatusFold
@@ -55,7 +56,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one knows of a run.
 
     ``usage`` sums the run's own model turns and what its child runs report; ``usage_by_path`` does so per node,
-    ``usage_by_model`` holds the own turns by the model that was asked for.
+    ``usage_by_model`` holds the own turns by the model that was asked, or what stood in for it.
     """
 
     run: str = ""
@@ -191,5 +192,5 @@ class Results:
 
 def _model_of(closed: Opened | None, result: ModelResult) -> str:
     if closed and isinstance(closed.payload, ModelCall):
-        return closed.payload.model
+        return model_name(closed.payload)
     return result.response_model or ""

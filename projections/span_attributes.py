@@ -29,6 +29,7 @@ from callboard.bus.events import (
     ToolResult,
 )
 from callboard.projections import semconv
+from callboard.projections.effects import provider_model
 from callboard.projections.span import Attribute, SpanKind, as_text
 
 Attributes = Mapping[str, Attribute | None]
@@ -46,7 +47,7 @@ def intent_span(payload: Payload, content: bool) -> tuple[str, SpanKind, dict[st
     """
     match payload:
         case ModelCall():
-            return f"{semconv.CHAT} {payload.model}", "client", _chat(payload, content)
+            return f"{semconv.CHAT} {provider_model(payload)}", "client", _chat(payload, content)
         case ToolCall():
             return f"{semconv.EXECUTE_TOOL} {payload.tool}", "internal", _tool(payload, content)
         case EffectCall():
@@ -80,7 +81,7 @@ def _chat(call: ModelCall, content: bool) -> dict[str, Attribute | None]:
     said: dict[str, Attribute | None] = {
         semconv.OPERATION_NAME: semconv.CHAT,
         semconv.PROVIDER_NAME: call.provider,
-        semconv.REQUEST_MODEL: call.model,
+        semconv.REQUEST_MODEL: provider_model(call),
         semconv.REQUEST_MAX_TOKENS: call.max_output_tokens,
         semconv.REQUEST_TEMPERATURE: call.temperature,
         semconv.MODEL_PURPOSE: call.purpose,

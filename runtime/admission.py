@@ -213,7 +213,8 @@ class Admission:
             message = f"no definition {name!r} is registered"
             expected = "the name or hash of a registered definition (cb.api.<tenant>.definition registers one)"
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
-        return DefinitionSource(language=wanted.language or found.language, source=found.source, name=wanted.name)
+        name = wanted.name or found.name
+        return DefinitionSource(language=wanted.language or found.language, source=found.source, name=name)
 
     # -- tells --------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from callboard.runtime.runlog import events_of, read_run
 RECORDED = "recorded"
 
 STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.stands_in)
+MODELS = frozenset(PROVIDERS) - STAND_INS
+"""Names of providers that have models."""
 
 
 class Models:

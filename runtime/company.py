@@ -11,7 +11,7 @@ from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
-from callboard.actors.models.catalog import resolve
+from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
 from callboard.actors.providers.catalog import Providers
@@ -26,7 +26,7 @@ from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission import Admission, definition_token
-from callboard.runtime.casting import RECORDED, STAND_INS, Cast, Models, recorded_run
+from callboard.runtime.casting import MODELS, RECORDED, STAND_INS, Cast, Models, recorded_run
 from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.providing import Providing
@@ -115,11 +115,19 @@ class Company:
         skills = {skill: all(lent.get(name) for name in names) for skill, names in needs.items()}
         return {
             "runtime": self._runtime,
-            "default_model": admission.start.model or self._config.model or "",
+            **self._casting(admission),
             "skills": skills,
             "offline": self._offline(admission),
             **self._documents(admission),
         }
+
+    def _casting(self, admission: Admitted) -> dict[str, Any]:
+        """Which model answers: the default by its exact name, what providers' bare names stand for, and the stand-in
+        that answers in place of them all, if there is one."""
+        spec = admission.start.model or self._config.model or ""
+        stand_in = spec.partition(":")[0]
+        found = {"default_model": exact(spec) if spec else "", "models": {name: exact(name) for name in MODELS}}
+        return {**found, "stand_in": stand_in} if stand_in in STAND_INS else found
 
     def _documents(self, admission: Admitted) -> dict[str, Any]:
         """The contracts of providers that do not ship; the run goes by them wherever it continues."""

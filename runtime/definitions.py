@@ -1,11 +1,14 @@
 """Definitions: finding a text's language, and its meaning, parsed once and remembered for a while."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
+from callboard.bus.subjects import token
 from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.languages.titles import title_of
 
 REMEMBERED_MAX = 256
 """Definitions of each language that are kept parsed."""
@@ -61,5 +64,22 @@ class Definitions:
             expected = " | ".join(registry.LANGUAGES)
             return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]
         spoken = self.language(name)
-        definition = spoken.parse(text)
-        return definition if isinstance(definition, list) else spoken.admit(definition, start)
+        parsed = spoken.parse(text)
+        if isinstance(parsed, list):
+            return parsed
+        plan = spoken.admit(called(parsed, start.name or source.name), start)
+        if isinstance(plan, list) or start.name in (None, plan.definition.name):
+            return plan
+        message = f"the definition has a name of its own, {plan.definition.name!r}, which holds"
+        unused = Problem("start.name", message, "name", severity="warning")
+        return replace(plan, warnings=(*plan.warnings, unused))
+
+
+def called(definition: Definition[Any], name: str | None) -> Definition[Any]:
+    """Call a definition that has no name of its own by this one, or else by the title that its comment gives it."""
+    name = definition.name or name or title_of(definition.comment)
+    try:
+        token(name)
+    except ValueError:
+        return definition
+    return definition if name == definition.name else replace(definition, name=name)

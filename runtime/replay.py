@@ -43,8 +43,9 @@ def admitted(first: Event, language_of: LanguageOf) -> Admitted:
     assert isinstance(accepted, ev.RunAccepted)
     start = msgspec.convert(accepted.start, StartRun)
     spoken = language_of(accepted.definition.language)
-    definition = spoken.parse(accepted.definition.source)
-    plan = definition if isinstance(definition, list) else spoken.admit(definition, start)
+    parsed = spoken.parse(accepted.definition.source)
+    # It may have got its name with the start.
+    plan = parsed if isinstance(parsed, list) else spoken.admit(replace(parsed, name=accepted.definition.name), start)
     if isinstance(plan, list):
         problems = "; ".join(str(problem) for problem in plan)
         raise CallboardError(

@@ -150,7 +150,9 @@ class StageNode:
     async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
         stage = self._stage
         key = self.key(slot)
-        model = request.model or stage.info.environment.get("default_model") or ""
+        environment = stage.info.environment
+        named = request.model or environment.get("default_model") or ""
+        model = environment.get("models", {}).get(named, named)
         base = self.calls.get(request.base) if request.base else None
         if request.base and base is None:
             raise ValueError(f"turn {key} continues {request.base}, which is no turn of this node")
@@ -158,7 +160,7 @@ class StageNode:
             purpose=request.purpose,
             model=model,
             digest=digest(base.digest if base else "", model, request),
-            provider=model.partition(":")[0] if ":" in model else "",
+            provider=environment.get("stand_in") or (model.partition(":")[0] if ":" in model else ""),
             base=request.base,
             system=request.system,
             messages=request.messages,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
+from callboard.bus.subjects import TOKEN_BYTES_MAX, token
 
 MODEL_SCRIPTED = "scripted"
 
@@ -33,6 +34,7 @@ class _Start(BaseModel):
     input: Any = None
     arguments: dict[str, Any] = Field(default_factory=dict)
     run_id: str | None = Field(default=None, min_length=1)
+    name: str | None = Field(default=None, min_length=1)
     model: str | None = None
     script: dict[str, Any] | None = None
     files: dict[str, str] = Field(default_factory=dict)
@@ -80,6 +82,7 @@ def examine(body: bytes) -> Examined:
     except ValidationError as error:
         problems = [_problem(entry["loc"], entry["type"], entry["msg"]) for entry in error.errors(include_url=False)]
     problems += _check_definition(document.get("definition")) + _check_limits(document.get("limits"))
+    problems += _check_name(document.get("name"))
     wrong = {re.split(r"[.\[]", problem.where, maxsplit=1)[0] for problem in problems}
     if "definition" in wrong or "definition" not in document:
         return Examined(problems, run_id=run_id)
@@ -115,6 +118,16 @@ def _check_definition(definition: Any) -> list[Problem]:
     message = f"the definition is given by {' and '.join(given)}" if given else "no definition is given"
     expected = "exactly one of source, hash and name"
     return [Problem(code="start.definition", message=message, where="definition", expected=expected)]
+
+
+def _check_name(name: Any) -> list[Problem]:
+    """Refuse a name that would not fit the subjects of the run's events."""
+    try:
+        token(name if isinstance(name, str) else "")
+    except ValueError:
+        expected = f"at most {TOKEN_BYTES_MAX} bytes"
+        return [Problem(code="start.name", message="the name is too long", where="name", expected=expected)]
+    return []
 
 
 def _check_limits(limits: Any) -> list[Problem]:

@@ -6,10 +6,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from callboard.actors.models.catalog import exact
 from callboard.bus import events as ev
+from callboard.bus.effects import ModelRequest, user
+from callboard.languages.language import End, Stage
+from callboard.projections import effects
+from callboard.projections.projection import fold
+from callboard.projections.results import Results
+from callboard.projections.spans import SpanFold
+from callboard.projections.trace import TraceFold
 from callboard.runtime.bootstrap import open_worker
+from callboard.runtime.casting import STAND_INS
+from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.config import load
 from callboard.runtime.house import House, open_house
+from callboard.runtime.replay import Admitted
+from tests.theatre import Theatre
 
 WORKFLOW = {
     "id": "count",
@@ -50,6 +62,78 @@ async def test_an_earlier_run_answers_again_for_every_model_that_is_named(tmp_pa
     assert nobody.error is not None
     assert nobody.error.previous is not None
     assert nobody.error.previous.code == "model.unrecorded"
+
+
+async def test_a_scripted_run_asks_nobody(tmp_path: Path) -> None:
+    config = load({"data_dir": tmp_path, "sync": "100ms"}, env={})
+    async with open_house(config) as house, open_worker(house, {}):
+        await ended(house, start("first", "scripted", script=SCRIPT))
+        await ended(house, start("again", "recorded:first"))
+        for run, said, name in (
+            ("first", "the script answers for claude-that-nobody-pays-for", "scripted"),
+            ("again", "an earlier run answers for claude-that-nobody-pays-for", "recorded"),
+        ):
+            events = await house.client.events(run)
+            calls = [(event, call) for event in events if isinstance(call := ev.payload_of(event), ev.ModelCall)]
+            assert {narrated(*each) for each in calls} == {f"{said} (turn)"}
+            assert {effect.name for node in fold(TraceFold(), events).root.children for effect in node.effects} == {
+                name
+            }
+            assert list(fold(Results(), events).usage_by_model) == [name]
+            spans = SpanFold()
+            names = {span.name for event in events for span in spans.apply(event)}
+            assert f"chat {name}" in names
+
+
+async def test_models_are_recorded_by_their_exact_names(tmp_path: Path) -> None:
+    """Also what a definition means by a provider's bare name."""
+    config = load({"data_dir": tmp_path, "sync": "100ms"}, env={})
+    async with open_house(config) as house, open_worker(house, {"ANTHROPIC_API_KEY": "k"}):
+        await house.client.start(start("held", "anthropic", breakpoints=["a"]))
+        async with house.client.follow("held", event_type=ev.RunPaused.type) as paused:
+            await anext(aiter(paused))
+        [began] = [
+            each for event in await house.client.events("held") if isinstance(each := ev.payload_of(event), ev.RunStart)
+        ]
+    name = exact("anthropic")
+    assert name.startswith("anthropic:claude-")
+    assert began.environment["default_model"] == name
+    assert began.environment["models"] == {"anthropic": name}
+    assert "stand_in" not in began.environment
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environment", "model", "provider"),
+    [
+        (None, {"default_model": "anthropic:claude-1"}, "anthropic:claude-1", "anthropic"),
+        ("anthropic", {"models": {"anthropic": "anthropic:claude-1"}}, "anthropic:claude-1", "anthropic"),
+        ("claude-2", {"models": {"anthropic": "anthropic:claude-1"}}, "claude-2", ""),
+        ("claude-2", {"default_model": "scripted", "stand_in": "scripted"}, "claude-2", "scripted"),
+        ("anthropic", {"default_model": "anthropic"}, "anthropic", ""),
+    ],
+)
+async def test_a_turn_is_announced_with_the_model_that_it_is_put_to(
+    wanted: str | None, environment: dict[str, Any], model: str, provider: str
+) -> None:
+    """The last as a log says that knows nothing of exact names: it replays as it is."""
+
+    async def asks(stage: Stage) -> End:
+        node = stage.enter("a")
+        await node.turn("turn.1", ModelRequest(model=wanted, messages=[user("Count.")]))
+        node.exit("ok")
+        return End("completed")
+
+    class Cast(Theatre):
+        def environment(self, admission: Admitted) -> dict[str, Any]:
+            return environment
+
+    theatre = Cast({"asks": asks}, script={"default": {"text": "3"}})
+    [call] = [each for event in await theatre.play("asks") if isinstance(each := ev.payload_of(event), ev.ModelCall)]
+    assert (call.model, call.provider) == (model, provider)
+
+
+def test_stand_ins_are_known_to_projections() -> None:
+    assert STAND_INS == effects.STAND_INS
 
 
 @pytest.mark.parametrize(

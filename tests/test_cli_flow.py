@@ -9,8 +9,9 @@ import pytest
 
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences, same
+from callboard.languages.titles import TITLE_CHARS_MAX
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.authoring import TITLE_CHARS_MAX, about, parsed
+from callboard.runtime.cli.authoring import about, parsed
 from tests.cli_stage import Place, next_event
 from tests.flows import (
     CORPUS,
@@ -406,6 +407,21 @@ def test_a_title_is_short(comment: str, title: str) -> None:
     assert about(definition).title == title
 
 
+def test_a_flow_that_was_edited_keeps_the_name_of_its_file(place: Place) -> None:
+    for answer in (1, 2):
+        file = place.write("parcels.json", flow({"done": returned(answer)}, comment=f"Answer {answer}."))
+        place.told("run", file, "--run-id", f"r{answer}")
+    rows = place.told("runs")
+    assert [(row["run"], row["definition"]) for row in rows] == [("r2", "parcels"), ("r1", "parcels")]
+    assert len({row["definition_hash"] for row in rows}) == 2
+    assert place.here("trace", "r1").stdout.startswith("✓ r1  parcels  ")
+    [span] = [
+        each for each in place.told("trace", "r1", "--format", "jaeger")["data"][0]["spans"] if not each["references"]
+    ]
+    assert span["operationName"] == "invoke_workflow parcels"
+    assert place.here("replay", "r1").exit_code == exits.OK
+
+
 def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> None:
     with place.up() as _:
         file = place.write("titled.json", _titled())
@@ -414,7 +430,7 @@ def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> Non
         with place.process("watch", "r1", "--json") as watched:
             next_event(watched, "human.asked")
             lines = place.here("show", "r1").stdout.splitlines()
-            assert lines[2].startswith("definition  Waits for parcels (flow, ")
+            assert lines[2].startswith("definition  titled (flow, ")
             assert lines[-2].endswith(f"callboard.runtime.cli.main answer r1 '{key}' RESPONSE") or lines[-2].endswith(
                 f"callboard answer r1 '{key}' RESPONSE"
             )

@@ -19,6 +19,7 @@ from callboard.runtime.house import House, open_house
 from callboard.runtime.listing import Listings
 from callboard.runtime.service import open_service
 from callboard.runtime.verbs import EVENTS_MAX, PAGE_BYTES_MAX
+from tests.flows import flow, returned
 
 PATIENCE_S = 30.0
 SOURCE = json.dumps(
@@ -376,6 +377,35 @@ async def test_a_definition_has_its_own_name_unless_it_gets_one(caller: Caller) 
     registered = await caller.ask("definition", {"source": SOURCE})
     assert registered["name"] == "count"
     assert (await caller.ask("definition", {"name": "count"}))["hash"] == registered["hash"]
+
+
+async def test_a_flow_is_called_as_its_start_says_or_its_registration_or_its_comment(caller: Caller) -> None:
+    source = json.dumps(flow({"done": returned(1)}, comment="Waits for parcels. Then some."))
+    plain = json.dumps(flow({"done": returned(1)}))
+    registered = await caller.ask("definition", {"source": source, "name": "parcels"})
+    starts: list[dict[str, Any]] = [
+        {"definition": {"name": "parcels"}, "name": "mine"},
+        {"definition": {"name": "parcels"}},
+        {"definition": {"hash": registered["hash"]}},
+        {"definition": {"source": source}, "name": "Grüße"},
+        {"definition": {"source": source}},
+        {"definition": {"source": plain}},
+    ]
+    called: list[str] = []
+    for start in starts:
+        run = await caller.finished(**start)
+        called.append((await caller.ask("show", {"run_id": run}))["definition"])
+    assert called[:-1] == ["mine", "parcels", "parcels", "Grüße", "Waits for parcels"]
+    assert len(called[-1]) == 12
+    assert (await caller.ask("runs", {"definition": "parcels"}))["runs"][0]["definition"] == "parcels"
+
+
+async def test_a_name_that_is_not_used_is_told_and_one_too_long_refused(caller: Caller) -> None:
+    start = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
+    [warning] = (await caller.ask("start", {**start, "name": "other"}))["warnings"]
+    assert (warning["code"], warning["where"]) == ("start.name", "name")
+    refused = await caller.refused("start", {**start, "name": "x" * 200})
+    assert [problem["code"] for problem in refused["problems"]] == ["start.name"]
 
 
 async def test_an_invalid_definition_is_refused_with_every_problem(caller: Caller) -> None:

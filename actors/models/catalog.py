@@ -79,6 +79,15 @@ def resolve(spec: str) -> tuple[str, str]:
     raise ModelFailed(Failure("model.unknown", f"no model is known as {spec!r}; known are {known}", retryable=False))
 
 
+def exact(spec: str) -> str:
+    """Return a name in full, ``<provider>:<model>``; that of a stand-in as it is, and one that nobody knows."""
+    try:
+        provider, model = resolve(spec)
+    except ModelFailed:
+        return spec
+    return spec if PROVIDERS[provider].stands_in else f"{provider}:{model}"
+
+
 def open_model(
     spec: str,
     *,

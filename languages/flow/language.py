@@ -32,7 +32,8 @@ class FlowLanguage:
         if any(problem.severity == "error" for problem in found):
             return found
         document: dict[str, Any] = tree.value
-        return Definition("flow", "", source, canonical(document), build(document), tuple(found))
+        comment: str = document.get("comment") or ""
+        return Definition("flow", "", source, canonical(document), build(document), tuple(found), comment)
 
     def admit(self, definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Problem]:
         return admit(definition, start)

@@ -3,21 +3,14 @@
 One entry per language, as the registry has them; a language without one names no files and has no diagram.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.registry import LANGUAGES, detect, language
-
-TITLE_CHARS_MAX = 72
-"""How much of a comment's first sentence makes a title."""
-
-_SENTENCE_END = re.compile(r"[.:;!?](?=\s|$)|\n")
+from callboard.languages.titles import title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +33,7 @@ class Authoring:
 
     ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
     a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
-    ``comment`` returns what a definition says of itself and its document leaves out; ``misfits`` what is wrong with
-    the arguments that a start is to bring.
+    ``misfits`` returns what is wrong with the arguments that a start is to bring.
     """
 
     files: Callable[[Any, Any], dict[str, str]]
@@ -50,7 +42,6 @@ class Authoring:
     dry_runs: bool = False
     about: Callable[[Any], About] = lambda _document: About()
     skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
-    comment: Callable[[Definition[Any]], str] = lambda _definition: ""
     misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []
 
 
@@ -82,9 +73,6 @@ def _flow() -> Authoring:
         declared: Any = flow.parameters.schema.get("properties")
         return About(parameters=dict(declared) if isinstance(declared, dict) else {})
 
-    def comment(definition: Definition[Flow]) -> str:
-        return msgspec.json.decode(definition.canonical).get("comment") or ""
-
     def misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
         found = flow.parameters.violation(arguments)
         # Such a run is started all the same, and its Result tells of it: the specification wants it so.
@@ -97,7 +85,6 @@ def _flow() -> Authoring:
         lambda flow: outline(flow, ROOT),
         skills_beside=False,
         about=about,
-        comment=comment,
         misfits=misfits,
     )
 
@@ -112,17 +99,9 @@ def authoring(name: str) -> Authoring:
 
 def about(definition: Definition[Any]) -> About:
     """Return what a definition says of itself; the first sentence of a comment is its title."""
-    known = authoring(definition.language)
-    found = known.about(definition.document)
-    comment = known.comment(definition).strip()
-    return replace(found, title=_title(comment), description=comment) if comment else found
-
-
-def _title(comment: str) -> str:
-    sentence = " ".join(_SENTENCE_END.split(comment, maxsplit=1)[0].split())
-    if len(sentence) <= TITLE_CHARS_MAX:
-        return sentence
-    return f"{sentence[:TITLE_CHARS_MAX].rpartition(' ')[0] or sentence[:TITLE_CHARS_MAX]}…"
+    found = authoring(definition.language).about(definition.document)
+    comment = definition.comment.strip()
+    return replace(found, title=title_of(comment), description=comment) if comment else found
 
 
 def parsed(source: str) -> Definition[Any] | list[Problem]:

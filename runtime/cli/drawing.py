@@ -137,9 +137,9 @@ def _run_subject(events: Sequence[Event]) -> Subject:
 
 
 def title_of(events: Sequence[Event]) -> str:
-    """Return what the definition of a run calls itself where it has no name; else, and of one that is none, nothing."""
+    """Return the title of a run's definition if it has no name of its own; else, and of one that is none, nothing."""
     accepted = payload_of(events[0]) if events and events[0].type == RunAccepted.type else None
-    if not isinstance(accepted, RunAccepted) or accepted.definition.name:
+    if not isinstance(accepted, RunAccepted):
         return ""
     definition = parsed(accepted.definition.source)
-    return "" if isinstance(definition, list) else about(definition).title
+    return "" if isinstance(definition, list) or definition.name else about(definition).title

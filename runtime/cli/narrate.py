@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
-from callboard.projections.effects import PROVIDER, kind_and_name
+from callboard.projections.effects import PROVIDER, kind_and_name, model_name, stands_in
 from callboard.projections.renders import duration_text
 
 TEXT_CHARS_MAX = 100
@@ -136,7 +136,7 @@ def _effect(
 ) -> str:
     match payload:
         case ev.ModelCall():
-            return f"asks {payload.model or 'the model'} ({payload.purpose})"
+            return f"{_asked(payload)} ({payload.purpose})"
         case ev.ModelResult():
             return _reply(payload)
         case ev.ToolCall():
@@ -172,6 +172,17 @@ def _effect(
             return f"⊘ {payload.of} cancelled: {payload.cause.message or payload.cause.code}"
         case _:
             assert_never(payload)
+
+
+def _asked(call: ev.ModelCall) -> str:
+    """Say who is asked; where something stands in for a model, that none is."""
+    name = model_name(call)
+    if not stands_in(name):
+        return f"asks {name or 'the model'}"
+    provider, _, run = name.partition(":")
+    who = "the script" if provider == "scripted" else f"run {run}" if run else "an earlier run"
+    told = f"{who} answers"
+    return told if stands_in(call.model) else f"{told} for {call.model}"
 
 
 def _reply(reply: ev.ModelResult) -> str:

@@ -22,6 +22,7 @@ from callboard.languages.source_text import read
 from callboard.runtime.cli.authoring import Authoring, authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
+from callboard.runtime.definitions import called
 
 if TYPE_CHECKING:
     from callboard.runtime.cli.skillfiles import SkillFiles
@@ -72,9 +73,10 @@ def ordered(order: Order) -> Ordered:
     """
     path = Path(order.file)
     source = text_of(path)
-    definition = parsed(source)
-    if isinstance(definition, list):
-        raise Refused("definition", definition, order.file, source)
+    unnamed = parsed(source)
+    if isinstance(unnamed, list):
+        raise Refused("definition", unnamed, order.file, source)
+    definition = called(unnamed, path.stem)
     folder = path.absolute().parent
     known = authoring(definition.language)
     given = input_of(order.input_text)
@@ -83,6 +85,8 @@ def ordered(order: Order) -> Ordered:
     if order.dry_run:
         given = {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
     message: dict[str, Any] = {"definition": {"language": definition.language, "source": source}, "input": given}
+    if definition.name != unnamed.name:
+        message["name"] = definition.name
     if order.arguments_text is not None:
         message["arguments"] = _arguments(order.arguments_text)
     files = bundled(definition, known, given, order.file)
