@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.interrupting import Cancellation
 from tests.cli_stage import INPUT, PROGRAM, Place, next_event
+from tests.flow_providers import ours
+from tests.flows import call, cleanup, flow, mock, returned
+from tests.test_service import WAITS, Caller, standing
 
 LONG_MS = 60_000
 """Longer than any test waits."""
@@ -125,20 +130,44 @@ def test_ctrl_c_cancels_the_run(place: Place) -> None:
     assert "again" in stderr
 
 
-def test_a_second_interruption_leaves_the_run_and_it_goes_on_later(place: Place) -> None:
-    args = place.one({"text": "late", "delay_ms": LONG_MS})
-    with place.process("run", *args, "--stream", "--run-id", "left") as process:
-        next_event(process, "model.call")
+def left(place: Place, *args: str) -> str:
+    """Run a flow whose clean-up waits for a signal, and interrupt it twice; return what stderr says."""
+    tidy = {"provider": ours("signal"), "with": {"name": "tidied"}}
+    file = place.write(
+        "tidy.json", flow({"a": call(mock(delay="PT1H"), middleware=[cleanup(tidy)]), "done": returned()})
+    )
+    with place.process("run", file, "--stream", "--run-id", "left", *args) as process:
+        next_event(process, "timer.set")
         # Both signals are there before the process can act on the first.
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             process.send_signal(number)
         _, stderr = process.communicate()
     assert process.returncode == exits.INTERRUPTED
-    assert "Left run left" in stderr
+    return stderr
+
+
+def test_a_second_interruption_leaves_a_run_that_the_next_worker_cancels(place: Place) -> None:
+    assert re.search(r"Left run left\. Its cancellation is (recorded|on its way); the next worker", left(place))
     assert running_url(place.folder / ".callboard") is None
-    left = place.told("show", "left")
-    assert left["status"] in ("running", "cancelling")
     with place.up():
-        end = place.here("watch", "left") if left["status"] == "cancelling" else place.here("cancel", "left")
-        assert end.exit_code in (exits.OK, exits.CANCELLED), end.output
+        assert place.here("watch", "left", "--until", "signal.awaited").exit_code == exits.OK
+        assert place.told("show", "left")["status"] == "cancelling"
+        place.told("signal", "left", "tidied")
         assert place.here("watch", "left").exit_code == exits.CANCELLED
+
+
+def test_whoever_leaves_a_run_that_is_kept_nowhere_is_told_so(place: Place) -> None:
+    assert "Left run left, of which nothing is kept." in left(place, "--data-dir", "temp")
+
+
+async def test_what_is_left_behind_is_what_the_log_says(tmp_path: Path) -> None:
+    async with standing(tmp_path) as house:
+        run = await Caller(house.nc, house.config.tenant).start(script=WAITS)
+        cancellation = Cancellation(house.client, run)
+        assert "is not cancelled (there was no time)" in str(await cancellation.left_behind())
+        async with house.client.follow(run, event_type="cancel.requested", after=None) as feed:
+            assert await cancellation.ask() is None
+            await anext(feed)
+        while told := await cancellation.left_behind():
+            assert "Its cancellation is recorded" in told
+        assert "run.finished" in str(await Cancellation(house.client, run).ask())

@@ -12,14 +12,14 @@ import click
 import msgspec
 from nats.aio.msg import Msg
 
-from callboard.bus.commands import Cancel
-from callboard.bus.errors import CallboardError, StoreLocked
+from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
 from callboard.runtime.admission import definition_token
 from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.guiding import Guiding
+from callboard.runtime.cli.interrupting import Cancellation
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import Ordered
 from callboard.runtime.cli.problems import problem_text
@@ -104,8 +104,9 @@ def _warn(warnings: list[Problem], performance: Performance, source: str) -> Non
 
 
 async def _watched(house: House, run: str, performance: Performance) -> int:
-    """Follow the run to its end and show how it came out; a second interruption leaves it as it is."""
+    """Follow the run to its end and show how it came out; a second interruption leaves it while it is cancelled."""
     shower = _shower(performance)
+    cancellation = Cancellation(house.client, run)
     left = False
     try:
         async with anyio.create_task_group() as tasks:
@@ -115,10 +116,11 @@ async def _watched(house: House, run: str, performance: Performance) -> int:
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     async for _first in signals:
                         break
-                    shower.notice("Cancelling the run; interrupt again to leave it as it is.")
-                    tasks.start_soon(_cancel, house, run, shower)
+                    shower.notice("Cancelling the run; interrupt again to leave without waiting for its end.")
+                    tasks.start_soon(_cancel, cancellation, shower)
                     async for _second in signals:
                         break
+                    await cancellation.on_its_way()
                 left = True
                 tasks.cancel_scope.cancel()
 
@@ -127,8 +129,9 @@ async def _watched(house: House, run: str, performance: Performance) -> int:
             tasks.cancel_scope.cancel()
     finally:
         shower.close()
-    if left:
-        click.echo(f"Left run {run} unfinished.", err=True)
+    if left and (told := await cancellation.left_behind()):
+        forgotten = house.server is not None and str(performance.config.data_dir) == TEMPORARY
+        click.echo(f"Left run {run}, of which nothing is kept." if forgotten else told, err=True)
         return exits.INTERRUPTED
     return await _conclude(house, run, performance)
 
@@ -171,11 +174,9 @@ async def _conclude(house: House, run: str, performance: Performance) -> int:
     return exits.of_status(result.status)
 
 
-async def _cancel(house: House, run: str, shower: Shower) -> None:
-    try:
-        await house.client.tell(run, "cancel", Cancel(reason="callboard run was interrupted"))
-    except CallboardError as error:
-        shower.notice(f"The cancellation did not get through: {error}")
+async def _cancel(cancellation: Cancellation, shower: Shower) -> None:
+    if fault := await cancellation.ask():
+        shower.notice(f"The cancellation did not get through: {fault}")
 
 
 def _shower(performance: Performance) -> Shower:

@@ -21,8 +21,8 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
     """Run a definition: server, worker and run in this one process, shown as it goes.
 
     Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
-    and work there. Ctrl-C cancels the run; a second one leaves it in the store, unfinished. With --data-dir temp
-    nothing is kept.
+    and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
+    With --data-dir temp nothing is kept.
 
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
