@@ -8,15 +8,16 @@ then published one by one, each of a run guarded by the one before.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from callboard.bus.log import Refused, Unknown
+from callboard.bus.log import Full, Refused, Unknown
 from callboard.bus.requests import Requests
 
 BATCH_MESSAGES_MAX = 500
@@ -31,6 +32,9 @@ EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 _REFUSED = frozenset({10071, 10164})
 """Wrong last sequence; on a replicated stream also: another write under the same guard is in flight."""
+
+_NO_ROOM = frozenset({10002, 10023, 10047, 10077})
+"""The account's quota is used up; the server's is; no storage can be had for it; the store does not take it."""
 
 
 @dataclass(slots=True)
@@ -60,15 +64,24 @@ def _sequence(answer: bytes) -> int:
     code = ack.error.get("err_code")
     if code in _REFUSED:
         raise Refused
-    # Whatever else the server says (no leader, too many batches in flight, disk trouble), the message is not stored
-    # or we cannot know: the append is tried again, and gives up after its patience.
-    raise Unknown(str(ack.error.get("description", code)))
+    reason = str(ack.error.get("description", code))
+    if code in _NO_ROOM:
+        raise Full(reason)
+    # Whatever else the server says (no leader, too many batches in flight), the message is not stored or we cannot
+    # know: the append is tried again, and gives up after its patience.
+    raise Unknown(reason)
+
+
+def no_room(error: Mapping[str, Any]) -> Full | None:
+    """Return the refusal that an error of the JetStream API amounts to, if it is for lack of room."""
+    return Full(str(error.get("description", ""))) if error.get("err_code") in _NO_ROOM else None
 
 
 async def publish(requests: Requests, message: Message) -> int:
     """Publish one message and return its stream sequence.
 
     :raises Refused: if its guard does not hold
+    :raises Full: if there is no room
     :raises Unknown: if no answer came, or one that says neither yes nor no
     """
     return _sequence(await requests.request(message.subject, message.data, message.headers))

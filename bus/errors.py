@@ -7,7 +7,9 @@
     │   ├── ServerMissing        server.missing        no nats-server program
     │   ├── ServerFailed         server.failed         the embedded server does not start, or died for good
     │   ├── StoreLocked          store.locked          another process has this data directory
-    │   ├── StoreUnusable        store.unusable        data directory: not writable, not a directory, disk full
+    │   ├── StoreUnusable        store.unusable        data directory: not writable, not a directory
+    │   ├── StoreFull            store.full            no room: a disk or a quota is full
+    │   │                        store.failing         the server answers, and stores nothing
     │   ├── ServerUnreachable    server.unreachable    nobody answers there as a NATS server
     │   ├── ServerTooOld         server.too_old        the server lacks features of JetStream that are needed
     │   ├── JetStreamDisabled    jetstream.disabled    a NATS server, but without JetStream for this account
@@ -111,6 +113,34 @@ class StoreUnusable(OperatorError):
         super().__init__("store.unusable", f"the data directory cannot be used: {reason}", store, remedy)
         self.store = store
         self.reason = reason
+
+
+class StoreFull(OperatorError):
+    """The store takes nothing in: it has no room, or (``failing``) its disk does not do what it should.
+
+    ``what`` was to be stored. If it ``waits`` it is stored, and what follows from it is not: that goes on by itself
+    when there is room.
+    """
+
+    def __init__(
+        self, reason: str, *, failing: bool = False, what: str = "", waits: bool = False, where: str = ""
+    ) -> None:
+        trouble = f"the store {'takes nothing in' if failing else 'has no room'}: {reason}"
+        fate = "is stored and waits" if waits else "may be stored or not" if failing else "is not stored"
+        remedy = (
+            "Look at the disk of the NATS server, and at its log."
+            if failing
+            else "Make room: free disk space, raise the limit, or remove runs that are over."
+        )
+        super().__init__(
+            "store.failing" if failing else "store.full",
+            f"{what} {fate}; {trouble}" if what else trouble,
+            where,
+            f"{remedy} What is stored goes on by itself then.",
+        )
+        self.reason = reason
+        self.failing = failing
+        self.waits = waits
 
 
 class ServerUnreachable(OperatorError):

@@ -12,7 +12,7 @@ the event, ``Cb-N`` is its number.
 import base64
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,11 +24,14 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
+from callboard.bus.asking import api, direct_get
+from callboard.bus.blobs import Blobs
 from callboard.bus.commands import DefinitionSource
-from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain
+from callboard.bus.commit import Committer, Message, guarded, no_room, publish, publish_batch, publish_chain
 from callboard.bus.errors import StreamMismatch
-from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Unknown, recorded
-from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
+from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Unknown, recorded
+from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
+from callboard.bus.room import Room
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
 READ_BATCH = 1_000
@@ -41,11 +44,6 @@ FEED_EVENTS_MAX = 4_096
 FOLLOW_PATIENCE_S = 30.0
 FOLLOW_RETRY_S = 0.2
 """How long, and how often, a follower tries to begin while the server does not answer."""
-
-CHUNK_BYTES = 512 * 1024
-"""Size of the pieces of a large value; headers, subject and piece stay below the server's 1 MiB."""
-
-BLOB_CHUNKS_AT_ONCE = 16
 
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
@@ -64,6 +62,8 @@ class JetStreamLog:
         self.stream = stream
         self.partitions = partitions
         self.requests = Requests(nc)
+        self.room = Room()
+        self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self._committer = Committer(self.requests) if group_commit else None
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -72,10 +72,56 @@ class JetStreamLog:
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
             # The answer names the sequence of the batch's last message; the last event is the one before.
-            return await publish_batch(self.requests, [*messages, self._beside(ref, beside)]) - 1
+            return await self.publish_together([*messages, self._beside(ref, beside)]) - 1
         if self._committer is not None:
-            return await self._committer.put(messages)
-        return await publish_chain(self.requests, messages)
+            return await self._taken_in(self._committer.put(messages))
+        return await self._taken_in(publish_chain(self.requests, messages))
+
+    async def publish(self, message: Message) -> int:
+        """Publish a message that is no event; return its stream sequence.
+
+        :raises Refused: if it has a guard, and that does not hold
+        :raises Full: if there is no room
+        :raises Unknown: if no answer came
+        """
+        return await self._taken_in(publish(self.requests, message))
+
+    async def publish_together(self, messages: Sequence[Message]) -> int:
+        """Publish several messages, all or none of them; return the sequence of the last. Raises as `publish`."""
+        return await self._taken_in(publish_batch(self.requests, messages))
+
+    async def _taken_in(self, publishing: Awaitable[int]) -> int:
+        """What a publish comes to; silence is looked into, and `room` knows of it."""
+        try:
+            sequence = await publishing
+        except Full as full:
+            self.room.refused(full)
+            raise
+        except Silent as silence:
+            if self._denied(silence.subject) or not await self._answers():
+                raise
+            full = Full(f"the server answers, and has not stored anything within {REQUEST_TIMEOUT_S:g} s", failing=True)
+            self.room.refused(full)
+            raise full from silence
+        if self.room.in_doubt:
+            self.room.took()
+        return sequence
+
+    def _denied(self, subject: str) -> bool:
+        """Whether the server says that we may not publish there, which it says to nobody who waits for an answer."""
+        return f'"{subject.lower()}"' in str(self.nc.last_error).lower()
+
+    async def _answers(self) -> bool:
+        """Whether the stream is there, with somebody who could store something: if not, that is why nobody does.
+
+        A server whose disk is full, or fails, says nothing at all to a publish, and answers everything else.
+        """
+        try:
+            answer = await self._api(f"STREAM.INFO.{self.stream}", {})
+        except Unknown:
+            return False
+        cluster = answer.get("cluster")
+        return "error" not in answer and (not cluster or bool(cluster.get("leader")))
 
     def _message(self, ref: RunRef, entry: Entry, after: int) -> Message:
         headers = guarded(after, self.subjects.run(ref))
@@ -137,7 +183,7 @@ class JetStreamLog:
         while True:
             batch = READ_BATCH if limit is None else min(READ_BATCH, limit - len(found))
             request = {"next_by_subj": subject, "seq": after + 1, "batch": batch, "max_bytes": READ_BYTES_MAX}
-            messages, pending = await self._direct(request)
+            messages, pending = await direct_get(self.nc, self.stream, request)
             for message in messages:
                 headers = message.headers or {}
                 subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
@@ -145,41 +191,6 @@ class JetStreamLog:
             if not messages or not pending or len(found) == limit:
                 return found
             after = found[-1].sequence
-
-    async def _direct(self, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
-        """One batched direct get (ADR-31): the messages, and how many more there are."""
-        messages: list[Msg] = []
-        pending = 0
-        refusal = ""
-        finished = anyio.Event()
-
-        async def take(message: Msg) -> None:
-            nonlocal pending, refusal
-            status = (message.headers or {}).get("Status")
-            if status is None:
-                messages.append(message)
-                return
-            if status == "204":
-                pending = int((message.headers or {}).get("Nats-Num-Pending", "0"))
-            elif status != "404":
-                # 503: no leader, or not up yet. Nothing found is not the same as nobody there to look.
-                refusal = status
-            finished.set()
-
-        inbox = self.nc.new_inbox()
-        subscription = await self.nc.subscribe(inbox, cb=take)
-        try:
-            body = msgspec.json.encode(request)
-            await self.nc.publish(f"$JS.API.DIRECT.GET.{self.stream}", body, reply=inbox)
-            with anyio.fail_after(REQUEST_TIMEOUT_S * 2):
-                await finished.wait()
-        except (TimeoutError, NatsError) as error:
-            raise Unknown(str(error)) from error
-        finally:
-            await subscription.unsubscribe()
-        if refusal:
-            raise Unknown(f"direct get: status {refusal}")
-        return messages, pending
 
     @asynccontextmanager
     async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
@@ -215,60 +226,16 @@ class JetStreamLog:
     # -- large values -------------------------------------------------------------------------------------------------
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
-        subject = self.subjects.blob(ref, digest)
-        if await self._has_blob(subject):
-            return
-        chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
-        limiter = anyio.CapacityLimiter(BLOB_CHUNKS_AT_ONCE)
-
-        async def put(i: int) -> None:
-            async with limiter:
-                await publish(self.requests, Message(f"{subject}.{i}", chunks[i], {"Cb-Chunks": str(len(chunks))}))
-
-        # The last chunk goes last: where it is, all are.
-        try:
-            async with anyio.create_task_group() as tasks:
-                for i in range(len(chunks) - 1):
-                    tasks.start_soon(put, i)
-        except* Unknown as errors:
-            raise Unknown(str(errors.exceptions[0])) from errors
-        await put(len(chunks) - 1)
-
-    async def _has_blob(self, subject: str) -> bool:
-        # The batched form: a plain direct get answers with the message alone, and no end of batch.
-        messages, _ = await self._direct({"multi_last": [f"{subject}.0"], "batch": 1})
-        if not messages:
-            return False
-        count = int((messages[0].headers or {}).get("Cb-Chunks", "1"))
-        last = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": f"{subject}.{count - 1}"})
-        return "error" not in last
+        await self._blobs.put(self.subjects.blob(ref, digest), data)
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
-        subject = self.subjects.blob(ref, digest)
-        for _ in range(BLOB_TRIES - 1):
-            with suppress(KeyError):
-                return await self._get_blob(subject, digest)
-            await anyio.sleep(BLOB_RETRY_S)
-        return await self._get_blob(subject, digest)
-
-    async def _get_blob(self, subject: str, digest: str) -> bytes:
-        chunks: dict[int, bytes] = {}
-        count = 1
-        after = 0
-        while True:
-            request = {"next_by_subj": f"{subject}.*", "seq": after + 1, "batch": READ_BATCH, "max_bytes": 64 << 20}
-            messages, pending = await self._direct(request)
-            for message in messages:
-                headers = message.headers or {}
-                chunks[int(headers["Nats-Subject"].rpartition(".")[2])] = message.data
-                count = int(headers.get("Cb-Chunks", "1"))
-                after = int(headers["Nats-Sequence"])
-            if not messages or not pending:
-                break
-        if len(chunks) < count:
-            # Nothing, or what a writer left that died half way.
-            raise KeyError(digest)
-        return b"".join(chunks[i] for i in range(count))
+        for again in range(BLOB_TRIES):
+            if again:
+                await anyio.sleep(BLOB_RETRY_S)
+            found = await self._blobs.get(self.subjects.blob(ref, digest))
+            if found is not None:
+                return found
+        raise KeyError(digest)
 
     # -- registered definitions ---------------------------------------------------------------------------------------
 
@@ -289,14 +256,6 @@ class JetStreamLog:
 
     async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await api(self.requests, verb, body)
-
-
-async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """One request to the JetStream API; an error is part of the answer.
-
-    :raises Unknown: if no answer came
-    """
-    return msgspec.json.decode(await requests.request(f"$JS.API.{verb}", msgspec.json.encode(body)))
 
 
 class _Feed:
@@ -344,6 +303,7 @@ async def open_log(
     """Open the stream that holds everything, creating it if there is none.
 
     :raises StreamMismatch: if the stream was made for another number of partitions
+    :raises StoreFull: if there is no room for a stream
     :raises Unknown: if JetStream does not answer
     """
     name = subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
@@ -368,6 +328,8 @@ async def open_log(
         # It exists, with another configuration: an older one of ours, or another number of partitions.
         answer = await api(log.requests, f"STREAM.INFO.{name}", {})
     if "error" in answer:
+        if full := no_room(answer["error"]):
+            raise full.told()
         raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
     found = answer["config"].get("metadata", {}).get("callboard_partitions")
     if found != str(partitions):

@@ -15,12 +15,16 @@ import anyio
 import msgspec
 
 from callboard.bus import payloads
-from callboard.bus.errors import LogUnavailable, LogUnreadable, RunLost
+from callboard.bus.errors import LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload
 from callboard.bus.subjects import RunRef
 
 APPEND_PATIENCE_S = 60.0
 """How long an append is repeated while the log does not answer; a leader's election takes up to 10 s."""
+
+ROOM_PATIENCE_S = 24 * 3600.0
+"""How long an append waits for room in a store that is full: somebody has to make some, and what has been done outside
+meanwhile would have to be done again."""
 
 RETRY_PAUSE_S = 0.1
 """First pause between two tries of an append; doubled up to `RETRY_PAUSE_MAX_S`."""
@@ -155,6 +159,20 @@ class Unknown(Exception):
     """The log did not answer: the entry may be stored or not."""
 
 
+class Full(Unknown):
+    """The log takes nothing in just now. It says so, and then nothing of it is stored; or (``failing``) it answers
+    whatever does not write, and no append. For whoever tries again it is an `Unknown` like others."""
+
+    def __init__(self, reason: str, *, failing: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.failing = failing
+
+    def told(self, what: str = "") -> StoreFull:
+        """Return the error for people, about what was to be stored."""
+        return StoreFull(self.reason, failing=self.failing, what=what)
+
+
 class EventLog(Protocol):
     """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
 
@@ -166,6 +184,7 @@ class EventLog(Protocol):
         about the exceptions.
 
         :raises Refused: if the run's last event is another one
+        :raises Full: if there is no room
         :raises Unknown: if no answer came
         """
         ...
@@ -192,7 +211,11 @@ class EventLog(Protocol):
         ...
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
-        """Store a large value under its digest; storing it again is harmless."""
+        """Store a large value under its digest; storing it again is harmless.
+
+        :raises Full: if there is no room
+        :raises Unknown: if no answer came
+        """
         ...
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
@@ -211,18 +234,21 @@ async def append(
     beside: Beside | None = None,
     *,
     patience_s: float = APPEND_PATIENCE_S,
+    room_patience_s: float = ROOM_PATIENCE_S,
 ) -> int:
     """Append entries to a run and return the last one's sequence: the only way anything gets below ``cb.run.``.
 
-    Repeats while the answer is unknown. A refusal is looked into at the leader: if the last event is one of these very
-    entries, an acknowledgement was lost and they have been appended so far.
+    Repeats while the answer is unknown, and while there is no room. A refusal is looked into at the leader: if the last
+    event is one of these very entries, an acknowledgement was lost and they have been appended so far.
 
     :raises RunLost: if another writer has appended to the run
     :raises LogUnreadable: if what was appended last is no event
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
+    :raises StoreFull: if there was no room for ``room_patience_s`` seconds
     """
-    patience = Patience(ref, entries[0].n, patience_s)
+    patience = Patience(ref, entries[0].n, patience_s, room_patience_s)
     while True:
+        full: Full | None = None
         try:
             return await log.put(ref, entries, after, beside)
         except Refused:
@@ -242,9 +268,11 @@ async def append(
                 if (last.sequence if last is not None else 0) != after:
                     raise RunLost(ref, entries[0].n, last.event if last else None) from None
                 # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
+        except Full as error:
+            full = error
         except Unknown:
             pass
-        await patience.pause()
+        await patience.pause(full)
 
 
 def _stored(entries: Sequence[Entry], last: Recorded | None) -> int:
@@ -253,41 +281,64 @@ def _stored(entries: Sequence[Entry], last: Recorded | None) -> int:
 
 
 async def store_blob(
-    log: EventLog, ref: RunRef, n: int, digest: str, data: bytes, *, patience_s: float = APPEND_PATIENCE_S
+    log: EventLog,
+    ref: RunRef,
+    n: int,
+    digest: str,
+    data: bytes,
+    *,
+    patience_s: float = APPEND_PATIENCE_S,
+    room_patience_s: float = ROOM_PATIENCE_S,
 ) -> None:
     """Store a large value of event ``n``, as patiently as the event will be appended.
 
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
+    :raises StoreFull: if there was no room for ``room_patience_s`` seconds
     """
-    patience = Patience(ref, n, patience_s)
+    patience = Patience(ref, n, patience_s, room_patience_s)
     while True:
+        full: Full | None = None
         try:
             return await log.put_blob(ref, digest, data)
+        except Full as error:
+            full = error
         except Unknown:
-            await patience.pause()
+            pass
+        await patience.pause(full)
 
 
 class Patience:
-    """Pauses between tries, longer and longer, until there have been enough."""
+    """Pauses between tries, longer and longer, until there have been enough.
 
-    def __init__(self, ref: RunRef, n: int, patience_s: float) -> None:
+    Where there is no room one waits longer than where there is no answer, and each has a time of its own.
+    """
+
+    def __init__(self, ref: RunRef, n: int, patience_s: float, room_patience_s: float = ROOM_PATIENCE_S) -> None:
         self._ref = ref
         self._n = n
         self._patience_s = patience_s
+        self._room_patience_s = room_patience_s
         self._deadline: float | None = None
+        self._room_deadline: float | None = None
         self._pause = RETRY_PAUSE_S
 
-    async def pause(self) -> None:
-        """Wait a little.
+    async def pause(self, full: Full | None = None) -> None:
+        """Wait a little, because there was no answer, or no room.
 
-        :raises LogUnavailable: if the patience is used up
+        :raises LogUnavailable: if the patience with silence is used up
+        :raises StoreFull: if that for room is
         """
+        # The clock is looked at when something has gone wrong: nearly every append succeeds at once.
         now = anyio.current_time()
-        if self._deadline is None:
-            # The clock is looked at when something has gone wrong: nearly every append succeeds at once.
-            self._deadline = now + self._patience_s
-        if now + self._pause > self._deadline:
-            raise LogUnavailable(self._ref, self._n, self._patience_s)
+        if full is not None:
+            self._deadline = None
+            self._room_deadline = self._room_deadline or now + self._room_patience_s
+            if now + self._pause > self._room_deadline:
+                raise full.told(f"event {self._n} of {self._ref.run}") from full
+        else:
+            self._deadline = self._deadline or now + self._patience_s
+            if now + self._pause > self._deadline:
+                raise LogUnavailable(self._ref, self._n, self._patience_s)
         await anyio.sleep(self._pause)
         self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
 

@@ -1,7 +1,7 @@
 """The in-memory log: the same semantics as JetStream's, with faults to order. For simulation and tests, not production.
 
 A fault is chosen per put by a function of the entry: let it through, refuse it once as a write in flight would, store
-it and lose the acknowledgement, lose it before it is stored, or answer late.
+it and lose the acknowledgement, lose it before it is stored, or answer late. ``bytes_max`` is how much the log holds.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from callboard.bus.log import Alarm, Beside, Entry, Letter, Recorded, Refused, Unknown, recorded
+from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Refused, Unknown, recorded
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
@@ -29,6 +29,9 @@ class MemoryLog:
 
     def __init__(self, faults: Callable[[RunRef, Entry], Fault] = no_faults, prefix: str = "cb") -> None:
         self.faults = faults
+        self.bytes_max: int | None = None
+        """Events and large values beyond so many bytes are not taken in; None: there is always room."""
+        self._bytes = 0
         self.alarms: dict[RunRef, Alarm] = {}
         self.letters: list[Letter] = []
         """What runs have told each other, in order."""
@@ -57,6 +60,7 @@ class MemoryLog:
             raise Refused(last)
         if fault == "refused":
             raise Refused
+        self._take_in(len(entry.data))
         subject = self._subjects.event(ref, entry.definition, entry.type)
         stored = recorded(subject, len(self._all) + 1, ref, entry.id, entry.data)
         run.append(stored)
@@ -98,10 +102,17 @@ class MemoryLog:
         yield events()
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
+        if (ref, digest) not in self._blobs:
+            self._take_in(len(data))
         self._blobs[ref, digest] = data
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         return self._blobs[ref, digest]
+
+    def _take_in(self, size: int) -> None:
+        if self.bytes_max is not None and self._bytes + size > self.bytes_max:
+            raise Full(f"{self._bytes} of {self.bytes_max} bytes are used up")
+        self._bytes += size
 
 
 def matches(filter: str, subject: str) -> bool:

@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.jetstream import api
+from callboard.bus.asking import api
 from callboard.bus.log import Unknown
 from callboard.bus.requests import Requests
 

@@ -24,6 +24,14 @@ SWEEP_S = 0.25
 NO_RESPONDERS = "503"
 
 
+class Silent(Unknown):
+    """The request went out, and there was no answer in time."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"{subject}: no answer within {REQUEST_TIMEOUT_S:g} s")
+        self.subject = subject
+
+
 class _Waiting(NamedTuple):
     answer: asyncio.Future[Msg | None]
     until: float
@@ -45,7 +53,8 @@ class Requests:
     async def request(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
         """Publish a request and return the body of its answer.
 
-        :raises Unknown: if there was none in time, nobody was there to answer, or the connection is down
+        :raises Silent: if there was none in time
+        :raises Unknown: if nobody was there to answer, or the connection is down
         """
         if not self._subscribed:
             await self._subscribe()
@@ -62,7 +71,7 @@ class Requests:
         finally:
             self._waiting.pop(token, None)
         if message is None:
-            raise Unknown(f"{subject}: no answer within {REQUEST_TIMEOUT_S:g} s")
+            raise Silent(subject)
         if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
             raise Unknown(f"{subject}: nobody answers")
         return message.data

@@ -7,7 +7,7 @@ a run that has begun, and that of a tell is deduplicated by the server.
 import datetime as dt
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -15,17 +15,17 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, DefinitionSource, StartRun
-from callboard.bus.commit import Message, publish
-from callboard.bus.errors import LogUnreadable, RunLost
+from callboard.bus.commit import Message
+from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Unknown, whole
+from callboard.bus.log import UNREADABLE, Full, Unknown, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.runlog import RunLog
-from callboard.runtime.startmessage import Examined, examine, too_deep
+from callboard.runtime.startmessage import Examined, examine, run_id_of, too_deep
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +51,10 @@ PROBLEMS_MAX = 200
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
+ROOM_RETRY_S = 1.0
+ROOM_RETRY_MAX_S = 10.0
+"""What waits for room in a full store is looked at again so soon, at first and at last."""
+
 UNKNOWN_RUN_RETRY_S = 0.05
 UNKNOWN_RUN_RETRY_MAX_S = 1.0
 """A tell to a run that is not there waits for the starts before it, and is looked at again ever less often."""
@@ -59,10 +63,11 @@ UNKNOWN_RUN_RETRY_MAX_S = 1.0
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before.
 
-    ``cause`` is what the event that records a tell will name as its cause.
+    ``cause`` is what the event that records a tell will name as its cause. ``waiting`` says that there is no room to
+    admit it, as ``problems`` tell; another verdict follows when there is.
     """
 
-    status: str
+    status: Literal["accepted", "rejected", "waiting"]
     run_id: str | None = None
     duplicate: bool = False
     cause: int = 0
@@ -99,10 +104,18 @@ class Admission:
             self._answer(Verdict("rejected", problems=[problem]), delivery)
             return
         try:
+            if (full := self._log.room.shut()) is not None:
+                raise full
             if run is None:
                 verdict = await self._start(tenant, delivery)
             else:
                 verdict = await self._tell(RunRef(tenant, run), verb, delivery)
+            if verdict is not None and verdict.status == "rejected":
+                verdict = _presentable(verdict)
+                await self._reject(tenant, verb, verdict, delivery)
+        except (Full, StoreFull) as error:
+            self._put_off(error if isinstance(error, StoreFull) else error.told(), run, verb, delivery)
+            return
         except Unknown as error:
             log.warning("admission is waiting for the log", error=str(error))
             delivery.nak(1.0)
@@ -110,18 +123,25 @@ class Admission:
         if verdict is None:
             delivery.nak(min(UNKNOWN_RUN_RETRY_S * delivery.deliveries, UNKNOWN_RUN_RETRY_MAX_S))
             return
-        if verdict.status == "rejected":
-            verdict = _presentable(verdict)
-            await self._reject(tenant, verb, verdict, delivery)
         self._answer(verdict, delivery)
 
+    def _put_off(self, error: StoreFull, run: str | None, verb: str, delivery: Delivery) -> None:
+        """Say that there is no room. The message is stored, so it stays in the queue until there is."""
+        expected = f"room in the store; the {verb} is looked at again by itself"
+        problem = Problem(error.code, error.reason, expected=expected)
+        self._send(Verdict("waiting", run or run_id_of(delivery.data), problems=[problem]), delivery)
+        delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
+
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
+        self._send(verdict, delivery)
+        delivery.ack()
+
+    def _send(self, verdict: Verdict, delivery: Delivery) -> None:
         reply = delivery.headers.get(REPLY_HEADER, "")
         # Below our own prefix only the log's guarded writers write.
         ours = f"{reply}.".startswith((f"{self._log.subjects.prefix}.", "$"))
         if reply and len(reply) <= REPLY_CHARS_MAX and not ours:
             self._outbox.send(reply, msgspec.json.encode(verdict))
-        delivery.ack()
 
     # -- starts -------------------------------------------------------------------------------------------------------
 
@@ -135,6 +155,7 @@ class Admission:
 
         :raises Unknown: if the log does not answer
         :raises LogUnavailable: if the log gave no answer for long
+        :raises StoreFull: if it has no room
         """
         verdict = await self._admit_run(child, examine(message), _child_call(child), parent=parent)
         return _presentable(verdict).problems if verdict.status == "rejected" else []
@@ -160,7 +181,7 @@ class Admission:
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
         accepted = accepted_event(start, plan, ref, parent)
-        runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission")
+        runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
         duplicate = False
@@ -249,7 +270,7 @@ class Admission:
     async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str) -> int:
         """Pass a command on to the workers; return its stream sequence, the same however often this is done."""
         subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
-        return await publish(self._log.requests, Message(subject, body, {"Nats-Msg-Id": message_id}))
+        return await self._log.publish(Message(subject, body, {"Nats-Msg-Id": message_id}))
 
     async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
         message_id = verdict.run_id or str(delivery.sequence)
@@ -258,7 +279,7 @@ class Admission:
             subject = self._log.subjects.reject(tenant, message_id)
         except ValueError:
             subject = self._log.subjects.reject(tenant, str(delivery.sequence))
-        await publish(self._log.requests, Message(subject, msgspec.json.encode(rejected), {}))
+        await self._log.publish(Message(subject, msgspec.json.encode(rejected), {}))
 
 
 def _illegible(why: str) -> Problem:

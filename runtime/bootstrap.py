@@ -12,6 +12,7 @@ from callboard.bus.queue import Outbox
 from callboard.runtime.admission import Admission
 from callboard.runtime.company import Company
 from callboard.runtime.house import House
+from callboard.runtime.storewatch import say_room
 from callboard.runtime.worker import Worker
 
 
@@ -38,6 +39,7 @@ async def open_worker(house: House, env: Mapping[str, str] | None = None) -> Asy
         ack_wait_s=config.ack_wait_s,
         runs_active_max=config.runs_active_max,
     )
+    house.log.room.listen(say_room)
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)

@@ -13,11 +13,11 @@ from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
 
 from callboard.bus.commands import Tell
-from callboard.bus.commit import Message, publish
-from callboard.bus.errors import CallboardError
+from callboard.bus.commit import Message
+from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded
+from callboard.bus.log import Full, Recorded
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import REPLY_HEADER, ROUTING_BYTES, Verdict
 from callboard.runtime.runlog import read_run
@@ -48,6 +48,13 @@ class UnknownRun(CallboardError):
         )
 
 
+def _waits(what: str, verdict: Verdict) -> StoreFull:
+    """What a verdict says of which nothing can follow for lack of room."""
+    problem = verdict.problems[0]
+    run = f" of run {verdict.run_id}" if verdict.run_id else ""
+    return StoreFull(problem.message, failing=problem.code == "store.failing", what=f"the {what}{run}", waits=True)
+
+
 class Client:
     """Speaks to the runtime as one tenant."""
 
@@ -63,7 +70,8 @@ class Client:
         """Publish a start message and wait for its verdict.
 
         :raises NoVerdict: if no worker admitted or refused it in time
-        :raises Unknown: if the stream did not take it
+        :raises StoreFull: if there is no room for it, or for what follows from it
+        :raises Unknown: if the stream did not answer
         """
         return await self._say(self.log.subjects.start(self.tenant), msgspec.json.encode(message), "start", wait_s)
 
@@ -71,7 +79,8 @@ class Client:
         """Tell a run something and wait for the verdict of admission.
 
         :raises NoVerdict: if no worker admitted or refused it in time
-        :raises Unknown: if the stream did not take it
+        :raises StoreFull: if there is no room for it, or for what follows from it
+        :raises Unknown: if the stream did not answer
         """
         subject = self.log.subjects.tell(self.ref(run_id), verb)
         return await self._say(subject, msgspec.json.encode(tell), verb, wait_s)
@@ -94,13 +103,17 @@ class Client:
 
         subscription = await self.nc.subscribe(inbox, cb=take)
         try:
-            await publish(self.log.requests, Message(subject, body, {REPLY_HEADER: inbox}))
+            await self.log.publish(Message(subject, body, {REPLY_HEADER: inbox}))
             with anyio.move_on_after(wait_s):
                 await answered.wait()
+        except Full as full:
+            raise full.told(f"the {what}") from full
         finally:
             await subscription.unsubscribe()
         if not verdicts:
             raise NoVerdict(what, wait_s)
+        if verdicts[0].status == "waiting":
+            raise _waits(what, verdicts[0])
         return verdicts[0]
 
     async def events(self, run_id: str) -> list[Event]:

@@ -14,7 +14,8 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.jetstream import MARK, JetStreamLog, api
+from callboard.bus.asking import api
+from callboard.bus.jetstream import MARK, JetStreamLog
 from callboard.bus.log import Recorded, Unknown, recorded, unreadable
 from callboard.bus.queue import redeliver_now
 

@@ -8,7 +8,7 @@ import anyio.abc
 import structlog
 
 from callboard.actors.actor import Restart, Supervisor
-from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, RunLost
+from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, Unknown
 from callboard.bus.queue import Delivery
@@ -175,7 +175,7 @@ class Hosting:
         except RunLost as error:
             logger.info("run is another worker's", why=str(error))
             hosted.give_back(self._ack_wait_s)
-        except (LogUnavailable, Unknown) as error:
+        except (LogUnavailable, StoreFull, Unknown) as error:
             logger.warning("run is waiting for the log", why=str(error))
             hosted.give_back(1.0)
         except LogUnreadable as error:
@@ -204,7 +204,7 @@ class Hosting:
         """Let the actor act; a run that it cannot perform can still be killed."""
         try:
             return await self._act_again(ref, hosted)
-        except (RunLost, LogUnavailable, Unknown):
+        except (RunLost, LogUnavailable, StoreFull, Unknown):
             raise
         except Exception:
             if not await self._kill(ref, hosted):

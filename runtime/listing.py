@@ -12,7 +12,8 @@ import anyio.lowlevel
 import msgspec
 import structlog
 
-from callboard.bus.jetstream import JetStreamLog, api
+from callboard.bus.asking import api
+from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, Unknown, whole
 from callboard.projections.runs import RunRow, Runs
 

@@ -15,7 +15,7 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.errors import LogUnavailable, RunLost
+from callboard.bus.errors import LogUnavailable, RunLost, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, Letter, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
@@ -279,7 +279,7 @@ class Offspring:
             try:
                 async with self._limiter:
                     return await ask()
-            except (Unknown, LogUnavailable, Missing) as error:
+            except (Unknown, LogUnavailable, StoreFull, Missing) as error:
                 behind += isinstance(error, Missing)
                 if behind == BEHIND_MAX:
                     raise

@@ -5,10 +5,11 @@ import re
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.asking import api
 from callboard.bus.commands import DefinitionSource
-from callboard.bus.commit import Message, publish, publish_batch
+from callboard.bus.commit import Message
 from callboard.bus.events import Problem
-from callboard.bus.jetstream import JetStreamLog, api
+from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Unknown
 from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
 from callboard.languages.language import Definition
@@ -38,7 +39,8 @@ async def register(
 
     A name may be registered again: starts that name it take the newest.
 
-    :raises Unknown: if the stream does not take it
+    :raises Full: if there is no room
+    :raises Unknown: if the stream does not answer
     """
     source = wanted.source or ""
     problems = _check(source, wanted.name)
@@ -53,7 +55,7 @@ async def register(
         return Registered(parsed.language, parsed.hash, name, unchanged=True, warnings=warnings)
     body = msgspec.json.encode(kept)
     messages = [Message(log.subjects.definition(tenant, key), body, {}) for key in (parsed.hash, name) if key]
-    await (publish_batch(log.requests, messages) if len(messages) > 1 else publish(log.requests, messages[0]))
+    await (log.publish_together(messages) if len(messages) > 1 else log.publish(messages[0]))
     return Registered(parsed.language, parsed.hash, name, warnings=warnings)
 
 

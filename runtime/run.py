@@ -164,6 +164,7 @@ class RunActor:
         :raises ReplayDiverged: if this version does not follow the run's log
         :raises LogUnreadable: if the run's log holds something that is no event
         :raises LogUnavailable: if the log does not answer
+        :raises StoreFull: if it has no room
         """
         if self._draining:
             return "drained"

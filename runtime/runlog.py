@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from callboard.bus import payloads
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
-from callboard.bus.log import Beside, Entry, EventLog, Recorded, append, store_blob, whole
+from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Recorded, append, store_blob, whole
 from callboard.bus.subjects import RunRef
 
 Clock = Callable[[], dt.datetime]
@@ -60,6 +60,7 @@ class RunLog:
         writer: str,
         clock: Clock = utc_now,
         inline_bytes_max: int = payloads.INLINE_BYTES_MAX,
+        room_patience_s: float = ROOM_PATIENCE_S,
     ) -> None:
         self.ref = ref
         self.definition = ""
@@ -71,6 +72,7 @@ class RunLog:
         self._writer = f"{writer}.{secrets.token_hex(4)}"
         self._clock = clock
         self._inline_bytes_max = inline_bytes_max
+        self._room_patience_s = room_patience_s
         self._sequence = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._known_blobs: set[str] = set()
@@ -176,15 +178,20 @@ class RunLog:
 
         :raises RunLost: if another writer has appended to the run
         :raises LogUnavailable: if the log does not answer for too long
+        :raises StoreFull: if it has no room for too long
         """
+        patience_s = self._room_patience_s
         together = self._together(alone)
         for queued in together:
             for digest in queued.blobs:
                 if digest not in self._known_blobs:
-                    await store_blob(self._log, self.ref, queued.event.n, digest, queued.blobs[digest])
+                    n, data = queued.event.n, queued.blobs[digest]
+                    await store_blob(self._log, self.ref, n, digest, data, room_patience_s=patience_s)
                     self._known_blobs.add(digest)
         entries = [self._entry(queued) for queued in together]
-        self._sequence = await append(self._log, self.ref, entries, self._sequence, together[0].beside)
+        self._sequence = await append(
+            self._log, self.ref, entries, self._sequence, together[0].beside, room_patience_s=patience_s
+        )
         for _ in together:
             self.queue.popleft()
         return together

@@ -20,8 +20,8 @@ from nats.micro import add_service
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER, Request
 from nats.micro.service import Service as MicroService
 
-from callboard.bus.errors import CallboardError
-from callboard.bus.log import Unknown
+from callboard.bus.errors import CallboardError, StoreFull
+from callboard.bus.log import Full, Unknown
 from callboard.bus.subjects import name_of
 from callboard.runtime.client import VERDICT_WAIT_S, NoVerdict, UnknownRun
 from callboard.runtime.definitions import Definitions
@@ -151,6 +151,10 @@ async def _outcome(verb: Verb, tenant: str, body: bytes) -> Any:
         return ApiError(404, error.code, error.message)
     except NoVerdict as error:
         return ApiError(503, error.code, error.message, remedy=error.remedy)
+    except StoreFull as error:
+        return _no_room(error)
+    except Full as full:
+        return _no_room(full.told())
     except CallboardError as error:
         return ApiError(500, error.code, error.message, remedy=error.remedy)
     except Unknown as error:
@@ -158,6 +162,10 @@ async def _outcome(verb: Verb, tenant: str, body: bytes) -> Any:
     except Exception as error:
         logger.exception("request failed unexpectedly")
         return ApiError(500, "internal", type(error).__name__)
+
+
+def _no_room(error: StoreFull) -> ApiError:
+    return ApiError(507, error.code, error.message, remedy=error.remedy)
 
 
 def _error_body(error: ApiError) -> bytes:

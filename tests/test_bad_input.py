@@ -16,15 +16,12 @@ import msgspec
 import pytest
 import structlog
 from nats.aio.msg import Msg
-from nats.js.errors import APIError
 
 from callboard.bus import events as ev
+from callboard.bus.asking import api
 from callboard.bus.effects import PythonTools
 from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
-from callboard.bus.jetstream import api
-from callboard.bus.log import Unknown
-from callboard.bus.serverstore import ServerStore
 from callboard.languages import registry
 from callboard.languages.language import End, Failed, Stage
 from callboard.runtime.admission import REPLY_HEADER, Verdict
@@ -32,7 +29,6 @@ from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.client import Client
 from callboard.runtime.config import Config, load
 from callboard.runtime.house import House, open_house
-from callboard.runtime.service import open_service
 from tests.simulation import check_log
 from tests.theatre import PlayLanguage
 from tests.workflows import document
@@ -598,62 +594,3 @@ async def test_a_second_house_over_one_store_is_refused(hall: Hall) -> None:
     assert refused.value.code == "store.locked"
     assert refused.value.where == str(hall.house.config.data_dir / "nats")
     assert "choose another data directory" in refused.value.remedy
-
-
-STORE_BYTES_MAX = 4_000_000
-
-
-async def fill(hall: Hall) -> None:
-    """Fill the store with ballast, to the last message that would fit."""
-    stream = hall.house.nc.jetstream()
-    await stream.add_stream(name="BALLAST", subjects=["ballast"])
-    size = STORE_BYTES_MAX // 8
-    while size:
-        try:
-            await stream.publish("ballast", b"x" * size)
-        except APIError:
-            size //= 8
-
-
-def by_nats(run: str) -> dict[str, Any]:
-    """A run that calls a tool which the test answers."""
-    message = calling(run, "ask", {})
-    tool = {"name": "ask", "description": "ask", "input_schema": {"type": "object"}, "nats": "test.ask"}
-    return {**message, "options": {"skills": [{**skill(), "tools": [tool]}]}}
-
-
-async def test_on_a_full_disk_runs_wait_and_go_on_when_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ServerStore, "bytes_max", lambda _store: STORE_BYTES_MAX)
-    async with open_house(config_for(tmp_path), "test") as house, open_worker(house, env={}), open_service(house):
-        hall = Hall(house)
-        asked: list[Msg] = []
-
-        async def take(message: Msg) -> None:
-            asked.append(message)
-            hall.tell()
-
-        await house.nc.subscribe("test.ask", cb=take)
-        bystanders = await hall.open()
-        assert (await hall.say(by_nats("waiting"))).status == "accepted"
-        with anyio.fail_after(PATIENCE_S):
-            while not asked:
-                await hall.news.wait()
-        await fill(hall)
-        # Its tool answers now, and the answer cannot be recorded.
-        await asked[0].respond(b'{"output": 42}')
-        # A start is not stored, and whoever sent it is told at once.
-        with pytest.raises(Unknown, match="insufficient resources"):
-            await hall.client.start(start(run_id="refused"))
-        answer = await house.nc.request("cb.api.acme.start", json.dumps(start(run_id="refused")).encode(), timeout=10)
-        error = json.loads(answer.data)["error"]
-        assert error["code"] == "log.unavailable"
-        assert "insufficient resources" in error["message"]
-        assert error["remedy"]
-        assert (await hall.client.events("waiting"))[-1].type == ev.ToolCall.type
-        await house.nc.jetstream().delete_stream("BALLAST")
-        assert (await hall.end("waiting")).status == "completed"
-        assert len(asked) == 1, "a full disk is no reason to carry out anything again"
-        assert (await hall.ran(start(run_id="refused"))).status == "completed"
-        await hall.close(bystanders)

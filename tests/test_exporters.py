@@ -14,9 +14,9 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
+from callboard.bus.asking import api
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, NodeExit, encode_event
-from callboard.bus.jetstream import api
 from callboard.bus.log import Entry, EventLog, append
 from callboard.bus.memory import MemoryLog
 from callboard.bus.payloads import split

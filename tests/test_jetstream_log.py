@@ -17,11 +17,12 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from callboard.bus.blobs import CHUNK_BYTES
 from callboard.bus.commit import BATCH_MESSAGES_MAX, Message, publish
 from callboard.bus.connection import connected
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
-from callboard.bus.jetstream import CHUNK_BYTES, READ_BATCH, JetStreamLog, open_log
+from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
 from callboard.bus.log import Alarm, Beside, Entry, EventLog, Letter, Recorded, Refused, Unknown, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.server import EmbeddedServer

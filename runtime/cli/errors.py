@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.errors import CallboardError, ConfigInvalid, LogUnavailable, OperatorError
 from callboard.bus.events import Problem
-from callboard.bus.log import Unknown
+from callboard.bus.log import Full, Unknown
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.problems import problem_text
@@ -91,6 +91,8 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def _known(leaf: BaseException) -> CallboardError | None:
     if isinstance(leaf, CallboardError):
         return leaf
+    if isinstance(leaf, Full):
+        return leaf.told()
     if isinstance(leaf, Unknown | NatsError):
         text = str(leaf) or type(leaf).__name__
         return LogSilent(text)

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import click
 
-from callboard.bus.jetstream import JetStreamLog, api
+from callboard.bus.asking import api
+from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, Unknown
 from callboard.projections.renders import duration_text
 from callboard.projections.runs import RunRow, Runs

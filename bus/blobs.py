@@ -1,0 +1,109 @@
+"""Large values in the stream: pieces beside the events, under the digest of the whole.
+
+They are ``<subject>.<i>``, i = 0, 1, 2 …; the header ``Cb-Chunks`` of each says how many there are. Whoever may publish
+below ``cb.blob`` can put other pieces there: of several with one number the first one counts.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+
+import anyio
+from nats.aio.client import Client
+
+from callboard.bus.asking import api, direct_get
+from callboard.bus.commit import Message
+from callboard.bus.log import Full, Unknown
+from callboard.bus.requests import Requests
+
+CHUNK_BYTES = 512 * 1024
+"""Size of the pieces of a large value; headers, subject and piece stay below the server's 1 MiB."""
+
+CHUNKS_AT_ONCE = 16
+
+READ_CHUNKS = 1_000
+READ_BYTES_MAX = 64 * 1024 * 1024
+"""Pieces, and their bytes, asked for at once."""
+
+COUNT = "Cb-Chunks"
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+class Blobs:
+    """The large values of a stream, each by its subject without the number of a piece."""
+
+    def __init__(
+        self, nc: Client, requests: Requests, stream: str, publish: Callable[[Message], Awaitable[int]]
+    ) -> None:
+        self._nc = nc
+        self._requests = requests
+        self._stream = stream
+        self._publish = publish
+
+    async def put(self, subject: str, data: bytes) -> None:
+        """Store a value; as `callboard.bus.log.EventLog.put_blob`."""
+        chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
+        limiter = anyio.CapacityLimiter(CHUNKS_AT_ONCE)
+
+        async def put(i: int) -> None:
+            async with limiter:
+                await self._publish(Message(f"{subject}.{i}", chunks[i], {COUNT: str(len(chunks))}))
+
+        # What an earlier try has brought in is not stored again: where room is scarce it would use up what there is.
+        there = await self._there(subject)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for i in range(len(chunks)):
+                    if i not in there:
+                        tasks.start_soon(put, i)
+        except* Unknown as errors:
+            full = next((error for error in errors.exceptions if isinstance(error, Full)), None)
+            raise full or Unknown(str(errors.exceptions[0])) from errors
+
+    async def _there(self, subject: str) -> set[int]:
+        """The numbers of the pieces that the stream has."""
+        found: dict[str, int] = {}
+        while True:
+            request = {"subjects_filter": f"{subject}.*", "offset": len(found)}
+            answer = await api(self._requests, f"STREAM.INFO.{self._stream}", request)
+            if "error" in answer:
+                raise Unknown(str(answer["error"]))
+            page: dict[str, int] = answer["state"].get("subjects") or {}
+            found |= page
+            if not page or len(found) >= answer.get("total", 0):
+                return {i for piece in found if (i := _number(piece)) is not None}
+
+    async def get(self, subject: str) -> bytes | None:
+        """Return a value; None if there is none, or not all of it: a writer may have died half way.
+
+        :raises Unknown: if no answer came
+        """
+        chunks: dict[int, bytes] = {}
+        count = 1
+        after = 0
+        while True:
+            request = {
+                "next_by_subj": f"{subject}.*",
+                "seq": after + 1,
+                "batch": READ_CHUNKS,
+                "max_bytes": READ_BYTES_MAX,
+            }
+            messages, pending = await direct_get(self._nc, self._stream, request)
+            for message in messages:
+                headers = message.headers or {}
+                after = int(headers["Nats-Sequence"])
+                i = _number(headers["Nats-Subject"])
+                if i is not None and i not in chunks:
+                    chunks[i] = message.data
+                    count = int(headers[COUNT]) if i == 0 and _NUMBER.fullmatch(headers.get(COUNT, "")) else count
+            if not messages or not pending:
+                break
+        if any(i not in chunks for i in range(count)):
+            return None
+        return b"".join(chunks[i] for i in range(count))
+
+
+def _number(subject: str) -> int | None:
+    """The number of a piece, by its subject."""
+    last = subject.rpartition(".")[2]
+    return int(last) if _NUMBER.fullmatch(last) else None
