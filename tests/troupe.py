@@ -182,7 +182,9 @@ class Troupe:
         """What was carried out so far, in order, repetitions included."""
         if not self._carried.exists():
             return []
-        found = [msgspec.json.decode(line, type=Carried) for line in self._carried.read_bytes().splitlines()]
+        # A note that breaks off is one whose writer is at it, or was killed over it: its effect had not begun.
+        whole = [line for line in self._carried.read_bytes().splitlines() if line.endswith(b"}")]
+        found = [msgspec.json.decode(line, type=Carried) for line in whole]
         return [carried for carried in found if run in (None, carried.run)]
 
     def log(self) -> str:

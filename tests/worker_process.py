@@ -209,7 +209,8 @@ def _company(orders: Orders, notes: int) -> type[Company]:
 
             def note(job: Job) -> None:
                 carried = Carried(orders.name, ref.run, activation, job.key, job.idempotency_key)
-                os.write(notes, msgspec.json.encode(carried) + b"\n")
+                # On a line of its own, even if the last writer was killed over its note.
+                os.write(notes, b"\n" + msgspec.json.encode(carried) + b"\n")
 
             return _NotingCarrier(super().carrier(ref, admission), note)
 
