@@ -25,6 +25,7 @@ from callboard.runtime.providersettings import ProviderSettings, read_settings
 
 FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
+UNKNOWN = "config.unknown"
 ANTHROPIC_DEFAULT = "anthropic"
 """The model when there is a key for it: this provider's own default."""
 
@@ -184,7 +185,7 @@ def load(
         **_from_env(env),
         **_from_flags(flags or {}, problems),
     }
-    warnings = _strangers(env)
+    warnings = strangers(env)
     if "fetch_auth" in values:
         given, source = values["fetch_auth"]
         auth = host_tokens(given, env, source)
@@ -272,7 +273,7 @@ def _from_flags(flags: Mapping[str, Any], problems: list[Problem]) -> Values:
     return found
 
 
-def _strangers(env: Mapping[str, str]) -> list[Problem]:
+def strangers(env: Mapping[str, str]) -> list[Problem]:
     """Return a warning for each variable with our prefix that is no setting of ours; it may be somebody else's."""
     names = [name for name in env if name.startswith(ENV_PREFIX)]
     unknown = [
@@ -289,7 +290,7 @@ def _strangers(env: Mapping[str, str]) -> list[Problem]:
 def _unknown(name: str, source: str) -> Problem:
     near = difflib.get_close_matches(name, Config.model_fields, n=1)
     expected = f"{near[0]!r}" if near else f"one of {', '.join(Config.model_fields)}"
-    return Problem("config.unknown", f"there is no setting {name!r}", source, expected=expected)
+    return Problem(UNKNOWN, f"there is no setting {name!r}", source, expected=expected)
 
 
 def _invalid(details: ErrorDetails, values: Values) -> Problem:

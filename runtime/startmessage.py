@@ -106,13 +106,18 @@ def too_deep(document: dict[str, Any], what: str = "start") -> list[Problem]:
     """Name the fields that are nested deeper than every reader of the run's events can follow."""
     deep: list[Problem] = []
     for name, value in document.items():
-        level = [value]
-        for _ in range(NESTING_MAX):
-            level = [inner for one in level for inner in _members(one)]
-        if level:
+        if nests_too_deep(value):
             expected = f"at most {NESTING_MAX} levels"
             deep.append(Problem(code=f"{what}.nesting", message="nested too deep", where=name, expected=expected))
     return deep
+
+
+def nests_too_deep(value: Any) -> bool:
+    """Say whether a value nests deeper than `NESTING_MAX` levels."""
+    level = [value]
+    for _ in range(NESTING_MAX):
+        level = [inner for one in level for inner in _members(one)]
+    return bool(level)
 
 
 def _members(value: Any) -> list[Any]:

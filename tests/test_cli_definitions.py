@@ -126,6 +126,28 @@ def test_a_start_is_checked_with_its_input(place: Place) -> None:
     assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
 
 
+@pytest.mark.parametrize("text", ["[" * 5_000 + "]" * 5_000, '{"a":' * 5_000 + "1" + "}" * 5_000])
+def test_what_is_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
+    place.write("deep.json", text)
+    place.write("one.yaml", ONE_NODE)
+    said = place.here("validate", "deep.json")
+    assert said.exit_code == exits.FAILED
+    assert "nested more than 256 deep" in said.output
+    assert len(said.output) < 500
+    for words in (
+        ["validate", "one.yaml", "--input", "@deep.json"],
+        ["validate", "one.yaml", "--arguments", "@deep.json"],
+        ["run", "one.yaml", "--input", "@deep.json"],
+        ["eval", "vars", "--bindings", "@deep.json"],
+        ["signal", "r1", "go", text],
+        ["answer", "r1", "a!ask", text],
+    ):
+        said = place.here(*words)
+        assert said.exit_code == exits.USAGE, words
+        assert "nested too deep; expected at most 100 levels" in said.stderr
+        assert len(said.output) < 500
+
+
 def test_strict_makes_errors_of_warnings(place: Place) -> None:
     file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
     said = place.here("validate", file, "--strict")

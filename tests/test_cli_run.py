@@ -117,6 +117,20 @@ def test_a_data_directory_that_cannot_be_one(place: Place) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "store.unusable"
 
 
+@pytest.mark.parametrize("form", [[], ["--stream"]])
+def test_whoever_reads_the_output_may_leave(place: Place, form: list[str]) -> None:
+    """As in `callboard run … | head -1`: the run goes on to its end unheard."""
+    order = place.one({"text": "hello", "delay_ms": 1_000})
+    with place.process("run", *order, "--run-id", "r1", *form) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "r1" in process.stdout.readline()
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(60) == exits.OK
+    assert place.told("show", "r1")["status"] == "completed"
+
+
 def test_ctrl_c_cancels_the_run(place: Place) -> None:
     with place.process("run", *place.one({"text": "late", "delay_ms": LONG_MS}), "--stream") as process:
         next_event(process, "model.call")

@@ -13,11 +13,12 @@ from msgspec import Raw
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
-from callboard.bus.events import Event, Payload, encode_payload
+from callboard.bus.events import Event, Payload, Problem, encode_payload
 from callboard.projections.projection import fold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.livetree import LiveTree
 from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, narrated, short
+from callboard.runtime.cli.problems import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
 from callboard.runtime.cli.showing import Lines, Streaming
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import chain_lines, node_line, path_of, result_of, summary_object, summary_text
@@ -251,3 +252,22 @@ def test_a_failure_of_an_expression_quotes_it() -> None:
         "Order.Lost: gone",
         "after System.ExpressionEvaluationError: no such key, in {{ vars.x + 1 }}",
     ]
+
+
+# -- problems ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", [1, 40, 5_000, 9_990, 10_000])
+def test_of_a_long_line_what_stands_around_the_place_is_shown(column: int) -> None:
+    source = "a" * (column - 1) + "X" + "b" * (10_000 - column)
+    _told, shown, caret = problem_text(Problem("PARSE", "odd", line=1, column=column), "f", source).splitlines()
+    assert shown[click.unstyle(caret).index("^")] == "X"
+    assert len(shown) <= LINE_CHARS_MAX + len("     1 | ……")
+    assert (shown.endswith("…"), "| …" in shown) == (column < 9_940, column > 60)
+
+
+def test_a_problem_that_repeats_much_is_cut() -> None:
+    long = "x" * 100_000
+    told = problem_text(Problem("SCHEMA", long, long, expected=long))
+    assert len(told) < 4 * WORDS_CHARS_MAX
+    assert told.count("…") == 3

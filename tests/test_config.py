@@ -6,6 +6,7 @@ import pytest
 
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.config import Config, load
+from tests.cli_stage import ONE_NODE, Place
 
 
 def sources(config: Config) -> dict[str, str]:
@@ -103,6 +104,16 @@ def test_secrets_are_masked_and_known(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load({"nats_password": ["s3cret"]}, env={}, cwd=tmp_path)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", [["validate", "one.yaml"], ["runs"], ["eval", "1"], ["config"], ["nothing"]])
+def test_every_command_tells_of_a_strange_variable_once(tmp_path: Path, words: list[str]) -> None:
+    place = Place(tmp_path)
+    place.write("one.yaml", ONE_NODE)
+    said = place.here(*words, env={"CALLBOARD_DATADIR": "elsewhere"})
+    told = "warning config.unknown CALLBOARD_DATADIR: there is no setting 'datadir'; expected 'data_dir'"
+    assert said.stderr.splitlines()[0] == told
+    assert said.stderr.count("CALLBOARD_DATADIR") == 1
 
 
 def test_a_strange_variable_is_a_warning(tmp_path: Path) -> None:

@@ -166,6 +166,19 @@ async def test_an_output_without_json_form_names_its_type(kind: str, said: str) 
     assert (found.code, said in found.message) == ("tool.bad_output", True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "place"),
+    [
+        ("nan", "tool what returned nan at /, which is no number of JSON", ""),
+        ("infinite", "tool what returned -inf at /at/1, which is no number of JSON", "/at/1"),
+        ("model", "tool what returned nan at /x, which is no number of JSON", "/x"),
+    ],
+)
+async def test_a_number_that_json_has_not_is_told_with_its_place(kind: str, said: str, place: str) -> None:
+    found = await failure("what", kind=kind)
+    assert (found.code, found.message, found.details) == ("tool.bad_output", said, {"at": place})
+
+
 async def test_the_context_has_config_log_progress_and_the_key() -> None:
     lines: list[str] = []
     environment = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})

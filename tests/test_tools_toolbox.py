@@ -207,6 +207,14 @@ async def test_a_script_answers_by_the_number_of_the_call() -> None:
     assert "call 5 of tool search at a has no answer, the script has 4" in found.message
 
 
+async def test_an_output_with_a_number_that_json_has_not_is_none() -> None:
+    tools = {"order": [{"output": {"price": [None, float("nan")]}}]}
+    async with open_toolbox([ScriptedTools([ORDER])], environment(tools)) as toolbox:
+        found = await call_failure(toolbox, "order", {"items": [{"id": 1}]})
+    assert (found.code, found.details) == ("tool.bad_output", {"at": "/price/1"})
+    assert "holds nan at /price/1" in found.message
+
+
 async def test_a_scripted_tool_without_a_script_says_so() -> None:
     async with open_toolbox([ScriptedTools([ToolSpec("search")])], environment()) as toolbox:
         found = await call_failure(toolbox, "search")

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any
 
 import anyio.to_thread
@@ -12,6 +11,7 @@ from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.providers.mock import MOCK, Mock
 from callboard.actors.providers.provider import ActionFailed, ActionRequest, Answer, Passed, Request
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.finite import NotFinite, encoded
 
 Opens = Callable[[], Any]
 """Makes a provider or a middleware, when it is first needed; usually its class."""
@@ -98,35 +98,9 @@ def _answer(uri: str, given: Any) -> Answer:
 def _json(uri: str, value: JSON) -> JSON:
     """Return a value in its JSON form."""
     try:
-        encoded = msgspec.json.encode(value)
-        # NaN and infinity are encoded as null, without a word.
-        odd = _not_finite(msgspec.to_builtins(value, str_keys=True)) if b"null" in encoded else None
-        made = msgspec.json.decode(encoded)
+        return msgspec.json.decode(encoded(value))
+    except NotFinite as error:
+        message = f"the answer of {uri} is no JSON: {error}"
+        raise EffectFailed(Failure("provider.malformed", message, details={"at": error.at})) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise EffectFailed(Failure("provider.malformed", f"the answer of {uri} is no JSON: {error}")) from error
-    if odd is not None:
-        message = f"the answer of {uri} is no JSON: {odd[1]} at {odd[0]}"
-        raise EffectFailed(Failure("provider.malformed", message, details={"at": odd[0]}))
-    return made
-
-
-def _not_finite(value: JSON) -> tuple[str, float] | None:
-    """Return the first number in a value that JSON has not, with the JSON pointer of its place."""
-    open_ways: list[tuple[str, Any]] = [("", value)]
-    while open_ways:
-        at, found = open_ways.pop()
-        match found:
-            case float() if not isfinite(found):
-                return at, found
-            case dict():
-                below = [(f"{at}/{_token(name)}", member) for name, member in found.items()]
-            case list() | tuple():
-                below = [(f"{at}/{index}", item) for index, item in enumerate(found)]
-            case _:
-                continue
-        open_ways += reversed(below)
-    return None
-
-
-def _token(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

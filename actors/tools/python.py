@@ -5,7 +5,8 @@ used again. A call that hangs is ended with its process, and so is a cancelled o
 worker's ``sys.path`` are where functions are imported from, also for the listing: an import that hangs or exits cannot
 stall the worker. What tools print goes to the structured log.
 
-Output is whatever has a JSON form: JSON values, dataclasses, pydantic models, dates, UUIDs, sets (NaN becomes null).
+Output is whatever has a JSON form: JSON values, dataclasses, pydantic models, dates, UUIDs, sets. NaN
+and infinity have none.
 """
 
 import sys

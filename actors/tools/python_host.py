@@ -24,7 +24,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import msgspec
 from pydantic import ValidationError
 
 from callboard.actors.tools.failures import described, shortened
@@ -46,6 +45,7 @@ from callboard.actors.tools.python_frames import (
 )
 from callboard.actors.tools.python_signature import NotATool, ToolFunction, load_function
 from callboard.bus.effects import Failure
+from callboard.bus.finite import NotFinite, encoded
 
 if TYPE_CHECKING:
     import asyncio
@@ -224,14 +224,17 @@ def _misfit(tool: str, error: ValidationError) -> Refused:
 
 def _encoded(call: Call, output: Any) -> Reply:
     try:
-        encoded = msgspec.json.encode(output, enc_hook=_dump)
+        text = encoded(output, _dump)
+    except NotFinite as error:
+        message = f"tool {call.tool} returned {error}, which is no number of JSON"
+        return Refused(Failure("tool.bad_output", shortened(message), details={"at": error.at}))
     except Exception as error:
         message = f"tool {call.tool} returned a {type(output).__name__} that is no JSON: {described(error)}"
         return Refused(Failure("tool.bad_output", shortened(message)), traceback.format_exc())
-    if len(encoded) > call.output_bytes_max:
-        message = f"the output of tool {call.tool} has {len(encoded)} bytes, the limit is {call.output_bytes_max}"
+    if len(text) > call.output_bytes_max:
+        message = f"the output of tool {call.tool} has {len(text)} bytes, the limit is {call.output_bytes_max}"
         return Refused(Failure("tool.output_too_large", message))
-    return Returned(encoded)
+    return Returned(text)
 
 
 def _dump(value: Any) -> Any:

@@ -15,6 +15,7 @@ from callboard.actors.tools.failures import described, shortened, tool_failed
 from callboard.actors.tools.scripted import open_scripted, scripted_answer, scripts
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import JSON, Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.finite import NotFinite, encoded
 from callboard.bus.schemas import TOO_DEEP, followable, schema_error
 
 PROBLEMS_MAX = 50
@@ -87,7 +88,10 @@ class Toolbox:
 
     def _measure(self, tool: str, output: JSON) -> None:
         try:
-            size = len(msgspec.json.encode(output))
+            size = len(encoded(output))
+        except NotFinite as error:
+            message = f"the output of tool {tool} holds {error}, which is no number of JSON"
+            raise tool_failed("tool.bad_output", message, {"at": error.at}) from error
         except Exception as error:
             raise tool_failed("tool.bad_output", f"the output of tool {tool} is no JSON: {described(error)}") from error
         limit = self._environment.output_bytes_max

@@ -13,8 +13,10 @@ def config(settings: Settings) -> None:
 
     A flag beats the environment (CALLBOARD_NATS_URL), which beats callboard.toml, which beats the default.
     """
+    from callboard.runtime.cli.problems import problem_text
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.views import compact
+    from callboard.runtime.config import UNKNOWN
 
     found = configured(settings)
     rows = found.explain()
@@ -27,4 +29,5 @@ def config(settings: Settings) -> None:
     for name, value, source in rows:
         click.echo(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
     for warning in found.warnings:
-        click.echo(f"{click.style('warning', fg='yellow')} {warning}", err=True)
+        if warning.code != UNKNOWN:  # Every command tells of these.
+            click.echo(problem_text(warning), err=True)

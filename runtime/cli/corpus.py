@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from callboard.bus.errors import CallboardError
+from callboard.runtime.cli.values import NotJson, json_of
 
 TEMPORAL = "temporal"
 """The mark of a case that takes real time."""
@@ -97,9 +96,9 @@ def _object(file: Path) -> dict[str, Any]:
 
 def _json(file: Path) -> Any:
     try:
-        return msgspec.json.decode(_text(file))
-    except msgspec.DecodeError as error:
-        raise CorpusUnreadable(f"this is not JSON: {error}", file) from error
+        return json_of(_text(file))
+    except NotJson as error:
+        raise CorpusUnreadable(f"this {error}", file) from error
 
 
 def _text(file: Path) -> str:

@@ -56,6 +56,9 @@ SECTIONS: dict[str, dict[str, str]] = {
 SENTENCE_CHARS_MAX = 200
 """How much of what a command says of itself stands in the list of commands."""
 
+ENV_PREFIX = "CALLBOARD_"
+"""How the names of variables begin that are settings."""
+
 SUGGESTIONS_MAX = 2
 """How many commands are named instead of one that there is not."""
 
@@ -96,6 +99,7 @@ class Board(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
+        _tell_strangers()
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -118,6 +122,16 @@ class Board(click.Group):
             from callboard.runtime.cli.settings import quiet
 
             quiet()
+
+
+def _tell_strangers() -> None:
+    """Warn of variables that look like settings and are none: what they were to say is not heard."""
+    if any(name.startswith(ENV_PREFIX) for name in os.environ):
+        from callboard.runtime.cli.problems import problem_text
+        from callboard.runtime.config import strangers
+
+        for warning in strangers(os.environ):
+            click.echo(problem_text(warning), err=True)
 
 
 @click.group(

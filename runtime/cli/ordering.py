@@ -22,6 +22,7 @@ from callboard.languages.source_text import read
 from callboard.runtime.cli.authoring import Authoring, authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
+from callboard.runtime.cli.values import NotJson, json_of
 from callboard.runtime.definitions import called
 
 if TYPE_CHECKING:
@@ -212,9 +213,9 @@ def input_of(given: str | None, option: str = "--input") -> Any:
             return tree.value
         raise click.BadParameter("; ".join(f"{where}: {problem}" for problem in tree), param_hint=option)
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise click.BadParameter(f"{where} is not JSON: {error}", param_hint=option) from error
+        return json_of(text)
+    except NotJson as error:
+        raise click.BadParameter(f"{where} {error}", param_hint=option) from error
 
 
 def _input_text(given: str, option: str) -> tuple[str, str]:

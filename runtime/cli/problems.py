@@ -4,15 +4,21 @@ import click
 
 from callboard.bus.events import Problem
 
+LINE_CHARS_MAX = 120
+"""How much of a line of the text is shown: of a longer one what stands around the place that is meant."""
+
+WORDS_CHARS_MAX = 2_000
+"""How much of a place and of a message is shown: they repeat what stands in the text, and that may be anything."""
+
 
 def problem_text(problem: Problem, file: str = "", source: str = "") -> str:
     """Return a problem in the form ``file:line:column: error CODE where: message``, with its line if that is known."""
     place = ":".join(str(part) for part in (file, problem.line, problem.column) if part) if problem.line else ""
     colour = "red" if problem.severity == "error" else "yellow"
     severity = click.style(problem.severity, fg=colour, bold=True)
-    where = f" {problem.where}" if problem.where else ""
-    expected = f"; expected {problem.expected}" if problem.expected else ""
-    text = f"{place + ': ' if place else ''}{severity} {problem.code}{where}: {problem.message}{expected}"
+    where = f" {_cut(problem.where)}" if problem.where else ""
+    expected = f"; expected {_cut(problem.expected)}" if problem.expected else ""
+    text = f"{place + ': ' if place else ''}{severity} {problem.code}{where}: {_cut(problem.message)}{expected}"
     shown = _shown(problem, source)
     return f"{text}\n{shown}" if shown else text
 
@@ -25,7 +31,20 @@ def _shown(problem: Problem, source: str) -> str:
     line = lines[problem.line - 1]
     number = f"{problem.line:>6} | "
     if problem.column is None:
-        return number + line
+        return number + _window(line, 0)[0]
+    shown, at = _window(line, problem.column - 1)
     # What stands before the caret keeps its tabs, so that the caret is below what it means.
-    before = "".join(character if character == "\t" else " " for character in line[: problem.column - 1])
-    return f"{number}{line}\n{'| ':>{len(number)}}{before}{click.style('^', fg='red', bold=True)}"
+    before = "".join(character if character == "\t" else " " for character in shown[:at])
+    return f"{number}{shown}\n{'| ':>{len(number)}}{before}{click.style('^', fg='red', bold=True)}"
+
+
+def _window(line: str, at: int) -> tuple[str, int]:
+    """Return what is shown of a line around a character of it, and where that one stands there."""
+    first = max(0, min(at - LINE_CHARS_MAX // 2, len(line) - LINE_CHARS_MAX))
+    part = line[first : first + LINE_CHARS_MAX]
+    before, behind = "…" if first else "", "…" if first + len(part) < len(line) else ""
+    return f"{before}{part}{behind}", at - first + len(before)
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= WORDS_CHARS_MAX else f"{words[: WORDS_CHARS_MAX - 1]}…"

@@ -22,7 +22,7 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
 
     Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
     and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
-    With --data-dir temp nothing is kept.
+    If whoever reads the output leaves (`| head`), the run goes on to its end. With --data-dir temp nothing is kept.
 
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
@@ -35,8 +35,10 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
     from callboard.runtime.cli.ordering import ordered
     from callboard.runtime.cli.perform import Performance, perform
     from callboard.runtime.cli.settings import configured
+    from callboard.runtime.cli.unheard import unheard
 
-    config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
-    what = ordered(order)
-    where = Path(workdir).absolute() if workdir else what.folder
-    ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream)))
+    with unheard():
+        config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
+        what = ordered(order)
+        where = Path(workdir).absolute() if workdir else what.folder
+        ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream)))

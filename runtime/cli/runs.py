@@ -5,7 +5,10 @@ import click
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, settings_options
 
-STATUSES = ("accepted", "running", "waiting", "paused", "cancelling", "completed", "failed", "cancelled", "expired")
+STATUSES = (
+    *("accepted", "running", "waiting", "paused", "cancelling"),
+    *("quarantined", "completed", "failed", "cancelled", "expired"),
+)
 
 
 @click.command(epilog=exits.EXIT_CODES)

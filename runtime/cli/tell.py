@@ -84,12 +84,17 @@ def signal(settings: Settings, run: str, name: str, data: str | None, by: str | 
 
 
 def _value(text: str) -> Any:
-    """Read a word of the command line as JSON; what is none is a text."""
-    import json
+    """Read a word of the command line as JSON; what is none is a text.
+
+    :raises click.BadParameter: if it nests too deep
+    """
+    from callboard.runtime.cli.values import NotJson, TooDeep, json_of
 
     try:
-        return json.loads(text)
-    except ValueError:
+        return json_of(text)
+    except TooDeep as error:
+        raise click.BadParameter(f"the value {error}") from error
+    except NotJson:
         return text
 
 

@@ -84,7 +84,9 @@ def _stand(
 
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.standing import Standing, stand
+    from callboard.runtime.cli.unheard import unheard
 
-    config = configured(settings, level="info", allow_scripts=allow_scripts or None, offline=offline or None)
-    folders = tuple(Path(folder).absolute() for folder in import_from)
-    ctx.exit(anyio.run(stand, Standing(config, settings, folders, drain_wait, joins)))
+    with unheard():
+        config = configured(settings, level="info", allow_scripts=allow_scripts or None, offline=offline or None)
+        folders = tuple(Path(folder).absolute() for folder in import_from)
+        ctx.exit(anyio.run(stand, Standing(config, settings, folders, drain_wait, joins)))

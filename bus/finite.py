@@ -1,0 +1,50 @@
+"""Values as JSON, whose numbers are finite: the encoder writes NaN and infinity as null, without a word; we refuse."""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import JSON
+
+
+class NotFinite(ValueError):
+    """A value holds a number that JSON has not; ``at`` is the JSON pointer of its place."""
+
+    def __init__(self, number: float, at: str) -> None:
+        super().__init__(f"{number} at {at or '/'}")
+        self.at = at
+
+
+def encoded(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Encode a value as JSON.
+
+    :raises NotFinite: if it holds a number that JSON has not
+    :raises TypeError, ValueError, OverflowError, RecursionError: if it has no form in JSON at all
+    """
+    text = msgspec.json.encode(value, enc_hook=enc_hook)
+    # Only where there is a null can one have been made of a number.
+    if b"null" in text:
+        _check(msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook))
+    return text
+
+
+def _check(value: JSON) -> None:
+    open_ways: list[tuple[str, Any]] = [("", value)]
+    while open_ways:
+        at, found = open_ways.pop()
+        match found:
+            case float() if not isfinite(found):
+                raise NotFinite(found, at)
+            case dict():
+                below = [(f"{at}/{_token(name)}", member) for name, member in found.items()]
+            case list() | tuple():
+                below = [(f"{at}/{index}", item) for index, item in enumerate(found)]
+            case _:
+                continue
+        open_ways += reversed(below)
+
+
+def _token(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
