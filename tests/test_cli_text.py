@@ -73,6 +73,7 @@ SAMPLES: list[Payload] = [
     ev.RunParked(["a#1.1!ask"], BEGIN),
     ev.SourcesResolved({}),
     ev.RunPaused("breakpoint", "a"),
+    ev.RunQuarantined("log.unreadable", 3, "cb.run.t.r.d.run.start", "no JSON"),
     ev.RunResumed(by="me"),
     ev.CancelRequested("enough", "me"),
     ev.CommandRefused("resume", "resume.not_paused", "the run is not paused"),
