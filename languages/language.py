@@ -284,6 +284,14 @@ class Stage(Protocol):
         """
         ...
 
+    async def breathe(self) -> None:
+        """Let other runs have their turn, if this one has been at it for long.
+
+        To be awaited wherever much may follow upon each other without anything from outside. It is no event, nothing
+        comes in meanwhile, and what it awaits goes on first: the run is the same with it and without.
+        """
+        ...
+
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         """State what the definition's sources were resolved to."""
         ...

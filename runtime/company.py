@@ -29,6 +29,7 @@ from callboard.runtime.admission import Admission, definition_token
 from callboard.runtime.casting import MODELS, RECORDED, STAND_INS, Cast, Models, recorded_run
 from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.pace import Pace
 from callboard.runtime.providing import Providing
 from callboard.runtime.replay import Admitted
 
@@ -57,6 +58,7 @@ class Company:
         self.inline_bytes_max = config.inline_bytes_max
         self.always_replay = config.always_replay
         self.partitions = config.partitions
+        self.pace = Pace()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
         self.children = Admission(log, outbox, worker=worker, definitions=self.definitions, check=self.check)

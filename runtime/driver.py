@@ -2,7 +2,8 @@
 
 A coroutine stands still at a `Wait` that it yields; whoever has what it waits for calls `Wait.wake`. Because nothing
 but `Driver.run` resumes coroutines, the order in which they run is a function of the order of wakes alone, and the
-same in live runs and in replay (rule R1).
+same in live runs and in replay (rule R1). A coroutine may draw breath (`Driver.breathe`) where it has been at it for
+long: then `Driver.run` returns before everything is at rest, and goes on in the same place when it is called again.
 
 Tasks form a tree. Cancelling one interrupts its subtree, leaves first: a task gets `Cancelled` raised at its await when
 everything it spawned has settled. A task under a shield is not interrupted until it leaves it, and a task that has been
@@ -54,6 +55,20 @@ class Wait:
         self._task = None
         if self._abandon is not None:
             self._abandon(cause)
+
+
+class _Breath:
+    """What a coroutine yields that is to be resumed next, whatever else could go on."""
+
+    def __await__(self) -> Generator["_Breath", None, None]:
+        yield self
+
+
+_BREATH = _Breath()
+
+
+def _never() -> bool:
+    return False
 
 
 class Task(Generic[T]):
@@ -124,9 +139,11 @@ class Shield:
 
 
 class Driver:
-    """The scheduler of one run's coroutines."""
+    """The scheduler of one run's coroutines. ``pressed`` says whether somebody else should have a turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, pressed: Callable[[], bool] = _never) -> None:
+        self._pressed = pressed
+        self._breathing = False
         self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
         self._current: Task[Any] | None = None
         self._settled = 0
@@ -141,12 +158,18 @@ class Driver:
         self._ready.append((task, None, None))
         return task
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether somebody can go on: `run` has returned because they draw breath."""
+        return bool(self._ready)
+
     def run(self) -> None:
-        """Resume whoever can go on, until nobody can.
+        """Resume whoever can go on, until nobody can or somebody draws breath.
 
         Any exception of a coroutine but `Cancelled` passes through: a fault of the interpreter.
         """
-        while self._ready:
+        self._breathing = False
+        while self._ready and not self._breathing:
             task, value, error = self._ready.popleft()
             self._step(task, value, error)
 
@@ -221,6 +244,12 @@ class Driver:
             task.interrupted = True
             raise task.interruption
 
+    async def breathe(self) -> None:
+        """Let others of the process have their turn, if they should. For this run it is as if nothing had happened."""
+        self.check_alive()
+        if self._pressed():
+            await _BREATH
+
     def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
         """Start a coroutine as a child of the current task."""
         parent = self.current
@@ -282,6 +311,10 @@ class Driver:
         except Cancelled as cancelled:
             self._finish(task, Unwound(cancelled.cause, cancelled.owner))
         else:
+            if wait is _BREATH:
+                self._breathing = True
+                self._ready.appendleft((task, None, None))
+                return
             if not isinstance(wait, Wait):
                 raise TypeError(f"an interpreter awaited {wait!r}, which is not of the stage")
             task.wait = wait

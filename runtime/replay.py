@@ -4,7 +4,7 @@ Live runs start with this, and so does everything that wants to know what a run 
 with recorded events instead of new ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,8 +54,13 @@ def admitted(first: Event, language_of: LanguageOf) -> Admitted:
     return Admitted(accepted, start, spoken, plan)
 
 
-def build_stage(admission: Admitted, ref: RunRef, events: Sequence[Event], sink: Sink) -> tuple[Stage, Event]:
-    """Make the stage of a started run over its log; return it with the run's ``run.start``."""
+def build_stage(
+    admission: Admitted, ref: RunRef, events: Sequence[Event], sink: Sink, pressed: Callable[[], bool] | None = None
+) -> tuple[Stage, Event]:
+    """Make the stage of a started run over its log; return it with the run's ``run.start``.
+
+    ``pressed`` says whether its interpreter is to draw breath; without it, it never does.
+    """
     started = next(event for event in events if event.type == ev.RunStart.type)
     payload = ev.payload_of(started)
     assert isinstance(payload, ev.RunStart)
@@ -75,6 +80,7 @@ def build_stage(admission: Admitted, ref: RunRef, events: Sequence[Event], sink:
         run=ref.run,
         seed=admission.accepted.seed,
         breakpoints=admission.accepted.breakpoints,
+        **({"pressed": pressed} if pressed is not None else {}),
     )
     return stage, started
 
@@ -84,11 +90,30 @@ def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[E
 
     :raises ReplayDiverged: if it asks for something else than was recorded
     """
+    for _ in replaying(stage, admission, started, events):
+        pass
+
+
+def replaying(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> Iterator[None]:
+    """Replay likewise, piece by piece."""
     recorded = ev.payload_of(started)
     assert isinstance(recorded, ev.RunStart)
     # As it was recorded: what a newer version would make of the same start message does not concern a run under way.
     plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
-    stage.begin(admission.language.interpret(plan, stage), started)
+    yield from to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
     for event in events:
         if event.n > started.n:
-            stage.deliver(event)
+            yield from delivering(stage, event)
+
+
+def delivering(stage: Stage, event: Event) -> Iterator[None]:
+    """Deliver one event, piece by piece; between them its interpreter draws breath."""
+    yield from to_rest(stage, lambda: stage.deliver(event))
+
+
+def to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[None]:
+    step()
+    yield
+    while stage.unfinished:
+        stage.go_on()
+        yield

@@ -11,7 +11,8 @@ Emits: run.claimed, run.start, run.parked, timer.fired
 
 import datetime as dt
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -35,7 +36,8 @@ from callboard.runtime.conversation import Memory, model_turn
 from callboard.runtime.crew import Address, Crew
 from callboard.runtime.ending import conclude, conclude_failed
 from callboard.runtime.offspring import Children, Offspring
-from callboard.runtime.replay import Admitted, admitted, build_stage, replay
+from callboard.runtime.pace import Pace
+from callboard.runtime.replay import Admitted, admitted, build_stage, delivering, replaying
 from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
 from callboard.runtime.stage import Stage
 from callboard.runtime.telling import reactions
@@ -73,6 +75,7 @@ class Company(Protocol):
     worker: str
     partitions: int
     effects: anyio.CapacityLimiter
+    pace: Pace
     park_linger_s: float
     inline_bytes_max: int
     always_replay: bool
@@ -128,6 +131,7 @@ class RunActor:
         self._recording: dict[int, Command] = {}
         self._carried: set[str] = set()
         self._carrying = False
+        self._long = False
         self._closing = False
         self._ending: Ending | None = None
         self._draining = False
@@ -235,16 +239,17 @@ class RunActor:
             epoch=self._runlog.epoch,
         )
         self._parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
-        self._replay(events)
+        await self._work(self._replaying(events))
+        self._stage.verify_replayed()
         await self._live()
 
-    def _replay(self, events: list[Event]) -> None:
+    def _replaying(self, events: list[Event]) -> Iterator[None]:
+        """Put a new interpreter in place and bring it to where the log ends."""
         self._drop_interpreter()
-        stage, started = build_stage(self._admission, self.ref, events, self)
+        stage, started = build_stage(self._admission, self.ref, events, self, self._company.pace.pressed)
         self._stage = stage
         self._drop_interpreter = stage.driver.drop
-        self._guarded(lambda: replay(stage, self._admission, started, events))
-        stage.verify_replayed()
+        return replaying(stage, self._admission, started, events)
 
     async def _forget_and_replay(self) -> None:
         """Forget what the interpreter was at and bring it back from the log, as another worker would."""
@@ -252,7 +257,11 @@ class RunActor:
         if self._runlog.queue or not events or events[-1].n != self._runlog.n:
             # An outcome has come in meanwhile, or the replica that was read lags; there will be another occasion.
             return
-        self._replay(events)
+        # In one go: an outcome that comes in is for an interpreter that has asked for it.
+        with self._guard():
+            for _ in self._replaying(events):
+                pass
+        self._stage.verify_replayed()
 
     async def _start(self, admission: Admitted) -> Event:
         plan = admission.plan
@@ -277,7 +286,7 @@ class RunActor:
                 idle_since = None
                 await self._enclose(self._runlog.queue[0].event)
                 for queued in await self._runlog.append_queued(self._goes_alone):
-                    self._follow(queued.event)
+                    await self._follow(queued.event)
                 if self._ending is not None:
                     return
                 if self._company.always_replay and not self._runlog.queue and not self._closing:
@@ -335,7 +344,7 @@ class RunActor:
             with anyio.move_on_after(at_most_s):
                 await self._wake.wait()
 
-    def _follow(self, event: Event) -> None:
+    async def _follow(self, event: Event) -> None:
         """An event is in the log: let its consequence follow."""
         command = self._recording.pop(event.n, None)
         if command is not None:
@@ -352,20 +361,26 @@ class RunActor:
         elif kind.kind == "intent" and self._carrying:
             self._carry(event.key)
         if not self._closing:
-            self._guarded(lambda: self._stage.deliver(event))
+            await self._work(delivering(self._stage, event))
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        """Let the interpreter go on; close the run when it has come to its end, or fails as it never should."""
+    async def _work(self, pieces: Iterator[None]) -> None:
+        """Let the interpreter go on, piece by piece."""
+        with self._guard():
+            self._long = await self._company.pace.work(pieces, long=self._long)
+
+    @contextmanager
+    def _guard(self) -> Generator[None]:
+        """Close the run when its interpreter has come to its end, or fails as it never should."""
         try:
-            step()
+            yield
         except ReplayDiverged:
             raise
         except Exception as error:
             log.exception("interpreter failed", run=self.ref.run)
             conclude_failed(self._stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
             self._closing = True
-            return
-        self._closing = conclude(self._stage)
+        else:
+            self._closing = conclude(self._stage)
 
     # -- deadlines and parking ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ wakes of the driver. It performs no I/O and reads no clock; carrying effects out
 import hmac
 import uuid
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from heapq import heappop, heappush
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -37,6 +37,10 @@ from callboard.runtime.stagenode import Bound, Left, OpenEffect, StageNode, Stag
 T = TypeVar("T")
 
 EXPIRED = Failure(code="expired", message="the time bound ran out", type="cancellation")
+
+
+def _never() -> bool:
+    return False
 
 
 class Sink(Protocol):
@@ -75,11 +79,12 @@ class Stage:
         run: str,
         seed: str,
         breakpoints: Sequence[str] = (),
+        pressed: Callable[[], bool] = _never,
     ) -> None:
         self.info = info
         self.sink = sink
         self.seed = seed
-        self.driver = Driver()
+        self.driver = Driver(pressed)
         self.usage = Usage()
         self.open: dict[str, OpenEffect] = {}
         self.bounds: dict[str, Bound] = {}
@@ -117,8 +122,20 @@ class Stage:
         self.main = self.driver.start(interpreter)
         self.driver.run()
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the interpreter draws breath: `go_on` before the next event is delivered."""
+        return self.driver.unfinished
+
+    def go_on(self) -> None:
+        """Let the interpreter go on where it has drawn breath."""
+        self.driver.run()
+
     def deliver(self, event: Event, payload: Payload | None = None) -> None:
-        """Deliver one event of the log and run to quiescence. Facts of the run itself change nothing here."""
+        """Deliver one event of the log and run to quiescence, or until the interpreter draws breath.
+
+        Facts of the run itself change nothing here.
+        """
         kind = ev.TYPES.get(event.type)
         self._count(event)
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
@@ -417,6 +434,9 @@ class Stage:
 
     async def checkpoint(self) -> None:
         await self.driver.checkpoint()
+
+    async def breathe(self) -> None:
+        await self.driver.breathe()
 
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         self.state(ev.SourcesResolved(sources=sources), "", 1, 1)

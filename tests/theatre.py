@@ -5,6 +5,7 @@ plays the door for child runs, and keeps what runs tell each other until somebod
 """
 
 import datetime as dt
+import math
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ from callboard.bus.log import EventLog, Letter
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.runtime.pace import Pace
 from callboard.runtime.replay import Admitted
 from callboard.runtime.run import Command, Ending, RunActor
 from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
@@ -67,6 +69,7 @@ class Theatre:
     partitions: int = 4
     park_linger_s: float = 0.0
     inline_bytes_max: int = 256 * 1024
+    pace: Pace = field(default_factory=lambda: Pace(math.inf))
     always_replay: bool = field(default_factory=lambda: os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true")
     secret: dict[str, str] = field(default_factory=dict[str, str])
     executed: list[str] = field(default_factory=list[str])

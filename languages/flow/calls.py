@@ -40,19 +40,22 @@ class CallRun:
 
     async def run(self) -> Result:
         """Run the call as a Call step does."""
-        return self.finish(await self.settle())
+        return await self.finish(await self.settle())
 
     # -- the target ---------------------------------------------------------------------------------------------------
 
     async def settle(self) -> Result:
         """Evaluate the fields, run the target, and return its Result; a fault in a field is the Result too."""
-        call = self._call
+        call, stage = self._call, self._frame.stage
+        await stage.breathe()
         try:
             scope = self._scope()
             input = evaluated(call.input, scope, self._view["input"])
+            await stage.breathe()
             arguments = object_of(call.arguments, scope)
             if call.flow is None:
                 assert call.provider is not None
+                await stage.breathe()
                 violation = self._frame.execution.schema(call.provider).violation(arguments)
                 if violation is not None:
                     raise Fault(violated("with", violation))
@@ -90,14 +93,16 @@ class CallRun:
 
     # -- the arms -----------------------------------------------------------------------------------------------------
 
-    def finish(self, settled: Result) -> Result:
+    async def finish(self, settled: Result) -> Result:
         """Run the arm that the target's Result selects; a target that never ran has none."""
         if self._window is None or not self._call.has_arms:
             return settled
         scope = self._scope(settled)
+        await self._frame.stage.breathe()
         try:
             if is_success(settled):
                 value = evaluated(self._call.value, scope, settled["value"])
+                await self._frame.stage.breathe()
                 self._frame.assign(self._call.on_success, scope)
                 return success(value)
             self._frame.assign(self._call.on_failure, scope)

@@ -70,7 +70,7 @@ class Carried(Plain):
         name: Phase = "onSuccess" if is_success(rising) else "onFailure"
         try:
             scope = around.scope(name, rising)
-            arguments = around.acts(name, scope)
+            arguments = await around.acts(name, scope)
             risen = rising
             if arguments is not None and name in self._contract.phases:
                 risen = await self._acted(around, name, arguments, rising)

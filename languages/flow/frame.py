@@ -95,7 +95,11 @@ class Execution:
         return found
 
     async def breathe(self, path: str) -> None:
-        """Count what happens without anything from outside; let something come in when it is too much."""
+        """Count what happens without anything from outside; let something come in when it is too much.
+
+        Long before that other runs have their turn.
+        """
+        await self.stage.breathe()
         turn = self.stage.turn()
         self._steps = self._steps + 1 if turn == self._turn else 1
         self._turn = turn

@@ -64,7 +64,7 @@ class FanOut:
         for index, settled in enumerate(self._settled):
             run = self._runs.pop(index, None)
             slot = SKIPPED if settled is None else settled
-            finished = run.finish(slot) if run is not None else slot
+            finished = await run.finish(slot) if run is not None else slot
             # The list of them is a value too, and nests one level deeper.
             results.append(finished if not too_deep(finished, DEPTH_MAX - 1) else TOO_DEEP_RESULT)
         return results

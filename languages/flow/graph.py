@@ -93,7 +93,7 @@ class StepRun:
             self._node.exit("cancelled", error=cancelled.cause)
             raise
         except Fault as fault:
-            return self._failed(fault.result)
+            return await self._failed(fault.result)
         if isinstance(on, Move) or is_success(on):
             self._frame.failure = None
         if isinstance(on, Move):
@@ -111,11 +111,12 @@ class StepRun:
             case GatherStep() as step:
                 return await self._gather(step)
             case MatchStep() as step:
-                return self._match(step)
+                return await self._match(step)
             case PassStep() as step:
                 self._settle()
                 scope = self._scope()
                 output = evaluated(step.output, scope, self._value)
+                await self._frame.stage.breathe()
                 self._frame.assign(step.assign, scope)
                 return Move(step.next, output, "next")
             case SleepStep() as step:
@@ -138,7 +139,7 @@ class StepRun:
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    def _failed(self, result: Result) -> Move | Result:
+    async def _failed(self, result: Result) -> Move | Result:
         """The step has failed: the first clause that matches takes it on, or it leaves the frame."""
         frame, step = self._frame, self._step
         frame.failure = result = superseding(result, frame.failure)
@@ -148,6 +149,7 @@ class StepRun:
             return result
         for index, clause in enumerate(step.catch):
             if matches(clause.match, result):
+                await frame.stage.breathe()
                 try:
                     scope = self._scope()
                     output = evaluated(clause.output, scope, self._value)
@@ -179,7 +181,9 @@ class StepRun:
         self._record = result
         self._settle(result=result)
         scope = self._scope()
+        await frame.stage.breathe()
         output = evaluated(step.output, scope, result["value"])
+        await frame.stage.breathe()
         frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
 
@@ -209,16 +213,19 @@ class StepRun:
             raise Fault(failed)
         scope = self._scope()
         output = evaluated(step.output, scope, [result["value"] for result in results if is_success(result)])
+        await frame.stage.breathe()
         frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
 
-    def _match(self, step: MatchStep) -> Move:
+    async def _match(self, step: MatchStep) -> Move:
         scope = self._scope()
         value = evaluated(step.input, scope, self._value)
-        edge, clause = selected(step, scope.having(match={"input": value, "metadata": self._metadata}))
+        stage = self._frame.stage
+        edge, clause = await selected(step, scope.having(match={"input": value, "metadata": self._metadata}), stage)
         self._settle()
         scope = self._scope().having(match={"input": value, "metadata": self._metadata})
         output = evaluated(clause.output, scope, value)
+        await stage.breathe()
         self._frame.assign(clause.assign, scope)
         return Move(clause.next, output, edge)
 

@@ -56,6 +56,7 @@ async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, ar
 
 async def _result(frame: Frame, arguments: dict[str, Any]) -> Result:
     parameters = frame.flow.parameters
+    await frame.stage.breathe()
     violation = parameters.violation(arguments)
     if violation is not None:
         # Nothing of the stack is established: the failure is the frame's Result directly.

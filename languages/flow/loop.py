@@ -26,7 +26,8 @@ class Loop(Plain):
                 return await around.ascend(rising)
             try:
                 scope = around.scope("onSuccess", rising)
-                again = around.acts("onSuccess", scope) is not None
+                again = await around.acts("onSuccess", scope) is not None
+                await around.frame.stage.breathe()
                 carried = around.shaped("onSuccess", scope, rising)
                 around.frame.assign(around.phase("onSuccess").assign, scope)
             except Fault as fault:

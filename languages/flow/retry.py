@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.languages.cel.budget import Budget
 from callboard.languages.flow.build import matcher
 from callboard.languages.flow.document import Matcher
 from callboard.languages.flow.frame import duration_of
@@ -87,7 +88,7 @@ class Retry(Plain):
                 return await around.ascend(rising)
             try:
                 scope = around.scope("onFailure", rising)
-                arguments = around.acts("onFailure", scope)
+                arguments = await around.acts("onFailure", scope)
                 index = None if arguments is None else self._handling(rising)
                 if index is None or arguments is None:
                     return self._emit(around, scope, rising)
@@ -96,7 +97,9 @@ class Retry(Plain):
                 if policy.met >= policy.attempts:
                     exhausted = self._exhausted(rising, index)
                     return self._emit(around, around.with_result(scope, exhausted), exhausted)
-                carried = {name: value.evaluate(scope) for name, value in around.phase("onFailure").assign}
+                await frame.stage.breathe()
+                budget = Budget()
+                carried = {name: value.evaluate(scope, budget) for name, value in around.phase("onFailure").assign}
             except Fault as fault:
                 return superseding(fault.result, rising)
             # It is decided: what interrupts the wait finds the variables that the next run would begin with.

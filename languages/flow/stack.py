@@ -85,18 +85,21 @@ class Around:
         middleware = scope.roots["middleware"]
         return scope.having(middleware={**middleware, "metadata": {**middleware["metadata"], **self.contributed}})
 
-    def acts(self, name: str, scope: Scope) -> dict[str, JSON] | None:
+    async def acts(self, name: str, scope: Scope) -> dict[str, JSON] | None:
         """Decide whether the phase's action runs; return its arguments, or None if it is gated off.
 
         :raises Fault: of ``when``, or of ``with``
         """
-        phase = self.phase(name)
+        phase, stage = self.phase(name), self.frame.stage
+        await stage.breathe()
         if not predicate(phase.when, scope):
             return None
         declared = self._contract.phases.get(name)
         if declared is not None and declared.structural:
             return {}
+        await stage.breathe()
         arguments = object_of(phase.arguments, scope)
+        await stage.breathe()
         violation = self.frame.execution.schema(self.entry.provider, name).violation(arguments)
         if violation is not None:
             raise Fault(violated(f"{name}.with", violation))
@@ -120,7 +123,8 @@ class Around:
         name = "onSuccess" if is_success(rising) else "onFailure"
         try:
             scope = self.scope(name, rising)
-            self.acts(name, scope)
+            await self.acts(name, scope)
+            await self.frame.stage.breathe()
             risen = self.shaped(name, scope, rising)
             self.frame.assign(self.phase(name).assign, scope)
         except Fault as fault:
@@ -155,19 +159,21 @@ class Around:
 
     async def _enter(self, behaviour: Behaviour) -> JSON:
         scope = self.scope("onEntry")
-        await behaviour.enter(self, self.acts("onEntry", scope))
+        await behaviour.enter(self, await self.acts("onEntry", scope))
+        await self.frame.stage.breathe()
         scope = self.contributing(scope)
         if self.descending is not self.input:
             scope = scope.having(middleware={**scope.roots["middleware"], "input": self.descending})
         phase = self.phase("onEntry")
         down = evaluated(phase.shape.get("output"), scope, self.descending)
+        await self.frame.stage.breathe()
         self.frame.assign(phase.assign, scope)
         return down
 
     async def _always(self, behaviour: Behaviour, in_flight: Result) -> Result:
         try:
             scope = self.scope("onAlways", in_flight)
-            arguments = self.acts("onAlways", scope)
+            arguments = await self.acts("onAlways", scope)
             if arguments is not None:
                 await behaviour.leave(self, scope, arguments)
                 # A clean-up's arms may have assigned, and the block reads the variables as they are before it.

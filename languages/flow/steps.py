@@ -6,12 +6,13 @@ from callboard.languages.flow.frame import checked_envelope, predicate, refuse
 from callboard.languages.flow.result import Result, bounded, failure
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import parse_duration, parse_instant
-from callboard.languages.language import Instant
+from callboard.languages.language import Instant, Stage
 
 
-def selected(step: MatchStep, scope: Scope) -> tuple[str, Clause]:
+async def selected(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
     """Return the first clause that holds, with the name of its edge; no later predicate is evaluated."""
     for index, case in enumerate(step.cases):
+        await stage.breathe()
         if predicate(case.when, scope):
             return f"case.{index}", case
     return "default", step.default

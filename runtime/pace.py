@@ -1,0 +1,79 @@
+"""The pace of a worker: whoever keeps its event loop for long lets everybody else have their turn.
+
+Interpreters run on the loop's own thread, and within a turn nothing interrupts them. But a turn can be done piece by
+piece, between which other runs go on: that the interpreter is not at rest yet is nobody else's affair, and no event
+comes to it meanwhile, so its log is the same.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import anyio
+import anyio.lowlevel
+
+SLICE_S = 0.02
+"""How long the loop may be kept by runs before it looks at everything else."""
+
+REST_MAX_S = 0.25
+"""Longest rest behind a piece of work that kept the loop for longer."""
+
+
+class Pace:
+    """Shares the loop of one worker. Where ``slice_s`` is infinite everybody works to the end of their turn."""
+
+    def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = perf_counter) -> None:
+        self._slice_s = slice_s
+        self._clock = clock
+        self._since: float | None = None
+        self._long = anyio.Lock()
+
+    def pressed(self) -> bool:
+        """Whether the loop has been kept long enough since it was last seen to look at everything else."""
+        if self._slice_s == math.inf:
+            return False
+        if self._since is None:
+            self._since = self._clock()
+            asyncio.get_running_loop().call_soon(self._looked)
+            return False
+        return self._clock() - self._since >= self._slice_s
+
+    def _looked(self) -> None:
+        self._since = None
+
+    async def work(self, pieces: Iterator[None], *, long: bool = False) -> bool:
+        """Do work piece by piece; return whether it kept the loop for long.
+
+        ``long`` says that it will probably do so. Of such work, and of what turns out to be such, only one piece is
+        done at a time, and behind one that kept the loop for longer than it should the loop has as long for others.
+        """
+        done = kept = False
+        if not long:
+            while self.pressed():
+                await anyio.lowlevel.checkpoint()
+            done, kept = await self._piece(pieces)
+        while not done:
+            async with self._long:
+                done, long = await self._piece(pieces)
+                kept = kept or long
+        return kept
+
+    async def _piece(self, pieces: Iterator[None]) -> tuple[bool, bool]:
+        """Work until the loop has been kept long enough, and rest if so.
+
+        Return whether that was all, and whether it took long.
+        """
+        done, took = self._slice(pieces)
+        long = took > self._slice_s
+        if long or not done:
+            await anyio.sleep(min(max(0.0, took - self._slice_s), REST_MAX_S))
+        return done, long or not done
+
+    def _slice(self, pieces: Iterator[None]) -> tuple[bool, float]:
+        """Do pieces until the loop has been kept long enough; return whether those were all, and how long it took."""
+        began = self._clock()
+        for _ in pieces:
+            if self.pressed():
+                return False, self._clock() - began
+        return True, self._clock() - began
