@@ -65,6 +65,8 @@ _REFUSED = re.compile(r"authorization|authentication|maximum.*connections.*excee
 class ConnectionWatch:
     """What happens to a connection: logs it, and keeps the subjects we were denied (the newest `DENIED_MAX`).
 
+    ``gaps_expected`` says that the server may go and come back in the ordinary course of things.
+
     A denied publish looks like a success, or like a timeout, to whoever made it; only here it has its name.
     """
 
@@ -74,6 +76,7 @@ class ConnectionWatch:
         on_denied: Callable[[PermissionDenied], None] | None = None,
         *,
         refused_wait_s: float | None = None,
+        gaps_expected: bool = False,
     ) -> None:
         self.denied: deque[PermissionDenied] = deque(maxlen=DENIED_MAX)
         self.refusal: str | None = None
@@ -85,6 +88,7 @@ class ConnectionWatch:
         self._since = anyio.current_time() if refused_wait_s is not None else 0.0
         self._on_denied = on_denied
         self._log = log.bind(connection=name)
+        self._warn = self._log.info if gaps_expected else self._log.warning
 
     async def error(self, error: Exception) -> None:
         """nats-py's ``error_cb``."""
@@ -106,7 +110,7 @@ class ConnectionWatch:
         elif text in self._seen:
             self._log.debug("nats error again", error=text)
         else:
-            self._log.warning("nats error", error=text)
+            self._warn("nats error", error=text)
             if len(self._seen) < SEEN_MAX:
                 self._seen.add(text)
         self.last_error = text
@@ -118,7 +122,7 @@ class ConnectionWatch:
     async def disconnected(self) -> None:
         """nats-py's ``disconnected_cb``, called also when we close the connection ourselves."""
         if self.client is None or not self.client.is_closed:
-            self._log.warning("nats connection lost")
+            self._warn("nats connection lost")
 
     async def reconnected(self) -> None:
         """nats-py's ``reconnected_cb``."""

@@ -6,6 +6,7 @@ a run that has begun, and that of a tell is deduplicated by the server.
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
 from uuid import UUID
@@ -34,6 +35,9 @@ ADMISSION = "admission"
 
 REPLY_HEADER = "Callboard-Reply"
 """Names the subject that a verdict is to be sent to."""
+
+WORKER_HEADER = "Callboard-Worker"
+"""Names, on a start, the worker that is to admit and to perform it as long as that one lives."""
 
 REPLY_CHARS_MAX = 1_000
 """Longest such subject: one that exceeds the server's control line (4 KiB) would cost us the connection."""
@@ -75,8 +79,16 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     warnings: list[Problem] = []
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The command that calls for an admitted run to be performed: its message id, and by which worker, if by one."""
+
+    message_id: str
+    worker: str = ""
+
+
 class Admission:
-    """Admits what arrives at one worker."""
+    """Admits what arrives at one worker; at a guest, child runs are to stay with their parents."""
 
     def __init__(
         self,
@@ -86,7 +98,9 @@ class Admission:
         worker: str,
         definitions: Definitions,
         check: Callable[[StartRun, Plan[Any] | None], list[Problem]],
+        guest: bool = False,
     ) -> None:
+        self._home = worker if guest else ""
         self._check = check
         self._log = log
         self._outbox = outbox
@@ -148,7 +162,8 @@ class Admission:
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
         examined = examine(delivery.data)
         run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
-        return await self._admit_run(RunRef(tenant, run), examined, f"start-{delivery.sequence}", delivery.sequence)
+        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
+        return await self._admit_run(RunRef(tenant, run), examined, call, delivery.sequence)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.
@@ -157,7 +172,7 @@ class Admission:
         :raises LogUnavailable: if the log gave no answer for long
         :raises StoreFull: if it has no room
         """
-        verdict = await self._admit_run(child, examine(message), _child_call(child), parent=parent)
+        verdict = await self._admit_run(child, examine(message), self._child_call(child), parent=parent)
         return _presentable(verdict).problems if verdict.status == "rejected" else []
 
     async def call_child(self, child: RunRef) -> None:
@@ -165,10 +180,13 @@ class Admission:
 
         :raises Unknown: if the log does not answer
         """
-        await self._route(child, "start", b"{}", _child_call(child))
+        await self._call(child, self._child_call(child))
+
+    def _child_call(self, child: RunRef) -> _Call:
+        return _Call(f"child-{child.tenant}-{child.run}", self._home)
 
     async def _admit_run(
-        self, ref: RunRef, examined: Examined, message_id: str, cause: int = 0, parent: ev.Parent | None = None
+        self, ref: RunRef, examined: Examined, call: _Call, cause: int = 0, parent: ev.Parent | None = None
     ) -> Verdict:
         start = examined.start
         if start is None:
@@ -194,7 +212,7 @@ class Admission:
             duplicate = error.found is None or error.found.n > 1 or error.found.cause != cause
             if error.found is not None and error.found.n > 1:
                 return Verdict("accepted", run, duplicate, warnings=await self._differences(ref, accepted))
-        await self._route(ref, "start", b"{}", message_id)
+        await self._call(ref, call)
         return Verdict("accepted", run, duplicate, warnings=list(plan.warnings))
 
     async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
@@ -267,10 +285,14 @@ class Admission:
 
     # -- both ---------------------------------------------------------------------------------------------------------
 
-    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str) -> int:
+    async def _call(self, ref: RunRef, call: _Call) -> None:
+        await self._route(ref, "start", b"{}", call.message_id, call.worker)
+
+    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str, worker: str = "") -> int:
         """Pass a command on to the workers; return its stream sequence, the same however often this is done."""
         subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
-        return await self._log.publish(Message(subject, body, {"Nats-Msg-Id": message_id}))
+        headers = {"Nats-Msg-Id": message_id, **({WORKER_HEADER: worker} if worker else {})}
+        return await self._log.publish(Message(subject, body, headers))
 
     async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
         message_id = verdict.run_id or str(delivery.sequence)
@@ -285,11 +307,6 @@ class Admission:
 def _illegible(why: str) -> Problem:
     """The run of this id has a log that cannot be read."""
     return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
-
-
-def _child_call(child: RunRef) -> str:
-    """The message id of the command that calls for a child run to be performed."""
-    return f"child-{child.tenant}-{child.run}"
 
 
 def _presentable(verdict: Verdict) -> Verdict:

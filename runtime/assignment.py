@@ -1,4 +1,7 @@
-"""Assignment: which queues a worker reads. Takes its share of the partitions, and follows every change of who lives."""
+"""Assignment: which queues a worker reads. Takes its share of the partitions, and follows every change of who lives.
+
+A guest reads nothing as long as there is somebody else who does: what concerns its own runs is passed on to it.
+"""
 
 from collections.abc import Callable
 
@@ -34,6 +37,7 @@ class Assignment:
         admit: Deliver,
         deliver: Deliver,
         ack_wait_s: float,
+        guest: bool = False,
     ) -> None:
         self._nc = nc
         self._log = log
@@ -42,7 +46,8 @@ class Assignment:
         self._admit = admit
         self._deliver = deliver
         self._ack_wait_s = ack_wait_s
-        self._membership = Membership(nc, log.subjects.beat(), worker, self._workers_changed)
+        self._guest = guest
+        self._membership = Membership(nc, log.subjects.beat(), worker, self._workers_changed, guest=guest)
         self._tasks: anyio.abc.TaskGroup
         self._reading: dict[int, anyio.CancelScope] = {}
         self._pending_acks: dict[int, int] = {}
@@ -59,6 +64,10 @@ class Assignment:
     def leaving(self) -> set[str]:
         """The workers that take nothing more and still perform what they have."""
         return self._membership.leaving()
+
+    def guests(self) -> set[str]:
+        """The other workers that want to keep the runs which they have taken."""
+        return self._membership.guests() & self.others()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -82,7 +91,8 @@ class Assignment:
     async def run(self) -> None:
         """Read what falls to this worker, until cancelled."""
         async with anyio.create_task_group() as self._tasks:
-            self._read(_INBOX, ADMISSION, self._admit)
+            if not self._guest:
+                self._read(_INBOX, ADMISSION, self._admit)
             self._tasks.start_soon(self._follow_changes)
             busy = any(self._pending_acks.values())
             await self._membership.run(HELLO_WAIT_BUSY_S if busy else HELLO_WAIT_S)
@@ -107,10 +117,11 @@ class Assignment:
             if self._leaving:
                 return
             # Who has just come asks whose it was among those who were there before.
-            alive_now = self._membership.live()
-            before, alive = alive or alive_now - {self._worker}, alive_now
-            there = alive | self._membership.leaving()
+            live, sharing = self._membership.live(), self._membership.sharing
+            before, alive = alive or sharing(live - {self._worker}), sharing(live)
+            there = live | self._membership.leaving()
             await self._readmit(before - there)
+            self._share_admission(self._worker in alive)
             for partition in range(self._log.partitions):
                 mine = owner(partition, alive) == self._worker
                 if mine and partition not in self._reading:
@@ -121,10 +132,17 @@ class Assignment:
                     self._reading.pop(partition).cancel()
             self.ready.set()
 
+    def _share_admission(self, mine: bool) -> None:
+        if mine and _INBOX not in self._reading:
+            self._read(_INBOX, ADMISSION, self._admit)
+        elif not mine and _INBOX in self._reading:
+            self._reading.pop(_INBOX).cancel()
+
     async def _readmit(self, gone: set[str]) -> None:
         """Have admitted again what a lost worker had taken in: repeating an admission is harmless, waiting is not."""
-        alone = self._membership.live() == {self._worker} and not self.ready.is_set()
-        one_of_us = owner(_INBOX, self._membership.live() or {self._worker}) == self._worker
+        live = self._membership.live()
+        alone = live == {self._worker} and not self.ready.is_set()
+        one_of_us = owner(_INBOX, self._membership.sharing(live) or {self._worker}) == self._worker
         if one_of_us and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
             await self._redeliver(ADMISSION)
 

@@ -23,12 +23,18 @@ def worker_name() -> str:
 
 
 @asynccontextmanager
-async def open_worker(house: House, env: Mapping[str, str] | None = None) -> AsyncGenerator[Worker]:
-    """Run a worker for the length of the block; it is there when the block begins."""
+async def open_worker(
+    house: House, env: Mapping[str, str] | None = None, *, guest: bool = False
+) -> AsyncGenerator[Worker]:
+    """Run a worker for the length of the block; it is there when the block begins.
+
+    A ``guest`` came for runs of its own: it performs those that name it and, only where nobody else is there, others.
+    """
     config = house.config
     name = worker_name()
     outbox = Outbox(house.nc)
-    company = Company(config, house.nc, outbox, worker=name, env=os.environ if env is None else env, log=house.log)
+    lent = os.environ if env is None else env
+    company = Company(config, house.nc, outbox, worker=name, env=lent, log=house.log, guest=guest)
     admission = Admission(house.log, outbox, worker=name, definitions=company.definitions, check=company.check)
     worker = Worker(
         house.nc,
@@ -38,6 +44,7 @@ async def open_worker(house: House, env: Mapping[str, str] | None = None) -> Asy
         admission,
         ack_wait_s=config.ack_wait_s,
         runs_active_max=config.runs_active_max,
+        guest=guest,
     )
     house.log.room.listen(say_room)
     error: Exception | None = None

@@ -3,7 +3,7 @@
 Everything here can be done with a bare NATS client; `docs/messages.md` shows how.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,10 +19,12 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, Recorded
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission import REPLY_HEADER, ROUTING_BYTES, Verdict
+from callboard.runtime.admission import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Verdict
 from callboard.runtime.runlog import read_run
 
 VERDICT_WAIT_S = 10.0
+
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class NoVerdict(CallboardError):
@@ -66,14 +68,16 @@ class Client:
     def ref(self, run_id: str) -> RunRef:
         return RunRef(self.tenant, run_id)
 
-    async def start(self, message: dict[str, Any], *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
-        """Publish a start message and wait for its verdict.
+    async def start(self, message: dict[str, Any], *, worker: str = "", wait_s: float = VERDICT_WAIT_S) -> Verdict:
+        """Publish a start message and wait for its verdict; ``worker`` is the one to perform it as long as it lives.
 
         :raises NoVerdict: if no worker admitted or refused it in time
         :raises StoreFull: if there is no room for it, or for what follows from it
         :raises Unknown: if the stream did not answer
         """
-        return await self._say(self.log.subjects.start(self.tenant), msgspec.json.encode(message), "start", wait_s)
+        headers = {WORKER_HEADER: worker} if worker else {}
+        subject = self.log.subjects.start(self.tenant)
+        return await self._say(subject, msgspec.json.encode(message), "start", wait_s, headers)
 
     async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
         """Tell a run something and wait for the verdict of admission.
@@ -85,7 +89,9 @@ class Client:
         subject = self.log.subjects.tell(self.ref(run_id), verb)
         return await self._say(subject, msgspec.json.encode(tell), verb, wait_s)
 
-    async def _say(self, subject: str, body: bytes, what: str, wait_s: float) -> Verdict:
+    async def _say(
+        self, subject: str, body: bytes, what: str, wait_s: float, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Verdict:
         # Published with our headers, a body that fills a whole message would cost us the connection.
         bytes_max = self.nc.max_payload - ROUTING_BYTES
         if len(body) > bytes_max:
@@ -103,7 +109,7 @@ class Client:
 
         subscription = await self.nc.subscribe(inbox, cb=take)
         try:
-            await self.log.publish(Message(subject, body, {REPLY_HEADER: inbox}))
+            await self.log.publish(Message(subject, body, {REPLY_HEADER: inbox, **headers}))
             with anyio.move_on_after(wait_s):
                 await answered.wait()
         except Full as full:

@@ -52,6 +52,7 @@ class Company:
         worker: str,
         env: Mapping[str, str],
         log: JetStreamLog,
+        guest: bool = False,
     ) -> None:
         self.worker = worker
         self.definitions = Definitions()
@@ -61,7 +62,9 @@ class Company:
         self.pace = Pace()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
-        self.children = Admission(log, outbox, worker=worker, definitions=self.definitions, check=self.check)
+        self.children = Admission(
+            log, outbox, worker=worker, definitions=self.definitions, check=self.check, guest=guest
+        )
         self._config = config
         self._nc = nc
         self._outbox = outbox

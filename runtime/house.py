@@ -30,11 +30,16 @@ class House:
 
 @asynccontextmanager
 async def open_house(
-    config: Config, name: str = "callboard", *, refused_wait_s: float | None = None
+    config: Config,
+    name: str = "callboard",
+    *,
+    refused_wait_s: float | None = None,
+    gaps_expected: bool = False,
 ) -> AsyncGenerator[House]:
     """Connect to the configured server, starting the embedded one if none is named.
 
     ``refused_wait_s`` is how long to go on where nobody listens; None: as long as for any other reason.
+    ``gaps_expected`` says that no warning is due when the server goes and comes back.
 
     :raises OperatorError: whatever keeps the server, the connection or the stream from being usable
     """
@@ -44,7 +49,7 @@ async def open_house(
         if url is None:
             server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
             url = server.url
-        watch = ConnectionWatch(name, refused_wait_s=refused_wait_s)
+        watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
         nc = await stack.enter_async_context(connected(url, name=name, credentials=config.credentials(), watch=watch))
         log = await open_log(
             nc,

@@ -3,6 +3,8 @@
 Workers say that they live on a plain subject, once every `BEAT_S`; who is new says hello and is answered at once. The
 owner of a partition is the live worker with the highest hash of (worker, partition). Views may differ for a moment:
 that is harmless, since the guard of the log decides who may write.
+
+A **guest** is a worker that came for runs of its own: it has a share only where nobody else is there to have one.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,6 +32,8 @@ class Beat(msgspec.Struct, frozen=True):
     word: str
     """``hello``, ``here``, ``leaving`` or ``bye``."""
 
+    guest: bool = False
+
 
 def owner(partition: int, workers: Iterable[str]) -> str:
     """Return the worker that reads a partition (rendezvous hashing)."""
@@ -39,18 +43,30 @@ def owner(partition: int, workers: Iterable[str]) -> str:
 class Membership:
     """This worker's view of all workers."""
 
-    def __init__(self, nc: Client, subject: str, worker: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, nc: Client, subject: str, worker: str, changed: Callable[[], None], *, guest: bool = False
+    ) -> None:
         self._nc = nc
         self._subject = subject
         self._worker = worker
         self._changed = changed
         self._heard: dict[str, float] = {}
         self._leaving: set[str] = set()
+        self._guest = guest
+        self._guests = {worker} if guest else set[str]()
         self._word = "here"
 
     def live(self) -> set[str]:
-        """The workers that live and take partitions, this one included."""
+        """The workers that live and take something, this one included."""
         return {self._worker, *self._heard} - self._leaving
+
+    def sharing(self, workers: set[str]) -> set[str]:
+        """Those of some workers among whom the partitions are shared: the guests only if there is nobody else."""
+        return workers - self._guests or workers
+
+    def guests(self) -> set[str]:
+        """The guests among all that have been heard of."""
+        return self._guests
 
     def leaving(self) -> set[str]:
         """The workers that take nothing more and still perform what they have."""
@@ -71,7 +87,11 @@ class Membership:
             while True:
                 await anyio.sleep(BEAT_S)
                 await self._say(self._word)
-                self._forget_the_lost()
+                if self._nc.is_connected:
+                    self._forget_the_lost()
+                else:
+                    # Who hears nobody cannot say who is lost.
+                    self._heard = dict.fromkeys(self._heard, anyio.current_time())
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
                 await self._say("bye")
@@ -80,7 +100,7 @@ class Membership:
     async def _say(self, word: str) -> None:
         # The server is away and the client's buffer is full: not heard of is what we are then, and no reason to die.
         with suppress(OutboundBufferLimitError):
-            await self._nc.publish(self._subject, msgspec.json.encode(Beat(self._worker, word)))
+            await self._nc.publish(self._subject, msgspec.json.encode(Beat(self._worker, word, self._guest)))
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)
@@ -88,10 +108,13 @@ class Membership:
             return
         if beat.word == "bye":
             self._leaving.discard(beat.worker)
+            self._guests.discard(beat.worker)
             if self._heard.pop(beat.worker, None) is not None:
                 self._changed()
             return
         known = beat.worker in self._heard
+        if beat.guest:
+            self._guests.add(beat.worker)
         if beat.word == "leaving" and beat.worker not in self._leaving:
             self._leaving.add(beat.worker)
             known = False
@@ -107,5 +130,6 @@ class Membership:
         for worker in lost:
             del self._heard[worker]
             self._leaving.discard(worker)
+            self._guests.discard(worker)
         if lost:
             self._changed()

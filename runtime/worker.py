@@ -22,9 +22,10 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, Unknown, recorded
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission import Admission
+from callboard.runtime.admission import ROUTING_BYTES, WORKER_HEADER, Admission
 from callboard.runtime.assignment import Assignment
 from callboard.runtime.company import Company
+from callboard.runtime.forwarding import delivery_of, headers_of
 from callboard.runtime.hosting import CRASHED_RETRY_S, QUARANTINED, Hosting
 
 logger = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ class Worker:
         *,
         ack_wait_s: float,
         runs_active_max: int,
+        guest: bool = False,
     ) -> None:
         self._nc = nc
         self._log = log
@@ -60,11 +62,16 @@ class Worker:
         self._admitting = anyio.CapacityLimiter(ADMISSIONS_AT_ONCE)
         self._hosting = Hosting(log, company, self, ack_wait_s=ack_wait_s, runs_active_max=runs_active_max)
         self._assignment = Assignment(
-            nc, log, outbox, self._name, admit=self._admit, deliver=self.take, ack_wait_s=ack_wait_s
+            nc, log, outbox, self._name, admit=self._admit, deliver=self.take, ack_wait_s=ack_wait_s, guest=guest
         )
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
         self._emptied = anyio.Event()
+
+    @property
+    def name(self) -> str:
+        """Its name, which no other worker has, nor had."""
+        return self._name
 
     @property
     def active(self) -> int:
@@ -84,7 +91,8 @@ class Worker:
         try:
             async with anyio.create_task_group() as self._tasks:
                 await self._tasks.start(self._hosting.run)
-                await self._listen(self._forward_subject(self._name), self._take_forwarded)
+                await self._listen(self._subject(self._name, "tell"), self._take_forwarded)
+                await self._listen(self._subject(self._name, "admit"), self._take_start)
                 await self._listen(self._log.subjects.events(event_type="run.claimed"), self._take_claim)
                 self._tasks.start_soon(self._outbox.run)
                 self._tasks.start_soon(self._assignment.run)
@@ -109,7 +117,17 @@ class Worker:
     # -- admission ----------------------------------------------------------------------------------------------------
 
     def _admit(self, delivery: Delivery) -> None:
-        self._tasks.start_soon(self._admit_one, delivery)
+        wanted = delivery.headers.get(WORKER_HEADER, "")
+        fits = len(delivery.data) + ROUTING_BYTES <= self._nc.max_payload
+        if fits and wanted in self._assignment.others() - self._assignment.leaving():
+            # Whoever is to perform it also says whether it can.
+            self._outbox.send(self._subject(wanted, "admit"), delivery.data, headers_of(delivery))
+        else:
+            self._tasks.start_soon(self._admit_one, delivery)
+
+    async def _take_start(self, message: Msg) -> None:
+        if (delivery := self._forwarded(message)) is not None:
+            self._tasks.start_soon(self._admit_one, delivery)
 
     async def _admit_one(self, delivery: Delivery) -> None:
         async with self._admitting:
@@ -134,7 +152,7 @@ class Worker:
             self._hosting.tell(subject.ref, delivery, subject.verb)
         elif self._hosting.closed:
             delivery.nak()
-        elif subject.verb == "start" and delivery.deliveries == 1:
+        elif subject.verb == "start" and delivery.deliveries == 1 and WORKER_HEADER not in delivery.headers:
             # Most starts come here first. After a reset of the consumer even this may be one of a run that is going on.
             self._hosting.activate(subject.ref, delivery, subject.verb, fresh=True)
         else:
@@ -168,8 +186,7 @@ class Worker:
             self.refuse(ref, verb, LogUnreadable.CODE, QUARANTINED, last.event.definition)
             delivery.ack()
             return
-        resting = last is None or last.event.type in (ev.RunParked.type, ev.RunAccepted.type)
-        if not resting and (worker := _claimed_by(claim)) in self._assignment.others():
+        if (worker := self._home(last, claim, delivery)) in self._assignment.others():
             self._forward(worker, delivery, verb)
             return
         if ref in self._hosting:
@@ -177,39 +194,39 @@ class Worker:
         else:
             self._hosting.activate(ref, delivery, verb)
 
+    def _home(self, last: Recorded | None, claim: Recorded | None, delivery: Delivery) -> str:
+        """The worker that a run is at, or is to come to while that one lives; empty if any will do."""
+        if claim is None:
+            return delivery.headers.get(WORKER_HEADER, "")
+        claimed_by = _claimed_by(claim)
+        resting = last is None or last.event.type == ev.RunParked.type
+        return "" if resting and claimed_by not in self._assignment.guests() else claimed_by
+
     def _forward(self, worker: str, delivery: Delivery, verb: str) -> None:
         if verb in ("start", "alarm") and worker in self._assignment.leaving():
             # Its worker will give the run up; look again when that may have happened.
             delivery.nak(LEAVING_RETRY_S)
             return
-        headers = {
-            "Cb-Subject": delivery.subject,
-            "Cb-Reply": delivery.reply,
-            "Cb-Sequence": str(delivery.sequence),
-            "Cb-Deliveries": str(delivery.deliveries),
-        }
-        self._outbox.send(self._forward_subject(worker), delivery.data, headers)
+        self._outbox.send(self._subject(worker, "tell"), delivery.data, headers_of(delivery))
 
-    def _forward_subject(self, worker: str) -> str:
-        return f"{self._log.subjects.prefix}.worker.{worker}.tell"
+    def _subject(self, worker: str, what: str) -> str:
+        return f"{self._log.subjects.prefix}.worker.{worker}.{what}"
 
-    async def _take_forwarded(self, message: Msg) -> None:
-        headers = message.headers or {}
+    def _forwarded(self, message: Msg) -> Delivery | None:
         try:
-            subject = self._log.subjects.parse_command(headers["Cb-Subject"])
+            return delivery_of(message, self._outbox.send)
         except (KeyError, ValueError) as error:
             logger.error("nothing that a worker forwards, passed over", subject=message.subject, error=str(error))
+            return None
+
+    async def _take_forwarded(self, message: Msg) -> None:
+        if (delivery := self._forwarded(message)) is None:
             return
-        delivery = Delivery(
-            subject=headers["Cb-Subject"],
-            data=message.data,
-            headers={},
-            sequence=int(headers["Cb-Sequence"]),
-            deliveries=int(headers["Cb-Deliveries"]),
-            time_ns=0,
-            reply=headers["Cb-Reply"],
-            _send=self._outbox.send,
-        )
+        try:
+            subject = self._log.subjects.parse_command(delivery.subject)
+        except ValueError as error:
+            logger.error("no command's subject, passed over", subject=delivery.subject, error=str(error))
+            return
         if subject.ref in self._hosting:
             self._hosting.tell(subject.ref, delivery, subject.verb)
         elif self._hosting.closed:

@@ -128,13 +128,14 @@ def test_an_unknown_run_or_type_cannot_be_watched(standing: Place) -> None:
 # -- servers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_server_over_one_store_is_refused(standing: Place) -> None:
-    for args in (["up"], ["run", *standing.one({"text": "x"})]):
-        done = standing.call(*args, "--json")
-        assert done.returncode == exits.UNUSABLE
-        error = json.loads(done.stdout)["error"]
-        assert error["code"] == "store.locked"
-        assert error["remedy"]
+def test_a_second_one_over_one_store_joins(standing: Place) -> None:
+    with standing.up() as (process, said):
+        assert said["url"] == running_url(standing.folder / ".callboard")
+        assert said["data_dir"] == str(standing.folder / ".callboard")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+        assert f"Joined the server at {said['url']}" in err
+    assert running_url(standing.folder / ".callboard") == said["url"]
 
 
 def test_a_run_at_a_server_that_is_named(standing: Place) -> None:

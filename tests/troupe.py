@@ -132,13 +132,15 @@ class Troupe:
             await self.restarted.wait()
         self.restarted = anyio.Event()
 
-    async def order(self, name: str, *, kill: Kill | None = None, drain_s: float = 20.0, **config: Any) -> Worker:
+    async def order(
+        self, name: str, *, kill: Kill | None = None, drain_s: float = 20.0, guest: bool = False, **config: Any
+    ) -> Worker:
         """Order a worker; it may be there already, or dead, when this returns."""
         worker = self.workers[name] = Worker(name)
         log = str(self.home / "workers.log")
         settings = {**self._config, **config}
         environ = dict(os.environ)
-        orders = Orders(name, str(self._carried), log, settings, kill, drain_s, self.preload, environ)
+        orders = Orders(name, str(self._carried), log, settings, kill, drain_s, guest, self.preload, environ)
         await self._line.send(msgspec.json.encode(orders) + b"\n")
         return worker
 

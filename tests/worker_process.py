@@ -81,6 +81,7 @@ class Orders(msgspec.Struct, frozen=True):
     config: dict[str, Any]
     kill: Kill | None = None
     drain_s: float = 20.0
+    guest: bool = False
     preload: list[str] = []
     environ: dict[str, str] = {}
 
@@ -220,7 +221,7 @@ def _company(orders: Orders, notes: int) -> type[Company]:
 async def _work(orders: Orders) -> None:
     async with open_house(Config(**orders.config), name=orders.name) as house:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGUSR1) as signals:
-            async with bootstrap.open_worker(house) as worker:
+            async with bootstrap.open_worker(house, guest=orders.guest) as worker:
                 _say(Notice(orders.name, os.getpid()))
                 async for number in signals:
                     if number == signal.SIGTERM:

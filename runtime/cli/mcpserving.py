@@ -25,6 +25,7 @@ from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server
 from callboard.runtime.mcp.stdio import diverted, open_stdio
 from callboard.runtime.service import open_service
+from callboard.runtime.worker import Worker
 
 DRAIN_WAIT_S = 5.0
 """How long effects of our own worker may finish when we stop; runs go on from the log with the next worker."""
@@ -83,25 +84,29 @@ async def _desk(serving: Serving) -> AsyncGenerator[Desk]:
     shelves = library(serving.folders)
     async with AsyncExitStack() as stack:
         house = await stack.enter_async_context(join(serving.config, name="callboard mcp"))
-        if house.server is not None:
-            await stack.enter_async_context(_own_worker(house, (*shelves.folders, *serving.import_from)))
+        performer = ""
+        if serving.config.embedded or serving.import_from:
+            folders = (*shelves.folders, *serving.import_from)
+            worker = await stack.enter_async_context(_own_worker(house, folders))
+            # Whoever names places of tools means our worker; otherwise one that stands for all is as good.
+            performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
-            yield Desk(house, shelves, Listings(house.log, tasks).rows)
+            yield Desk(house, shelves, Listings(house.log, tasks).rows, performer)
         finally:
             tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _own_worker(house: House, folders: tuple[Path, ...]) -> AsyncGenerator[None]:
-    """Work for as long as we live, as `callboard up` would: other commands find us over the data directory."""
+async def _own_worker(house: House, folders: tuple[Path, ...]) -> AsyncGenerator[Worker]:
+    """Work for as long as we live, and answer requests: other commands find us over the data directory."""
     async with AsyncExitStack() as stack:
         env = stack.enter_context(surroundings(None, *folders))
         await stack.enter_async_context(open_exporters(house))
-        worker = await stack.enter_async_context(open_worker(house, env))
+        worker = await stack.enter_async_context(open_worker(house, env, guest=True))
         await stack.enter_async_context(open_service(house))
         try:
-            yield
+            yield worker
         finally:
             with anyio.CancelScope(shield=True):
                 await worker.drain(DRAIN_WAIT_S)

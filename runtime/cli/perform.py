@@ -12,7 +12,6 @@ import click
 import msgspec
 from nats.aio.msg import Msg
 
-from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
 from callboard.runtime.admission import definition_token
 from callboard.runtime.bootstrap import open_worker
@@ -23,12 +22,14 @@ from callboard.runtime.cli.interrupting import Cancellation
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import Ordered
 from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.reach import join
 from callboard.runtime.cli.showing import Lines, Quietly, Shower, Streaming, follow
 from callboard.runtime.cli.surroundings import settled, surroundings
 from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
-from callboard.runtime.house import House, open_house
+from callboard.runtime.house import House
+from callboard.runtime.worker import Worker
 
 TEMPORARY = "temp"
 """As a data directory: one that is removed afterwards."""
@@ -66,11 +67,12 @@ async def perform(performance: Performance) -> int:
             config = config.model_copy(update={"data_dir": Path(folder)})
         config = settled(config)
         env = stack.enter_context(surroundings(performance.workdir, ordered.folder))
-        house = await _opened(stack, config)
+        house = await stack.enter_async_context(join(config, name="callboard run"))
         ordered.check_size(house.nc.max_payload)
         await stack.enter_async_context(open_exporters(house))
-        worker = await stack.enter_async_context(open_worker(house, env))
-        run = await _start(house, performance)
+        # The tools are beside us, so the run is to come to this worker and not to another one that stands there.
+        worker = await stack.enter_async_context(open_worker(house, env, guest=True))
+        run = await _start(house, performance, worker)
         code = await _watched(house, run, performance)
         await worker.drain(DRAIN_S if house.server is None else 0.0)
     if not performance.silent and not temporary:
@@ -78,18 +80,9 @@ async def perform(performance: Performance) -> int:
     return code
 
 
-async def _opened(stack: AsyncExitStack, config: Config) -> House:
-    try:
-        return await stack.enter_async_context(open_house(config, "callboard run"))
-    except StoreLocked as error:
-        # Joining the server there would do, if only our worker were sure to get the run: the tools are beside us.
-        error.remedy = "`callboard start` hands the run to the server there; `--data-dir temp` runs apart from it."
-        raise
-
-
-async def _start(house: House, performance: Performance) -> str:
+async def _start(house: House, performance: Performance, worker: Worker) -> str:
     message, definition = performance.ordered.message, performance.ordered.definition
-    verdict = await house.client.start(message)
+    verdict = await house.client.start(message, worker=worker.name)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise Refused("start", verdict.problems)
     if verdict.duplicate:

@@ -1,7 +1,7 @@
 """Reaching a server: the configured one, else the embedded one that runs over the data directory.
 
 A command that only reads starts the embedded server itself if none runs, for as long as it takes. One that wants
-something done needs a server that stays.
+something done needs a server that stays; one that performs runs itself brings it along, or joins it and stands by.
 """
 
 from collections.abc import AsyncGenerator
@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import click
+from nats.aio.client import Client
 
 from callboard.bus.connection import REFUSED_WAIT_S
 from callboard.bus.errors import StoreLocked
@@ -17,6 +19,7 @@ from callboard.bus.serverstore import running_url
 from callboard.runtime.cli.errors import NoServer
 from callboard.runtime.config import Config
 from callboard.runtime.house import House, open_house
+from callboard.runtime.standby import stand_by
 
 POLL_S = 0.05
 
@@ -44,14 +47,56 @@ async def reach(
 
 @asynccontextmanager
 async def join(config: Config, *, name: str) -> AsyncGenerator[House]:
-    """Connect to the server that stands; where none does, start the embedded one: then the house has a ``server``.
+    """Connect to the server that stands; where none does, run the embedded one: then the house has a ``server``.
+
+    A server that another process runs over the data directory is run on here when that one goes.
 
     :raises OperatorError: whatever keeps the server from being usable
     """
-    if config.nats_url is None and (url := running_url(config.data_dir)):
-        config = config.model_copy(update={"nats_url": url})
     async with AsyncExitStack() as stack:
-        yield await _opened(stack, config, name, None)
+        yield await _entered(stack, config, name)
+
+
+async def _entered(stack: AsyncExitStack, config: Config, name: str) -> House:
+    until = anyio.current_time() + READY_WAIT_S
+    while True:
+        url = running_url(config.data_dir) if config.nats_url is None else None
+        try:
+            return await stack.enter_async_context(_joined(config, url, name) if url else open_house(config, name))
+        except StoreLocked:
+            # Another process is just starting or stopping the server of this store.
+            if anyio.current_time() >= until:
+                raise
+        await anyio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def _joined(config: Config, url: str, name: str) -> AsyncGenerator[House]:
+    """Connect to the server that another process runs over the data directory, and stand by it."""
+    nc: Client | None = None
+    error: Exception | None = None
+
+    def connected() -> bool:
+        return nc is not None and nc.is_connected
+
+    def took_over() -> None:
+        click.echo("The command that ran the server has gone; this one runs it now.", err=True)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stand_by, config, url, connected, took_over)
+        try:
+            there = config.model_copy(update={"nats_url": url})
+            async with open_house(there, name, gaps_expected=True) as house:
+                nc = house.nc
+                click.echo(f"Joined the server at {url}, which another command runs over {config.data_dir}.", err=True)
+                yield house
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
 
 
 async def _opened(stack: AsyncExitStack, config: Config, name: str, refused_wait_s: float | None) -> House:

@@ -18,7 +18,7 @@ from callboard.runtime.cli.options import Order, Settings, settings_options, sta
 @settings_options
 @click.pass_context
 def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, workdir: str | None) -> None:
-    """Run a definition: server, worker and run in this one process, shown as it goes.
+    """Run a definition: server, worker and run in this one process, shown as it goes. A server that stands is joined.
 
     Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
     and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.

@@ -12,13 +12,13 @@ from callboard.bus.connection import without_secrets
 from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
+from callboard.runtime.cli.reach import join, reach
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import compact, program, where_options
 from callboard.runtime.collector import settled_collector
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
-from callboard.runtime.house import House, open_house
+from callboard.runtime.house import House
 from callboard.runtime.service import open_service
 from callboard.runtime.worker import Worker
 
@@ -46,14 +46,14 @@ async def stand(standing: Standing) -> int:
         opening = (
             reach(standing.config, reads=False, name=name, refused_wait_s=None)
             if standing.joins
-            else open_house(standing.config, name)
+            else join(standing.config, name=name)
         )
         house = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(house))
         worker = await stack.enter_async_context(open_worker(house, env))
         await stack.enter_async_context(open_service(house))
         stack.enter_context(settled_collector())
-        _say_where(house, standing.settings)
+        _say_where(house, standing.settings, embedded=standing.config.embedded and not standing.joins)
         async for _first in signals:
             break
         drained = False
@@ -83,10 +83,10 @@ async def _drain(worker: Worker, standing: Standing) -> None:
     await worker.drain(standing.drain_wait_s)
 
 
-def _say_where(house: House, settings: Settings) -> None:
+def _say_where(house: House, settings: Settings, *, embedded: bool) -> None:
     config = house.config
     url = house.server.url if house.server else without_secrets(config.nats_url or "")
-    directory = str(Path(config.data_dir).absolute()) if house.server else None
+    directory = str(Path(config.data_dir).absolute()) if embedded else None
     if settings.as_json:
         found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix}
         click.echo(compact(found))

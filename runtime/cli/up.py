@@ -39,7 +39,8 @@ def up(
     """Keep a server and a worker standing until Ctrl-C or SIGTERM.
 
     The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
-    itself if they use the same data directory. On the way out running effects may finish, and what is left goes on
+    itself if they use the same data directory. If another command runs it already, this one joins, and runs it on when
+    that one goes. On the way out running effects may finish, and what is left goes on
     with the next worker, from the log.
     """
     _stand(ctx, settings, import_from, drain_wait, allow_scripts=allow_scripts, offline=offline)

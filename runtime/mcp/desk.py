@@ -46,9 +46,13 @@ Report = Callable[[str], Awaitable[None]]
 
 
 class Desk:
-    """Serves one tenant, with a house to speak to the runtime and a library of definitions."""
+    """Serves one tenant, with a house to speak to the runtime and a library of definitions.
 
-    def __init__(self, house: House, library: Library, rows: Rows) -> None:
+    ``performer`` is the worker that is to perform what is started here; empty: whichever does.
+    """
+
+    def __init__(self, house: House, library: Library, rows: Rows, performer: str = "") -> None:
+        self._performer = performer
         self._house = house
         self._library = library
         self._verbs = Verbs(house.log, Definitions(), rows)
@@ -99,7 +103,7 @@ class Desk:
         start = read_start(msgspec.json.encode(message))
         if isinstance(start, list):
             raise Refused("start", start)
-        verdict = await self._house.client.start(message)
+        verdict = await self._house.client.start(message, worker=self._performer)
         if verdict.status == "rejected" or verdict.run_id is None:
             raise Refused("start", verdict.problems)
         run = await self._awaited(verdict.run_id, asked.wait_s, report)
