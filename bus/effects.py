@@ -73,15 +73,16 @@ class Text(Struct, frozen=True, tag="text"):
     text: str
 
 
-class Recall(Struct, frozen=True, tag="recall"):
+class Recall(Struct, frozen=True, tag="recall", omit_defaults=True):
     """A value that the run's log already holds, so that a message need not repeat it.
 
     ``of`` names the node execution that left the value (``path#iteration``), ``at`` is a JSON pointer into the payload
-    of its ``node.exit``. It stands in a message as the value's JSON text.
+    of its ``node.exit``. It stands in a message as the value's JSON text; ``plain``: a string as it is.
     """
 
     of: str
     at: str
+    plain: bool = False
 
 
 class Former(Struct, frozen=True, tag="former"):

@@ -172,6 +172,7 @@ class RunPaused(Intent, frozen=True):
     step: str | None = None
     by: str | None = None
     message: str = ""
+    timeout_at: dt.datetime | None = None
 
 
 class RunResumed(Outcome, frozen=True):

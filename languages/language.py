@@ -7,7 +7,7 @@ one over its log again asks for the same effects in the same order.
 """
 
 import datetime as dt
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -127,7 +127,11 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a person."""
+    """A question to a person.
+
+    ``refuses`` says why a response is no answer, None if it is one. With it the first answer that is one is the only
+    one there will be: all others are refused, with the reason, before they are recorded. It must be pure.
+    """
 
     question: str
     type: str = "input"
@@ -136,6 +140,7 @@ class Ask:
     request_data: JSON = None
     timeout_at: Instant | None = None
     timeout_action: str | None = None
+    refuses: Callable[[JSON], str | None] | None = None
 
 
 class Task(Protocol[V]):
@@ -186,9 +191,18 @@ class Node(Protocol):
         ...
 
     def exit(
-        self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None, told: JSON = None
+        self,
+        outcome: NodeOutcome,
+        result: JSON = None,
+        error: Failure | None = None,
+        told: JSON = None,
+        *,
+        kept: bool = False,
     ) -> Instant:
-        """Leave the node; return the exit instant. ``told`` as in ``node.exit``, for a later `Former`."""
+        """Leave the node; return the exit instant. ``told`` as in ``node.exit``, for a later `Former`.
+
+        ``kept``: later messages may `Recall` it. What is entered as ``node`` is kept in any case.
+        """
         ...
 
     def retry(self, reason: str, **names: Any) -> None:
@@ -215,7 +229,14 @@ class Node(Protocol):
         ...
 
     async def tool(
-        self, slot: str, tool: str, input: JSON, *, id: str = "", via: Literal["worker", "caller"] = "worker"
+        self,
+        slot: str,
+        tool: str,
+        input: JSON,
+        *,
+        id: str = "",
+        server: str = "",
+        via: Literal["worker", "caller"] = "worker",
     ) -> Ok[JSON] | Failed:
         """Call a tool of this node's toolbox, or (``via`` caller) have it answered from outside."""
         ...
@@ -297,12 +318,18 @@ class Stage(Protocol):
         ...
 
     async def gate(
-        self, node: Node | None, step: str, when: Literal["before", "after"] = "before", *, path: str = ""
+        self,
+        node: Node | None,
+        step: str,
+        when: Literal["before", "after"] = "before",
+        *,
+        path: str = "",
+        due: Instant | None = None,
     ) -> Resumed | None:
         """Stand still here while the run is paused, or if ``step`` is a breakpoint of this run.
 
         Without a node it is the one that is about to be entered; ``path`` is its path, if that is not just its name,
-        and may be the breakpoint too.
+        and may be the breakpoint too. ``due`` tells people until when a breakpoint holds; keeping it is up to `within`.
         """
         ...
 
@@ -371,6 +398,8 @@ class Plan(Generic[D]):
     needs: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the worker's environment must answer for at ``run.start``, such as environment variables by name."""
     warnings: tuple[Problem, ...] = ()
+    breakpoints: tuple[str, ...] | None = None
+    """Where the run pauses; None: where its start says."""
 
 
 class Language(Protocol[D]):

@@ -20,12 +20,14 @@ from callboard.languages.source_text import read
 class Entry:
     """A language: the module that has it as ``LANGUAGE``, and how its documents look.
 
-    ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither.
+    ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither. A text that
+    nobody recognises is taken for this language if its file's name ends in one of ``suffixes``.
     """
 
     module: str
     recognises: Callable[[dict[str, Any] | None, str], bool]
     looks_like: str
+    suffixes: tuple[str, ...] = ()
 
 
 def _named(fields: dict[str, Any] | None, source: str, names: str) -> set[str]:
@@ -44,8 +46,23 @@ def _is_flow(fields: dict[str, Any] | None, source: str) -> bool:
     return {"entrypoint", "steps"} <= _named(fields, source, "entrypoint|steps")
 
 
+_PLAYBOOK_HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
+
+
+def _is_playbook(fields: dict[str, Any] | None, source: str) -> bool:
+    """To a reader of YAML headings are comments, and the text between them may be anything."""
+    others = _is_workflow(fields, source) or _is_flow(fields, source)
+    return not others and _PLAYBOOK_HEADING.search(source.replace("\r", "\n")) is not None
+
+
 LANGUAGES: dict[str, Entry] = {
     "flow": Entry("callboard.languages.flow.language", _is_flow, "JSON with $schema, entrypoint and steps"),
+    "playbook": Entry(
+        "callboard.languages.playbook.language",
+        _is_playbook,
+        "markdown with # Title and ## STEP 1: Title",
+        (".md", ".markdown"),
+    ),
     "workflow": Entry("callboard.languages.workflow.language", _is_workflow, "YAML or JSON with entry, nodes, edges"),
 }
 
@@ -58,13 +75,20 @@ def language(name: str) -> Language[Any]:
     return import_module(LANGUAGES[name].module).LANGUAGE
 
 
-def detect(source: str) -> str | list[Problem]:
-    """Say which language a definition is written in; problems if it is none, or could be several."""
+def detect(source: str, file: str = "") -> str | list[Problem]:
+    """Say which language a definition is written in; problems if it is none, or could be several.
+
+    ``file`` is the name of its file, if there is one: that says it where the text does not.
+    """
     tree = read(source)
     fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
     found = [name for name, entry in LANGUAGES.items() if entry.recognises(fields, source)]
     if len(found) == 1:
         return found[0]
+    if not found:
+        found = [name for name, entry in LANGUAGES.items() if entry.suffixes and file.endswith(entry.suffixes)]
+        if len(found) == 1:
+            return found[0]
     known = "; ".join(f"{name}: {entry.looks_like}" for name, entry in LANGUAGES.items())
     if found:
         message = f"the text could be any of {', '.join(found)}; say which"

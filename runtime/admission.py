@@ -372,7 +372,7 @@ def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef, parent: ev.Par
         definition=ev.DefinitionRef(definition.language, definition.hash, definition.source, definition.name),
         start=msgspec.to_builtins(normalised),
         outline=plan.outline,
-        breakpoints=start.breakpoints,
+        breakpoints=start.breakpoints if plan.breakpoints is None else list(plan.breakpoints),
         limits=start.limits,
         seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
         parent=parent,

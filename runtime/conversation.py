@@ -70,8 +70,8 @@ def _part(part: Part, node: StageNode, memory: Memory) -> Part:
     match part:
         case Text() | ToolUse():
             return part
-        case Recall(of=of, at=at):
-            return memory.exits[of].recalled(at)
+        case Recall(of=of, at=at, plain=plain):
+            return memory.exits[of].recalled(at, plain=plain)
         case Former():
             members = (f", {msgspec.json.encode(name).decode()}: {left.told()}" for name, left in memory.told.items())
             return Text("".join(members))

@@ -97,6 +97,7 @@ class Stage:
         self.told: dict[str, Left] = {}
         self.entered: dict[tuple[str, int], StageNode] = {}
         self.paused = False
+        self.paused_at: Instant | None = None
         self.cancelling = False
         self.killed: Failure | None = None
         self._run = run
@@ -108,6 +109,8 @@ class Stage:
         self._ordinals: dict[str, int] = {}
         self._signals: dict[str, deque[ev.SignalReceived]] = {}
         self._gates: list[Wait] = []
+        self._brought: dict[str, Any] = {}
+        """What resumes brought, until a gate hands it on."""
         self._now = sink.clock()
         self._turn = 0
         self.root_node = StageNode(self, "", 1, "", self._now)
@@ -153,9 +156,12 @@ class Stage:
                     self.driver.cancel(self.main, cause)
             case ev.RunPaused():
                 # With a key it is a breakpoint's own intent, which its gate knows of.
-                self.paused = self.paused or not event.key
-            case ev.RunResumed() if not event.key:
+                if not event.key and not self.paused:
+                    self.paused, self.paused_at = True, event.time
+            case ev.RunResumed(variables=variables) if not event.key:
                 self.paused = False
+                # The next gate has them, also if nothing stood at one when the run was resumed.
+                self._brought |= variables
                 gates, self._gates = self._gates, []
                 for gate in gates:
                     gate.wake(payload)
@@ -323,9 +329,9 @@ class Stage:
         """
         self._journal.verify_spent()
 
-    def left_behind(self, node: StageNode, left: Left) -> None:
-        """Keep what a node execution leaves for later messages; constructs inside nodes leave nothing to recall."""
-        if node.kind == "node":
+    def left_behind(self, node: StageNode, left: Left, *, kept: bool) -> None:
+        """Keep what a node execution leaves for later messages; other constructs only what is to be ``kept``."""
+        if kept or node.kind == "node":
             self.exits[f"{node.path}#{node.iteration}"] = left
             self.told[node.name] = left
         self.entered.pop((node.path, node.iteration), None)
@@ -363,7 +369,9 @@ class Stage:
             timeout_at=ask.timeout_at,
             timeout_action=ask.timeout_action,
         )
-        question = StageQuestion(self, self.announce(node, key, intent), node, key)
+        question = StageQuestion(
+            self, self.announce(node, key, intent), node, key, ask.question, ask.timeout_at, ask.refuses
+        )
         self.questions[key] = question
         return question
 
@@ -442,21 +450,29 @@ class Stage:
         self.state(ev.SourcesResolved(sources=sources), "", 1, 1)
 
     async def gate(
-        self, node: Node | None, step: str, when: Literal["before", "after"] = "before", *, path: str = ""
+        self,
+        node: Node | None,
+        step: str,
+        when: Literal["before", "after"] = "before",
+        *,
+        path: str = "",
+        due: Instant | None = None,
     ) -> Resumed | None:
         await self.driver.checkpoint()
-        resumed: Resumed | None = None
+        held = False
         if step in self._breakpoints or path in self._breakpoints:
             holder = node if isinstance(node, StageNode) else self._coming(path or encode_id(step), step)
-            pause = ev.RunPaused(reason="breakpoint", step=step)
+            pause = ev.RunPaused(reason="breakpoint", step=step, timeout_at=due)
             outcome: ev.RunResumed = await self.effect(holder, holder.key(f"gate.{when}"), pause)
-            resumed = Resumed(outcome.variables)
+            self._brought |= outcome.variables
+            held = True
         while self.paused:
             wait = Wait(self.driver)
             self._gates.append(wait)
-            by_command: ev.RunResumed = await wait
-            resumed = Resumed(by_command.variables)
-        return resumed
+            await wait
+            held = True
+        brought, self._brought = self._brought, {}
+        return Resumed(brought) if held or brought else None
 
     def _coming(self, path: str, name: str) -> StageNode:
         """The node execution that is about to be entered, as the holder of its breakpoint's pause."""

@@ -60,7 +60,7 @@ class Left:
 
     def __init__(self, exit: ev.NodeExit) -> None:
         self._exit = exit
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[tuple[str, bool], Text] = {}
 
     def told(self) -> str:
         """Return the JSON text of what later nodes see of it: ``told``, or the ``data`` of its result."""
@@ -69,13 +69,16 @@ class Left:
         result = self._exit.result
         return self.recalled("/result/data").text if isinstance(result, dict) and "data" in result else "null"
 
-    def recalled(self, pointer: str) -> Text:
-        """Return the JSON text of what a pointer (RFC 6901) finds in the payload of the node's exit."""
-        text = self._texts.get(pointer)
+    def recalled(self, pointer: str, *, plain: bool = False) -> Text:
+        """Return the JSON text of what a pointer (RFC 6901) finds in the payload of the node's exit.
+
+        ``plain``: of a string the string itself.
+        """
+        text = self._texts.get((pointer, plain))
         if text is None:
             value = _pointed(msgspec.to_builtins(self._exit), pointer)
-            text = Text(msgspec.json.encode(value).decode())
-            self._texts[pointer] = text
+            text = Text(value if plain and isinstance(value, str) else msgspec.json.encode(value).decode())
+            self._texts[pointer, plain] = text
         return text
 
 
@@ -111,10 +114,16 @@ class StageNode:
     # facts
 
     def exit(
-        self, outcome: NodeOutcome, result: JSON = None, error: Failure | None = None, told: JSON = None
+        self,
+        outcome: NodeOutcome,
+        result: JSON = None,
+        error: Failure | None = None,
+        told: JSON = None,
+        *,
+        kept: bool = False,
     ) -> Instant:
         payload = ev.NodeExit(outcome=outcome, result=result, error=error, told=told)
-        self._stage.left_behind(self, Left(payload))
+        self._stage.left_behind(self, Left(payload), kept=kept)
         return self._state(payload).time
 
     def retry(self, reason: str, **names: Any) -> None:
@@ -193,10 +202,17 @@ class StageNode:
         )
 
     async def tool(
-        self, slot: str, tool: str, input: JSON, *, id: str = "", via: Literal["worker", "caller"] = "worker"
+        self,
+        slot: str,
+        tool: str,
+        input: JSON,
+        *,
+        id: str = "",
+        server: str = "",
+        via: Literal["worker", "caller"] = "worker",
     ) -> Ok[JSON] | Failed:
         key = self.key(slot)
-        call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, via=via)
+        call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, server=server, via=via)
         outcome: ev.ToolResult = await self._stage.effect(self, key, call, self._stage.ordinal(f"tool {tool}"))
         self.outputs[key] = outcome
         return Ok(outcome.output) if outcome.error is None else Failed(outcome.error)
@@ -286,6 +302,9 @@ class StageQuestion:
     event: Event
     node: StageNode
     key: str
+    question: str
+    timeout_at: Instant | None = None
+    refuses: Callable[[JSON], str | None] | None = None
     closed: bool = False
     count: int = 0
     answers: deque[Answered] = field(default_factory=deque[Answered])

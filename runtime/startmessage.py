@@ -77,6 +77,9 @@ def examine(body: bytes) -> Examined:
     problems = too_deep(document)
     if problems:
         return Examined(problems, run_id=run_id)
+    if isinstance(places := document.get("breakpoints"), list):
+        # A number is the path that it is written as: steps may be numbered.
+        document["breakpoints"] = [str(place) if type(place) is int else place for place in places]
     try:
         _Start.model_validate(document)
     except ValidationError as error:

@@ -4,14 +4,20 @@ Consumes: cancel, kill, pause, resume, answer, signal
 Emits: cancel.requested, run.paused, run.resumed, human.answered, tool.result, signal.received, command.refused
 """
 
+import datetime as dt
 from dataclasses import dataclass
 
 import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
+from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.runtime.stage import Stage
+from callboard.runtime.stagenode import StageQuestion
+
+QUESTION_CHARS_MAX = 200
+"""How much of a question a refusal repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
         case Resume():
             resumed = ev.RunResumed(variables=tell.variables, by=tell.by)
             found = [Reaction(resumed, key) for key in stage.pauses()]
-            return found or _refused(verb, tell, "resume.not_paused", "the run is not paused")
+            return found or _refused(verb, tell, "resume.not_paused", _with_open(stage, "the run is not paused"))
         case Answer():
             return _answer(stage, tell)
         case Signal():
@@ -74,20 +80,30 @@ def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
     key = answer.interaction or (waiting[0] if len(waiting) == 1 else "")
     question = stage.questions.get(key)
     if question is not None and not question.closed:
-        question.count += 1
-        answered = ev.HumanAnswered(
-            interaction=key,
-            k=question.count,
-            user_response=answer.user_response,
-            response_data=answer.response_data,
-            by=answer.by,
-            channel=answer.channel,
-        )
-        return [Reaction(answered)]
+        return _answer_question(stage, question, answer)
     call = _callers(stage, key)
     if call is not None and stage.is_open(key):
-        return [Reaction(ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response), key)]
-    return _refused("answer", answer, *_unanswerable(stage, key, waiting))
+        return [Reaction(_tool_result(call, answer), key)]
+    code, message = _unanswerable(stage, key, waiting)
+    return _refused("answer", answer, code, _with_open(stage, message))
+
+
+def _answer_question(stage: Stage, question: StageQuestion, answer: Answer) -> list[Reaction]:
+    if question.refuses is not None:
+        if question.count:
+            return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
+        if why := question.refuses(answer.user_response):
+            return _refused("answer", answer, "answer.not_understood", _with_open(stage, why))
+    question.count += 1
+    answered = ev.HumanAnswered(
+        interaction=question.key,
+        k=question.count,
+        user_response=answer.user_response,
+        response_data=answer.response_data,
+        by=answer.by,
+        channel=answer.channel,
+    )
+    return [Reaction(answered)]
 
 
 def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
@@ -99,17 +115,53 @@ def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
 
 def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
     """Why nothing takes an answer: code and message."""
-    open_now = ", ".join(waiting) or "none"
     if not key and waiting:
-        return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none: {open_now}"
+        return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
     if not key:
         return "answer.no_question", "no question is open"
     if key in stage.answered or _callers(stage, key):
         return "answer.late", f"{key} {_CLOSED[stage.answered.get(key, 'answered')]}"
-    return "answer.no_question", f"no question {key!r} is open (open: {open_now})"
+    return "answer.no_question", f"no question {key!r} is open"
 
 
 _CLOSED = {"answered": "has been answered already", "timeout": "has timed out", "cancelled": "was withdrawn"}
+
+
+def _tool_result(call: ev.ToolCall, answer: Answer) -> ev.ToolResult:
+    """Make a call's outcome of an answer from outside; ``response_data`` may say that the tool has failed."""
+    match answer.response_data:
+        case {"error": error}:
+            message = error if isinstance(error, str) else msgspec.json.encode(error).decode()
+            return ev.ToolResult(node=call.node, tool=call.tool, error=Failure("tool.failed", message))
+        case _:
+            return ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response)
+
+
+def _with_open(stage: Stage, message: str) -> str:
+    """Add to a refusal what somebody outside could move, if there is anything: what it is, since when, until when."""
+    bound = stage.next_deadline()
+    until = bound[0] if bound is not None else None
+    told = [
+        _standing(question.key, question.event.time, question.timeout_at, question.question)
+        for question in stage.questions.values()
+    ]
+    for key, effect in stage.open.items():
+        match effect.intent:
+            case ev.ToolCall(via="caller", tool=tool):
+                told.append(_standing(key, effect.event.time, until, f"tool {tool}"))
+            case ev.RunPaused(step=step, timeout_at=due):
+                told.append(_standing("paused", effect.event.time, due, f"at {step}"))
+            case _:
+                pass
+    if stage.paused and stage.paused_at is not None:
+        told.append(_standing("paused", stage.paused_at, until, "by command"))
+    return f"{message} (open: {'; '.join(told)})" if told else message
+
+
+def _standing(name: str, since: dt.datetime, until: dt.datetime | None, what: str) -> str:
+    shown = what if len(what) <= QUESTION_CHARS_MAX else f"{what[:QUESTION_CHARS_MAX]}…"
+    bound = f", until {until.isoformat(timespec='seconds')}" if until is not None else ""
+    return f"{name}, {shown!r}, since {since.isoformat(timespec='seconds')}{bound}"
 
 
 def _refused(verb: str, tell: Tell, code: str, message: str) -> list[Reaction]:

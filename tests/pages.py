@@ -3,8 +3,8 @@
 A ``console`` block holds commands (lines that begin with ``$``) and, below each, lines that its output must have, in
 that order; ``…`` stands for anything, and other lines may come between. A command may end in ``# exit 1``, the code
 that it must end with, or in ``&``: it then stands until the page is over, or until ``wait`` has it end by itself. A
-``yaml``, ``python`` or ``toml`` block begins with ``# file: NAME`` and is written to disk. A ``sh`` block is not
-performed; a ``text`` block is only shown.
+``yaml``, ``python``, ``toml`` or ``markdown`` block begins with ``# file: NAME`` and is written to disk. A ``sh`` block
+is not performed; a ``text`` block is only shown.
 """
 
 import os
@@ -23,10 +23,10 @@ from click.testing import CliRunner
 from callboard.runtime.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
-FILES = ("yaml", "python", "toml")
+FILES = ("yaml", "python", "toml", "markdown")
 PERFORMED_S = 60
 
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# file: (\S+)\n")
 _EXIT = re.compile(r"# exit (\d+)$")
 _SHELL = re.compile(r"[|><;$*`]|^\w+=")
@@ -65,7 +65,7 @@ class Step:
 
 
 def blocks(text: str) -> list[Block]:
-    return [Block(language, body) for language, body in _BLOCK.findall(text)]
+    return [Block(language, body) for _fence, language, body in _BLOCK.findall(text)]
 
 
 def steps(block: Block) -> Iterator[Step]:

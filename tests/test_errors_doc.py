@@ -20,6 +20,7 @@ NO_CODES = {
     "model.delta": "a subject below cb.live",
     "tool.stderr": "an entry of the worker's log",
     "definition.hash": "a place in a start message",
+    "options.connections": "a place in a start message",
 }
 """What looks like a code in the source, and why it is none."""
 

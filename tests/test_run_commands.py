@@ -100,7 +100,8 @@ async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
     await theatre.perform(ref, theatre.command("answer", user_response=1))
     [refused] = payloads(await theatre.events(ref), ev.CommandRefused)
     assert refused.code == "answer.ambiguous"
-    assert f"{ASK}, b#1.1!ask" in refused.message
+    assert f"open: {ASK}, 'a', since " in refused.message
+    assert "; b#1.1!ask, 'b', since " in refused.message
     await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=2))
     assert await theatre.perform(ref, theatre.command("answer", user_response=3)) == "ended"
     events = await theatre.events(ref)

@@ -3,7 +3,7 @@
 One entry per language, as the registry has them; a language without one names no files and has no diagram.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,7 +33,10 @@ class Authoring:
 
     ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
     a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
-    ``misfits`` returns what is wrong with the arguments that a start is to bring.
+    ``misfits`` returns what is wrong with the arguments that a start is to bring. ``beside`` returns patterns of files
+    that travel along if they are there. ``report`` makes the result of a check, given every problem, in the shape that
+    the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
+    and ``from_forms`` reads it back.
     """
 
     files: Callable[[Any, Any], dict[str, str]]
@@ -43,6 +46,10 @@ class Authoring:
     about: Callable[[Any], About] = lambda _document: About()
     skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
     misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []
+    beside: Callable[[Any, Any], list[str]] = lambda _document, _input: []
+    report: Callable[[str, Sequence[Problem]], Any] | None = None
+    forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
+    from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
 
 
 def _workflow() -> Authoring:
@@ -89,7 +96,32 @@ def _flow() -> Authoring:
     )
 
 
-_AUTHORING: dict[str, Callable[[], Authoring]] = {"flow": _flow, "workflow": _workflow}
+def _playbook() -> Authoring:
+    from callboard.languages.playbook.convert import to_json, to_markdown
+    from callboard.languages.playbook.document import Playbook
+    from callboard.languages.playbook.files import prompt_files
+    from callboard.languages.playbook.outline import outline
+    from callboard.languages.playbook.report import report
+
+    def about(playbook: Playbook) -> About:
+        return About(playbook.title, playbook.description, {one.name: declared(one) for one in playbook.inputs})
+
+    def declared(one: Any) -> dict[str, Any]:
+        return one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True) | {"type": one.type}
+
+    return Authoring(
+        lambda _document, _input: {},
+        outline,
+        skills_beside=False,
+        about=about,
+        beside=prompt_files,
+        report=report,
+        forms={"json": to_json},
+        from_forms={"json": to_markdown},
+    )
+
+
+_AUTHORING: dict[str, Callable[[], Authoring]] = {"flow": _flow, "playbook": _playbook, "workflow": _workflow}
 
 
 def authoring(name: str) -> Authoring:
@@ -104,9 +136,9 @@ def about(definition: Definition[Any]) -> About:
     return replace(found, title=title_of(comment), description=comment) if comment else found
 
 
-def parsed(source: str) -> Definition[Any] | list[Problem]:
-    """Read a definition's text in whichever language it is written."""
-    name = detect(source)
+def parsed(source: str, file: str = "") -> Definition[Any] | list[Problem]:
+    """Read a definition's text in whichever language it is written; ``file`` is the name of its file, if it has one."""
+    name = detect(source, file)
     if isinstance(name, list):
         return name
     assert name in LANGUAGES

@@ -97,7 +97,7 @@ def _is_file(what: str) -> bool:
 
 def _of_file(file: str) -> Subject:
     source = text_of(Path(file))
-    definition = parsed(source)
+    definition = parsed(source, file)
     if isinstance(definition, list):
         raise Refused("definition", definition, file, source)
     known = authoring(definition.language)

@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Write and set up": {
         "new": "new:new",
         "validate": "validate:validate",
+        "convert": "convert:convert",
         "eval": "eval:evaluate",
         "diagram": "diagram:diagram",
         "conformance": "conformance:conformance",

@@ -4,8 +4,9 @@ The definition is read here too, so that its problems are told with their lines 
 the files which it names travel in the message: no worker reads this disk.
 """
 
+import itertools
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
@@ -32,6 +33,9 @@ SKILL_FILES = ("skills.yaml", "skills.yml", "skills.json")
 """Names under which a list of skills is found beside a definition."""
 
 STDIN = "-"
+
+BESIDE_MAX = 200
+"""How many files that a pattern matches travel along."""
 
 SCRIPTED = "scripted"
 """The model whose answers stand in a script."""
@@ -74,7 +78,7 @@ def ordered(order: Order) -> Ordered:
     """
     path = Path(order.file)
     source = text_of(path)
-    unnamed = parsed(source)
+    unnamed = parsed(source, order.file)
     if isinstance(unnamed, list):
         raise Refused("definition", unnamed, order.file, source)
     definition = called(unnamed, path.stem)
@@ -90,7 +94,7 @@ def ordered(order: Order) -> Ordered:
         message["name"] = definition.name
     if order.arguments_text is not None:
         message["arguments"] = _arguments(order.arguments_text)
-    files = bundled(definition, known, given, order.file)
+    files = bundled(definition, known, given, order.file) | beside(known.beside(definition.document, given), folder)
     found = project_skills(order, known.skills(definition.document), folder)
     named = {normpath(name) for name in files}
     files |= {name: text for name, text in found.files.items() if name not in named}
@@ -143,6 +147,26 @@ def bundled(definition: Definition[Any], known: Authoring, given: Any, file: str
     if problems:
         raise Refused("definition", problems, file, definition.source)
     return found
+
+
+def beside(patterns: Sequence[str], folder: Path) -> dict[str, str]:
+    """Read the files in a folder that match patterns, by their paths in it; what is no text is passed over."""
+    found: dict[str, str] = {}
+    for path in itertools.islice(matching(patterns, folder), BESIDE_MAX):
+        try:
+            found[path.relative_to(folder).as_posix()] = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError):
+            continue  # the run tells that it lacks the text, if it comes to that
+    return found
+
+
+def matching(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder that match patterns; none for a pattern that no file could match."""
+    for pattern in patterns:
+        try:
+            yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
+        except (OSError, ValueError, IndexError):
+            continue  # a name that no file can have
 
 
 def _at(definition: Definition[Any], field: str, code: str, message: str) -> Problem:

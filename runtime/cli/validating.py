@@ -19,7 +19,7 @@ from callboard.runtime.cli.ordering import ordered, text_of
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.views import compact
 
-STAND_INS: dict[Any, Any] = {"string": "text", "number": 0, "boolean": False, "string[]": []}
+STAND_INS: dict[Any, Any] = {"string": "text", "text": "text", "number": 0, "boolean": False, "string[]": []}
 """Values of each kind that an input can have."""
 
 
@@ -33,8 +33,7 @@ def validate_file(
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     valid = not errors(problems)
     if as_json:
-        told = msgspec.to_builtins(problems)
-        click.echo(compact({"file": file, "language": name, "valid": valid, "problems": told}))
+        click.echo(compact(_report(file, source, name, problems)))
     else:
         for problem in problems:
             click.echo(problem_text(problem, file, source))
@@ -42,14 +41,23 @@ def validate_file(
     return exits.OK if valid else exits.FAILED
 
 
+def _report(file: str, source: str, name: str, problems: Sequence[Problem]) -> Any:
+    """Return the result of a check for machines: in the shape of the language's specification, if it has one."""
+    report = authoring(name).report
+    if report is not None:
+        return report(source, problems)
+    told = msgspec.to_builtins(problems)
+    return {"file": file, "language": name, "valid": not errors(problems), "problems": told}
+
+
 def examined(source: str, order: Order) -> tuple[str, list[Problem]]:
     """Return the language of a definition, empty if none is known, and what is wrong, or odd, with it and its start.
 
     :raises click.BadParameter: if the input or the arguments cannot be read
     """
-    definition = parsed(source)
+    definition = parsed(source, order.file)
     if isinstance(definition, list):
-        name = detect(source)
+        name = detect(source, order.file)
         return (name if isinstance(name, str) else ""), definition
     return definition.language, _beyond(definition, order)
 
@@ -80,8 +88,9 @@ def _beyond(definition: Definition[Any], order: Order) -> list[Problem]:
 
 def _stand_in(definition: Definition[Any]) -> dict[str, Any]:
     """Return an input that has what a definition requires, as far as its kinds say what that could be."""
-    kinds = {name: declared.get("type") for name, declared in about(definition).inputs.items()}
-    return {name: STAND_INS[kind] for name, kind in kinds.items() if kind in STAND_INS}
+    declared = about(definition).inputs
+    chosen = {name: one["options"][0] for name, one in declared.items() if one.get("options")}
+    return chosen | {name: STAND_INS[one["type"]] for name, one in declared.items() if one.get("type") in STAND_INS}
 
 
 def errors(problems: Sequence[Problem]) -> list[Problem]:

@@ -75,7 +75,7 @@ class Desk:
         if asked.file is not None:
             path = self._library.find(asked.file)
             source = text_of(path)
-            definition = parsed(source)
+            definition = parsed(source, path.name)
             if isinstance(definition, Definition):
                 self._library.check_named(definition, asked.input, path)
             name, problems = await to_thread.run_sync(examined, source, _order(path, asked))
@@ -119,7 +119,7 @@ class Desk:
         """Return the part of a start message that says what to run and with what, and what is odd about it."""
         if asked.file is not None:
             path = self._library.find(asked.file)
-            definition = parsed(text_of(path))
+            definition = parsed(text_of(path), path.name)
             if isinstance(definition, Definition):
                 self._library.check_named(definition, asked.input, path)
             order = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline)

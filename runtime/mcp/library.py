@@ -15,7 +15,7 @@ from callboard.bus.errors import CallboardError
 from callboard.languages.language import Definition
 from callboard.languages.registry import detect
 from callboard.runtime.cli.authoring import about, authoring, parsed
-from callboard.runtime.cli.ordering import text_of
+from callboard.runtime.cli.ordering import matching, text_of
 from callboard.runtime.mcp.answers import Workflow
 
 SUFFIXES = (".yaml", ".yml", ".json", ".md")
@@ -60,7 +60,10 @@ class Library:
 
         :raises CallboardError: ``mcp.file_outside``
         """
-        for name in authoring(definition.language).files(definition.document, given).values():
+        known = authoring(definition.language)
+        named = list(known.files(definition.document, given).values())
+        named += [str(file) for file in matching(known.beside(definition.document, given), path.parent)]
+        for name in named:
             try:
                 inside = self._holds((path.parent / name).resolve())
             except (OSError, ValueError, RuntimeError):

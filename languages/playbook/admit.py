@@ -1,0 +1,129 @@
+"""A start is checked against a playbook: its inputs, options, breakpoints and state; defaults are filled in.
+
+Everything that can be known to fail is refused here, with all problems at once: nothing is half-started.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.language import Definition, Plan
+from callboard.languages.playbook.advice import advice
+from callboard.languages.playbook.borrowing import borrowed
+from callboard.languages.playbook.document import Playbook, Step
+from callboard.languages.playbook.eliciting import questions, refusal
+from callboard.languages.playbook.given import inputs
+from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.outline import outline
+from callboard.languages.playbook.state import State
+from callboard.languages.problems import Tree, from_pydantic
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] | list[Problem]:
+    """Make a plan of a definition and a start.
+
+    ``Plan.input`` has the value of every input as a text; ``Plan.options`` the `Options`, complete, and
+    ``system_prompt``. ``Plan.needs`` has ``model``, whether the run may need one, and ``environment``, the worker's
+    variables that its tools borrow.
+    """
+    playbook = definition.document
+    options, problems = _read(Options, start.options, "options")
+    state, wrong = _read(State, start.state or {}, "state")
+    problems += [*_surplus(start), *wrong, *state.problems(playbook), *_breakpoints(playbook, start)]
+    given, missing, odd = inputs(playbook, start.input, state)
+    problems += [*missing, *_responses(playbook, options)]
+    if problems:
+        return problems
+    breakpoints = [*start.breakpoints, *(number for number, held in state.breakpoints.items() if held)]
+    if options.autonomous and breakpoints:
+        message = f"an autonomous run stops nowhere: {', '.join(breakpoints)} ignored"
+        odd.append(Problem("BREAKPOINTS_IGNORED", message, "breakpoints", severity="warning"))
+        breakpoints = []
+    system = playbook.system_prompt if state.system_prompt is None else state.system_prompt
+    return Plan(
+        definition=definition,
+        input=given,
+        arguments={},
+        options={**options.model_dump(mode="json"), "system_prompt": system},
+        outline=outline(playbook),
+        needs={"model": any(map(_needs_model, playbook.steps)), "environment": borrowed(options.connections)},
+        warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
+        breakpoints=tuple(dict.fromkeys(breakpoints)),
+    )
+
+
+def _read(model: type[M], given: JSON, where: str) -> tuple[M, list[Problem]]:
+    """Read a part of a start; what is wrong with it comes with what it is without."""
+    try:
+        return model.model_validate(given), []
+    except ValidationError as error:
+        return model(), from_pydantic(error, model, Tree({where: given}), (where,))
+
+
+def _surplus(start: StartRun) -> list[Problem]:
+    if not start.arguments:
+        return []
+    return [Problem("SCHEMA", "a playbook takes no arguments", "arguments", expected="input")]
+
+
+def _breakpoints(playbook: Playbook, start: StartRun) -> list[Problem]:
+    labels = {step.label for step in playbook.steps}
+    return [
+        Problem("UNKNOWN_BREAKPOINT", f"there is no step {name!r}", f"breakpoints[{index}]", expected="a step's number")
+        for index, name in enumerate(start.breakpoints)
+        if name not in labels
+    ]
+
+
+def _responses(playbook: Playbook, options: Options) -> list[Problem]:
+    """Check responses that are given in advance, as those that come later are."""
+    problems: list[Problem] = []
+    asking = list(questions(playbook))
+    for key, response in options.elicit.items():
+        meant = [asked for step, asked in asking if key in (step.label, str(step.number))]
+        where = f"options.elicit.{key}"
+        if not meant:
+            known = ", ".join(dict.fromkeys(step.label for step, _ in asking)) or "none, since no step asks"
+            problems.append(Problem("ELICIT", f"no step {key!r} asks anything", where, expected=f"one of {known}"))
+        elif why := next((why for asked in meant if (why := refusal(asked, response))), None):
+            problems.append(Problem("ELICIT", why, where, expected="a response to the step's question"))
+    return problems
+
+
+def _connections(playbook: Playbook, options: Options) -> Iterator[Problem]:
+    for step in _all(playbook):
+        call = step.tool_call
+        if call is not None and call.connection_name not in options.connections:
+            message = f"Step {step.label} calls {call.connection_name!r}, which nobody serves; only a script can answer"
+            yield Problem("UNKNOWN_CONNECTION", message, "options.connections", step.line, severity="warning")
+
+
+def _all(playbook: Playbook) -> Iterator[Step]:
+    for step in playbook.steps:
+        yield step
+        for branch in step.branches:
+            yield from branch.steps
+
+
+def _needs_model(step: Step) -> bool:
+    if step.tool_call is not None:
+        return False
+    if step.is_branching:
+        return any(_needs_model(one) for branch in step.branches for one in branch.steps) or _says(step)
+    return _says(step) or step.elicitation is None
+
+
+def _says(step: Step) -> bool:
+    return bool(step.content or step.prompt_ref)
+
+
+def plan_options(recorded: dict[str, Any]) -> tuple[Options, str]:
+    """Read ``Plan.options`` back: the options, and the system prompt."""
+    kept = {name: value for name, value in recorded.items() if name != "system_prompt"}
+    return Options.model_validate(kept), recorded["system_prompt"]

@@ -1,0 +1,117 @@
+"""Branch blocks: what stands between ``if`` and ``endif`` in a step, as conditions with sub-steps.
+
+Where the specification is silent, this reads as its reference parsers do: an ``if`` within a block begins the next
+branch of the same block, a block that is never closed loses its last branch, markers without an ``if`` are dropped.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from re import Match
+
+from callboard.bus.events import Problem
+from callboard.languages.playbook import findings
+from callboard.languages.playbook.directives import CUT, Directives, content
+from callboard.languages.playbook.document import Branch, Condition, Step
+from callboard.languages.playbook.patterns import ELSE, ENDIF, IF, SUB_STEP, heading
+from callboard.languages.playbook.sections import Line
+
+SourceOf = Callable[[str], str | None]
+"""Says where a variable is declared: ``input``, ``step_output`` or, for neither, None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What stands below a marker; ``test`` is what an ``if`` or an ``elif`` says, None for ``else``."""
+
+    test: Match[str] | None
+    line: int
+    body: list[Line] = field(default_factory=list[Line])
+
+
+@dataclass(slots=True)
+class Split:
+    """A step's lines apart from its branches; `CUT` stands where a marker was. ``lost`` was never closed."""
+
+    lines: list[Line | None] = field(default_factory=list[Line | None])
+    blocks: list[Block] = field(default_factory=list[Block])
+    lost: Block | None = None
+
+    @property
+    def branching(self) -> bool:
+        return bool(self.blocks or self.lost)
+
+
+def split(body: Iterable[Line]) -> Split:
+    """Take the branch blocks out of a step's lines."""
+    found = Split()
+    for line in body:
+        text = line.text.strip()
+        test = IF.fullmatch(text)
+        if test is None and text not in (ELSE, ENDIF):
+            (found.lost.body if found.lost else found.lines).append(line)
+            continue
+        if found.lost is not None:
+            found.blocks.append(found.lost)
+        else:
+            found.lines.append(CUT)
+            if test is None or test[1] != "if":
+                continue
+        found.lost = None if text == ENDIF else Block(test, line.number)
+    return found
+
+
+def branches(number: int, found: Split, source_of: SourceOf) -> tuple[list[Branch], list[Problem]]:
+    """Read the branches of a step of a number; return them, and what is odd with them."""
+    made: list[Branch] = []
+    problems: list[Problem] = []
+    for index, block in enumerate(found.blocks):
+        condition = _condition(block, source_of, problems)
+        made.append(Branch(condition=condition, steps=_sub_steps(block, number, index, problems)))
+    if found.lost is not None:
+        _condition(found.lost, source_of, problems)
+    return made, problems
+
+
+def _condition(block: Block, source_of: SourceOf, problems: list[Problem]) -> Condition | None:
+    if block.test is None:
+        return None
+    _, variable, operator, value = block.test.groups()
+    source = source_of(variable)
+    if source is None:
+        problems.append(findings.undeclared_variable(variable, block.line))
+    return Condition.model_validate(
+        {"variable": variable, "operator": operator, "value": value, "source": source or "input"}
+    )
+
+
+def _sub_steps(block: Block, number: int, index: int, problems: list[Problem]) -> list[Step]:
+    headed: list[tuple[str, str, int, list[Line]]] = []
+    for line in block.body:
+        if match := SUB_STEP.fullmatch(heading(line.text, 3) or ""):
+            headed.append((match[1], match[2].strip(), line.number, []))
+        elif headed:
+            headed[-1][3].append(line)
+    if headed:
+        return [_sub_step(number, label, title, line, body, problems) for label, title, line, body in headed]
+    # Without a heading the whole is one sub-step, of which not even the directives are read.
+    text = content(line.text for line in block.body)
+    name = letters(index)
+    whole = Step(number=number, label=f"{number}{name}", title=f"Branch {name}", content=text, line=block.line + 1)
+    return [whole] if text else []
+
+
+def _sub_step(number: int, label: str, title: str, line: int, body: list[Line], problems: list[Problem]) -> Step:
+    directives = Directives()
+    text = content(CUT if directives.take(one) else one.text for one in body)
+    problems += directives.problems
+    return Step(number=number, label=label, title=title, content=text, line=line, **directives.fields)
+
+
+def letters(index: int) -> str:
+    """Name a branch by its place: ``a`` to ``z``, then ``aa`` and so on."""
+    name = ""
+    index += 1
+    while index:
+        index, digit = divmod(index - 1, 26)
+        name = chr(ord("a") + digit) + name
+    return name

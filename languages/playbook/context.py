@@ -1,0 +1,45 @@
+"""The context of a step: what the steps before it came to, as a model is shown it.
+
+A long output is referred to and not repeated: it stands once in the run's log, however many steps see it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from callboard.bus.effects import Message, Part, Recall, Text
+from callboard.languages.playbook.document import Step
+
+INLINE_CHARS_MAX = 200
+"""An output that is no longer than this stands in a message itself instead of as a reference."""
+
+INTRODUCTION = "The results of the earlier steps of this playbook, in the order in which they were carried out:\n\n"
+ANSWERED = "The answer that a person gave for this step:\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The output of a step, and, if it was left in this run, of which node execution (``path#iteration``)."""
+
+    step: Step
+    text: str
+    left_by: str | None = None
+
+
+def message(context: Iterable[Entry], answers: Iterable[tuple[str, str]], prompt: str) -> Message:
+    """Make the message of a step: the context, the answers to questions of the step, and last, alone, its prompt."""
+    parts: list[Part] = []
+    words = ""
+    for entry in context:
+        words = words or INTRODUCTION
+        words += f'<step number="{entry.step.label}" title="{entry.step.title}">\n'
+        if entry.left_by is None or len(entry.text) <= INLINE_CHARS_MAX:
+            words += entry.text
+        else:
+            parts += [Text(words), Recall(entry.left_by, "/result/output", plain=True)]
+            words = ""
+        words += "\n</step>\n\n"
+    for question, answer in answers:
+        words += f"{ANSWERED}<question>\n{question}\n</question>\n<answer>\n{answer}\n</answer>\n\n"
+    if words:
+        parts.append(Text(words))
+    return Message("user", [*parts, Text(prompt)])

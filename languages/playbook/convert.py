@@ -1,0 +1,77 @@
+"""Between the two forms of a playbook: markdown, and the JSON of the specification's vectors. Nothing gets lost."""
+
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from callboard.bus.events import Problem
+from callboard.languages.json_text import read_json
+from callboard.languages.playbook.document import Playbook, told
+from callboard.languages.playbook.parse import parse
+from callboard.languages.playbook.writing import written
+from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
+
+
+def to_json(source: str) -> str | list[Problem]:
+    """Return a markdown playbook as JSON, without line numbers."""
+    parsed = parse(source)
+    if parsed.playbook is None:
+        return parsed.problems
+    return msgspec.json.format(msgspec.json.encode(told(parsed.playbook, lines=False)), indent=2).decode() + "\n"
+
+
+def to_markdown(source: str) -> str | list[Problem]:
+    """Return a playbook in JSON, alone or as the ``definition`` of a parse result, as markdown.
+
+    What no markdown would be read back as is refused: a default with a closing parenthesis, a title of two lines.
+    """
+    tree = read_json(source)
+    if not isinstance(tree, Tree):
+        return tree
+    value: Any = tree.value
+    inside: Location = ("definition",) if isinstance(value, dict) and isinstance(value.get("definition"), dict) else ()
+    bare = value["definition"] if inside else value
+    if not isinstance(bare, dict):
+        return [tree.problem("SCHEMA", f"expected a playbook object, got {kind_of(bare)}", expected="title and steps")]
+    try:
+        playbook = Playbook.model_validate(_filled(bare))
+    except ValidationError as error:
+        return from_pydantic(error, Playbook, tree, inside)
+    text = written(playbook)
+    parsed = parse(text)
+    if parsed.playbook is None:
+        return parsed.problems
+    lost = _difference(told(playbook, lines=False), told(parsed.playbook, lines=False), ())
+    if lost is not None:
+        expected = "what the patterns of the specification can hold at this place"
+        return [tree.problem("NOT_MARKDOWN", "cannot be written as markdown", (*inside, *lost), expected=expected)]
+    return text
+
+
+def _filled(value: Any) -> Any:
+    """Leave out members that are null: absent and empty mean the same."""
+    match value:
+        case dict():
+            return {name: _filled(one) for name, one in value.items() if one is not None and one != ""}
+        case list():
+            return [_filled(one) for one in value]
+        case _:
+            return value
+
+
+def _difference(one: Any, other: Any, at: Location) -> Location | None:
+    """Return where two values differ first; None if they are equal."""
+    match one, other:
+        case dict(), dict():
+            for name in [*one, *(name for name in other if name not in one)]:
+                if name not in one or name not in other:
+                    return (*at, name)
+                if (found := _difference(one[name], other[name], (*at, name))) is not None:
+                    return found
+            return None
+        case list(), list() if len(one) == len(other):
+            places = (_difference(a, b, (*at, index)) for index, (a, b) in enumerate(zip(one, other, strict=True)))
+            return next((found for found in places if found is not None), None)
+        case _:
+            return None if one == other else at

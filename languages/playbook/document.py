@@ -1,0 +1,156 @@
+"""The playbook document: its models, under the names that the specification's test vectors use.
+
+A field that is empty and one that is absent mean the same; ``line`` is 1-based, and no part of what a playbook means.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+VariableType = Literal["string", "text", "number", "boolean", "enum", "json"]
+
+ElicitType = Literal["input", "confirm", "select"]
+
+TYPES: dict[str, VariableType] = {
+    "string": "string",
+    "text": "text",
+    "number": "number",
+    "num": "number",
+    "int": "number",
+    "float": "number",
+    "boolean": "boolean",
+    "bool": "boolean",
+    "enum": "enum",
+    "select": "enum",
+    "choice": "enum",
+    "json": "json",
+}
+"""Every name of a type, in lower case; any other is ``string``, and so is ``json`` for an input."""
+
+ARTIFACT_TYPES = ("markdown", "json", "mermaid", "chartjs", "html_css", "javascript", "typescript")
+
+Number = Annotated[int, Field(ge=0)]
+
+
+class Part(BaseModel):
+    """An object of a document: closed, strict, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Input(Part):
+    """A declared input. An ``enum`` has ``options``, all other types may have a ``default``, a text as written."""
+
+    name: str
+    type: Literal["string", "text", "number", "boolean", "enum"] = "string"
+    default: str = ""
+    options: list[str] = []
+    description: str = ""
+    required: bool = True
+    line: Number = 0
+
+
+class PromptRef(Part):
+    """What stands in the parentheses of ``@prompt``, scheme included."""
+
+    prompt_id: str
+
+
+class Elicitation(Part):
+    """A question to a person."""
+
+    type: ElicitType
+    prompt: str = ""
+    options: list[str] = []
+
+
+class ToolCall(Part):
+    """A tool to call; ``arguments`` is the text of a JSON object as written, placeholders and all."""
+
+    connection_name: str
+    tool_name: str
+    arguments: str = ""
+
+
+class Condition(Part):
+    """A comparison of texts; ``source`` says where the variable is declared."""
+
+    variable: str
+    operator: Literal["==", "!="]
+    value: str = ""
+    source: Literal["input", "step_output"] = "input"
+
+
+class Branch(Part):
+    """Sub-steps, and the condition on which they are carried out; None is that of ``else``."""
+
+    condition: Condition | None = None
+    steps: list["Step"] = []
+
+
+class Step(Part):
+    """A step, or a sub-step of a branch, which has the number of the step around it."""
+
+    number: Number
+    label: str
+    title: str
+    content: str = ""
+    prompt_ref: PromptRef | None = None
+    output_var: str = ""
+    output_type: VariableType | None = None
+    output_options: list[str] = []
+    extract_field: str = ""
+    elicitation: Elicitation | None = None
+    tool_call: ToolCall | None = None
+    is_branching: bool = False
+    branches: list[Branch] = []
+    line: Number = 0
+
+
+class Playbook(Part):
+    """A playbook; ``artifact_type`` may be one that nobody knows, or hold a placeholder."""
+
+    title: str
+    description: str = ""
+    system_prompt: str = ""
+    inputs: list[Input] = []
+    steps: list[Step]
+    artifact_type: str = ""
+
+
+_SHOWN = {
+    "title",
+    "description",
+    "system_prompt",
+    "inputs",
+    "steps",
+    "artifact_type",
+    "name",
+    "type",
+    "required",
+    "number",
+    "label",
+    "content",
+    "output_var",
+    "extract_field",
+    "is_branching",
+    "condition",
+    "value",
+}
+"""Members that an object of the vectors has even where they are empty."""
+
+
+def told(playbook: Playbook, *, lines: bool = True) -> dict[str, Any]:
+    """Return a playbook as JSON has it in the specification's vectors; without ``lines`` only what it means."""
+    return _told(playbook.model_dump(mode="json"), lines)
+
+
+def _told(value: Any, lines: bool) -> Any:
+    match value:
+        case dict():
+            kept = {name: one for name, one in value.items() if one or name in _SHOWN}
+            return {name: _told(one, lines) for name, one in kept.items() if lines or name != "line"}
+        case list():
+            return [_told(one, lines) for one in value]
+        case _:
+            return value

@@ -1,0 +1,63 @@
+"""Responses to questions: which ones there can be, and what is taken where nobody is to be asked. Pure."""
+
+from collections.abc import Iterator
+
+from callboard.bus.effects import JSON
+from callboard.languages.playbook.document import Elicitation, Playbook, Step
+from callboard.languages.playbook.names import text_of
+
+_YES = frozenset({"yes", "y", "true"})
+_NO = frozenset({"no", "n", "false"})
+
+
+def understood(asked: Elicitation, response: JSON) -> str | None:
+    """Read a response; None if it is none to this question.
+
+    ``confirm`` is answered ``yes`` or ``no``, also by true and false; ``select`` by one of its options, as written;
+    ``input`` by any text.
+    """
+    if response is None or isinstance(response, dict | list):
+        return None
+    said = text_of(response)
+    match asked.type:
+        case "confirm":
+            word = said.strip().lower()
+            return "yes" if word in _YES else "no" if word in _NO else None
+        case "select" if asked.options:
+            return next((one for one in asked.options if one in (said, said.strip())), None)
+        case _:
+            return said
+
+
+def refusal(asked: Elicitation, response: JSON) -> str | None:
+    """Say why a response is none to a question; None if it is one."""
+    if understood(asked, response) is not None:
+        return None
+    shown = "nothing" if response is None else text_of(response)[:200]
+    match asked.type:
+        case "confirm":
+            return f"{shown!r} is neither yes nor no"
+        case "select" if not isinstance(response, dict | list | None):
+            return f"{shown!r} is none of the options: {', '.join(asked.options)}"
+        case _:
+            return f"{shown!r} is no text"
+
+
+def default(asked: Elicitation) -> str:
+    """Return the response of a run that asks nobody."""
+    match asked.type:
+        case "confirm":
+            return "yes"
+        case "select":
+            return asked.options[0] if asked.options else ""
+        case _:
+            return ""
+
+
+def questions(playbook: Playbook) -> Iterator[tuple[Step, Elicitation]]:
+    """Yield every step and sub-step that asks, with its question."""
+    for step in playbook.steps:
+        for one in (step, *(inner for branch in step.branches for inner in branch.steps)):
+            # A step that calls a tool asks nobody.
+            if one.elicitation is not None and one.tool_call is None:
+                yield one, one.elicitation

@@ -1,0 +1,79 @@
+"""What is wrong, or odd, with a playbook's text: one function for each thing, so that its words stand in one place.
+
+Errors are fatal: there is no playbook then. The warnings are those of the specification and no others; what else an
+author should know is said by `callboard.languages.playbook.advice`.
+"""
+
+from callboard.bus.events import Problem
+from callboard.languages.playbook.document import ARTIFACT_TYPES
+
+BYTES_MAX = 200_000
+"""How large a playbook may be, in bytes of UTF-8."""
+
+PROMPT_SCHEMES = ("library", "file", "mcp")
+"""The standard schemes of ``@prompt``."""
+
+ELICITED = "__elicit_step_"
+"""Begins the name under which a step's response is kept; the step's number ends it."""
+
+_ELICIT_TYPES = "input, confirm or select"
+
+
+def _error(code: str, message: str, line: int | None = None, expected: str | None = None) -> Problem:
+    return Problem(code, message, line=line, expected=expected)
+
+
+def _warning(code: str, message: str, line: int, expected: str | None = None) -> Problem:
+    return Problem(code, message, line=line, expected=expected, severity="warning")
+
+
+def empty() -> Problem:
+    return _error("EMPTY", "Document is empty", expected="a title (# Title) and at least one step (## STEP 1: Title)")
+
+
+def too_large(size: int) -> Problem:
+    return _error("TOO_LARGE", f"Document has {size} bytes and exceeds the limit of {BYTES_MAX}")
+
+
+def not_unicode() -> Problem:
+    return _error("NOT_UNICODE", "Document holds a lone surrogate, which is no character", expected="UTF-8")
+
+
+def no_title() -> Problem:
+    return _error("NO_TITLE", "No title found: document must contain a level-1 heading (# Title)")
+
+
+def no_steps() -> Problem:
+    message = "No steps found: document must contain at least one ## STEP heading"
+    return _error("NO_STEPS", message, expected="## STEP 1: Title")
+
+
+def duplicate_input(name: str, line: int) -> Problem:
+    return _error("DUPLICATE_INPUT", f'Duplicate input name: "{name}"', line)
+
+
+def malformed_input(text: str, line: int) -> Problem:
+    return _warning("MALFORMED_INPUT", f'Malformed input line: "{text}"', line, "- `name` (type): Description")
+
+
+def step_number(expected: int, got: int, line: int) -> Problem:
+    return _warning("STEP_NUMBER", f"Non-sequential step number: expected {expected}, got {got}", line)
+
+
+def artifact_type(found: str, line: int) -> Problem:
+    known = ", ".join(ARTIFACT_TYPES)
+    return _warning("ARTIFACT_TYPE", f'Unknown artifact type: "{found}" (valid types: {known})', line)
+
+
+def undeclared_variable(name: str, line: int) -> Problem:
+    expected = "an input, or a name that an earlier step captures with @output"
+    return _warning("UNDECLARED_VARIABLE", f'Undeclared branch variable: "{name}"', line, expected)
+
+
+def elicit_type(found: str, line: int) -> Problem:
+    return _warning("ELICIT_TYPE", f'Invalid elicit type: "{found}"', line, _ELICIT_TYPES)
+
+
+def prompt_scheme(found: str, line: int) -> Problem:
+    known = ", ".join(PROMPT_SCHEMES)
+    return _warning("PROMPT_SCHEME", f'Unrecognized prompt scheme: "{found}" (standard schemes: {known})', line)

@@ -1,0 +1,69 @@
+"""Inputs of a start: what it gives, what a state document has, the defaults; and what is missing or does not fit."""
+
+import re
+from collections.abc import Iterable
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.playbook.document import Input, Playbook
+from callboard.languages.playbook.names import text_of
+from callboard.languages.playbook.state import State
+from callboard.languages.problems import kind_of
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_BOOLEANS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
+
+
+def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str], list[Problem], list[Problem]]:
+    """Return the value of every input as a text, everything that is wrong, and what is odd.
+
+    What is given goes before what the state document has, and that before a default; null is not given. Names that
+    no input declares are kept, since placeholders may name them.
+    """
+    if given is not None and not isinstance(given, dict):
+        return {}, [Problem("INPUT", f"input is {kind_of(given)}", "input", expected="an object")], []
+    brought = {**state.input_values, **(given or {})}
+    values = {name: text_of(value) for name, value in brought.items() if value is not None}
+    problems: list[Problem] = []
+    for one in playbook.inputs:
+        if one.name in values:
+            problems += _misfit(one, values[one.name])
+        elif not one.required:
+            values[one.name] = one.default
+        else:
+            message = "is required but was not provided"
+            problems.append(Problem("INPUT", message, f"input.{one.name}", one.line or None, expected=_expected(one)))
+    return values, problems, list(_strangers(playbook, given or {}))
+
+
+def _misfit(one: Input, value: str) -> Iterable[Problem]:
+    if not fits(one, value):
+        yield Problem("INPUT", f"{value[:200]!r} does not fit", f"input.{one.name}", expected=_expected(one))
+
+
+def fits(one: Input, value: str) -> bool:
+    """Say whether a text is a value of an input's type; of an enum it has to be one of its options."""
+    match one.type:
+        case "enum":
+            return not one.options or value in one.options
+        case "number":
+            return _NUMBER.fullmatch(value.strip()) is not None
+        case "boolean":
+            return value.strip().lower() in _BOOLEANS
+        case _:
+            return True
+
+
+def _expected(one: Input) -> str:
+    if one.type == "enum" and one.options:
+        return f"one of {', '.join(one.options)}"
+    return {"number": "a number", "boolean": "true or false"}.get(one.type, "a text")
+
+
+def _strangers(playbook: Playbook, given: dict[str, JSON]) -> Iterable[Problem]:
+    declared = {one.name for one in playbook.inputs}
+    for name in given:
+        if name not in declared:
+            message = "is no input of this playbook; only placeholders see it"
+            known = ", ".join(sorted(declared)) or "none"
+            yield Problem("UNKNOWN_INPUT", message, f"input.{name}", expected=f"one of {known}", severity="warning")

@@ -1,0 +1,186 @@
+"""The playbook interpreter: one step after the other, each a fresh call with what the steps before it came to.
+
+A step that fails ends the run; so does one that nobody answers in time, and then the run has expired.
+"""
+
+import datetime as dt
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Literal
+
+from callboard.bus.effects import Failure
+from callboard.bus.paths import child, encode_id
+from callboard.languages.language import Cancelled, End, Expired, Node, Plan, Stage
+from callboard.languages.playbook.admit import plan_options
+from callboard.languages.playbook.branching import branch_of
+from callboard.languages.playbook.context import Entry
+from callboard.languages.playbook.document import ARTIFACT_TYPES, Playbook, Step
+from callboard.languages.playbook.names import Names
+from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
+from callboard.languages.playbook.outline import condition_text
+from callboard.languages.playbook.record import Record, Standing
+from callboard.languages.playbook.rendering import rendered
+from callboard.languages.playbook.state import State
+from callboard.languages.playbook.visit import Setting, Visit
+
+
+async def interpret(plan: Plan[Playbook], stage: Stage) -> End:
+    """Execute a playbook.
+
+    The End's ``output`` is the output of the last step that ran. Codes of its error: ``playbook.step_failed``, with
+    the step's own failure as the one before, and ``playbook.expired``.
+    """
+    return await _Run(plan, stage).end()
+
+
+class _Run:
+    """The way through a playbook, and what has come of it so far."""
+
+    def __init__(self, plan: Plan[Playbook], stage: Stage) -> None:
+        playbook = plan.definition.document
+        options, system = plan_options(plan.options)
+        self._stage = stage
+        self._playbook = playbook
+        self._breakpoints = frozenset(plan.breakpoints or ())
+        self._expires = dt.timedelta(seconds=options.expires_after)
+        self._state = State.model_validate(stage.info.state or {})
+        self._first = self._state.place(playbook)
+        self._names = Names(plan.input, self._state.named())
+        self._record = Record(playbook, self._state, self._first)
+        before = zip(playbook.steps, self._record.steps, strict=True)
+        context = [Entry(step, standing.output) for step, standing in before if standing.output is not None]
+        self._setting = Setting(stage, self._names, context, options, system)
+        self._stands = 0
+
+    async def end(self) -> End:
+        try:
+            for place in range(self._first, len(self._playbook.steps)):
+                match await self._step(place):
+                    case Broken() as broken:
+                        return self._ended("failed", _step_failed(broken))
+                    case Lapsed(message):
+                        return self._ended("expired", _expired(message))
+                    case _:
+                        pass
+            return self._ended("completed")
+        except Cancelled as cancelled:
+            return self._ended("cancelled", cancelled.cause)
+
+    async def _step(self, place: int) -> Outcome:
+        """Carry a step out, and stand still behind it if it is a breakpoint."""
+        step, standing = self._playbook.steps[place], self._record.steps[place]
+        if lapsed := await self._stand():
+            return lapsed
+        node = self._stage.enter(encode_id(step.label), "step", node=step.label, name=step.title)
+        # A response that a saved state holds already is not asked for again.
+        known = self._state.response(step.number) if place == self._first else None
+        visit = Visit(self._setting, node, step, standing, known)
+        outcome = await self._left(visit, self._carried_out(visit))
+        if isinstance(outcome, Done) and step.label in self._breakpoints:
+            standing.status = "paused"
+            if lapsed := await self._stand(node, step.label):
+                return lapsed
+            standing.status = "completed"
+        return outcome
+
+    async def _carried_out(self, visit: Visit) -> Outcome:
+        """Carry out a step, with the branch that it takes if it has any."""
+        step = visit.step
+        if step.tool_call is not None or not step.is_branching:
+            return await visit.carried_out()
+        if lapsed := await visit.asked():
+            return lapsed
+        taken = branch_of(step, self._names)
+        if taken is None:
+            return Skipped()
+        place, branch = taken
+        if not branch.steps:
+            return await visit.answered() if visit.says or step.elicitation else Skipped()
+        visit.node.route(branch.steps[0].label, condition_text(branch), f"branch.{place}")
+        above = await visit.texts()
+        if isinstance(above, Broken):
+            return above
+        outcome: Outcome = Skipped()
+        for one in branch.steps:
+            outcome = await self._stand() or await self._sub_step(visit, one, above)
+            if not isinstance(outcome, Done):
+                break
+        return outcome
+
+    async def _sub_step(self, around: Visit, step: Step, above: list[str]) -> Outcome:
+        path = child(around.node.path, encode_id(step.label))
+        node = self._stage.enter(path, "substep", node=step.label, name=step.title)
+        standing = Standing(step.label)
+        around.standing.inner.append(standing)
+        visit = Visit(self._setting, node, step, standing, above=tuple(above), answers=list(around.answers))
+        return await self._left(visit, visit.carried_out())
+
+    async def _left(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
+        """Do the work of a step or sub-step, and leave its node however it ends."""
+        node, step, standing = visit.node, visit.step, visit.standing
+        standing.status = "running"
+        try:
+            outcome = await work
+        except Cancelled as cancelled:
+            node.exit("cancelled", visit.result(None), cancelled.cause)
+            raise
+        match outcome:
+            case Done(text):
+                visit.capture(text)
+                self._record.completed(standing, step, text)
+                if not standing.inner:
+                    # The output of a step that took a branch is there as that of its sub-steps.
+                    self._setting.context.append(Entry(step, text, f"{node.path}#{node.iteration}"))
+                node.exit("ok", visit.result(text), kept=not standing.inner)
+            case Skipped():
+                standing.status = "skipped"
+                node.exit("skipped", visit.result(None))
+            case Broken(error):
+                standing.status = "failed"
+                node.exit("failed", visit.result(None), error)
+                return outcome if outcome.label else replace(outcome, label=step.label, path=node.path)
+            case Lapsed(message):
+                node.exit("cancelled", visit.result(None), _expired(message))
+        return outcome
+
+    async def _stand(self, node: Node | None = None, label: str = "") -> Lapsed | None:
+        """Stand still while the run is paused, or at a breakpoint, until somebody resumes it or it is too late."""
+        stage = self._stage
+        due = stage.now() + self._expires
+        self._stands += 1
+        gate = stage.gate(node, label, "after", path=node.path if node else "", due=due)
+        raced = await stage.within(due, gate, node=node or stage.root, slot=f"gate.{self._stands}.expiry")
+        if isinstance(raced, Expired):
+            return Lapsed(f"nobody resumed the run in time{f', after step {label}' if label else ''}")
+        if raced.value is not None:
+            self._names.override(raced.value.variables)
+        return None
+
+    def _ended(
+        self, status: Literal["completed", "failed", "cancelled", "expired"], error: Failure | None = None
+    ) -> End:
+        record = self._record
+        return End(status, record.last, record.results(self._names.outputs, self._artifact(status)), error)
+
+    def _artifact(self, status: str) -> str:
+        """Return the artifact type with values in it; if it comes to one that nobody knows, that is told."""
+        declared = self._playbook.artifact_type
+        kind = rendered(declared, self._names.find).text
+        if kind == declared:
+            return kind
+        kind = kind.strip().lower()
+        if kind not in ARTIFACT_TYPES and status == "completed":
+            reason = f"{declared} is {kind!r}, which is none of {', '.join(ARTIFACT_TYPES)}"
+            self._stage.root.warn("ARTIFACT_TYPE", reason)
+        return kind
+
+
+def _step_failed(broken: Broken) -> Failure:
+    error = broken.error
+    message = f"step {broken.label} failed: {error.message or error.code}"
+    details = {"step": broken.label}
+    return Failure("playbook.step_failed", message, details=details, previous=error, path=broken.path)
+
+
+def _expired(message: str) -> Failure:
+    return Failure("playbook.expired", message, type="timeout")

@@ -1,0 +1,35 @@
+"""The playbook language as the runtime sees it."""
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import canonical
+from callboard.bus.events import Problem
+from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.playbook.admit import admit
+from callboard.languages.playbook.document import Playbook, told
+from callboard.languages.playbook.interpret import interpret
+from callboard.languages.playbook.parse import parse
+
+
+class PlaybookLanguage:
+    """PLAYBOOK.md 0.1.0: `parse`, `admit` and `interpret`, each in its module.
+
+    A playbook's canonical form is the JSON of the specification's vectors, without line numbers.
+    """
+
+    name = "playbook"
+
+    def parse(self, source: str) -> Definition[Playbook] | list[Problem]:
+        parsed = parse(source)
+        if parsed.playbook is None:
+            return parsed.problems
+        form = canonical(told(parsed.playbook, lines=False))
+        return Definition("playbook", parsed.playbook.title, source, form, parsed.playbook, tuple(parsed.warnings))
+
+    def admit(self, definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] | list[Problem]:
+        return admit(definition, start)
+
+    async def interpret(self, plan: Plan[Playbook], stage: Stage) -> End:
+        return await interpret(plan, stage)
+
+
+LANGUAGE = PlaybookLanguage()

@@ -1,0 +1,54 @@
+"""What the specification's lines look like: its patterns, anchored to whole lines that have been stripped.
+
+Each is linear in the length of a line. Letters, digits and blanks are those of ASCII, as in the specification's own
+regular expressions.
+"""
+
+import re
+
+STEP = re.compile(r"STEP\s+(\d{1,15}):\s+(.+)", re.ASCII)
+"""The text of a step's heading. A number beyond this many digits would not survive JSON in every reader."""
+
+SUB_STEP = re.compile(r"STEP\s+(\d+[a-z]):\s+(.+)", re.ASCII)
+SYSTEM = re.compile(r"SYSTEM(\s+PROMPT)?", re.ASCII | re.IGNORECASE)
+INPUTS = re.compile(r"INPUTS", re.ASCII | re.IGNORECASE)
+ARTIFACTS = re.compile(r"ARTIFACTS|OUTPUT", re.ASCII | re.IGNORECASE)
+
+INPUT = re.compile(r"-\s+`([a-zA-Z][a-zA-Z0-9_]*)`\s+\(([^)]+)\)(?::\s*(.+))?", re.ASCII)
+ARTIFACT_TYPE = re.compile(r"type:\s*(\S+)", re.ASCII | re.IGNORECASE)
+
+OUTPUT = re.compile(
+    r'@output\((\w+)(?:\s*:\s*(\w+))?((?:,\s*"[^"]*")*)(?:,\s*extract:"(\w+)")?\)',
+    re.ASCII,
+)
+ELICIT = re.compile(r"@elicit\((\w+)(?:,(.+))?\)", re.ASCII)
+PROMPT = re.compile(r"@prompt\((.+)\)")
+TOOL = re.compile(r"@tool\((.+)\)")
+QUOTED = re.compile(r'"([^"]*)"')
+
+QUOTED_ARGUMENT = re.compile(r'\s*"([^"]*)"\s*(?:,|\Z)', re.ASCII)
+"""An argument in quotes, with the comma behind it."""
+
+TOOL_NAME = re.compile(r"[\w.-]+", re.ASCII)
+"""A name of a connection or a tool that needs no quotes."""
+
+IF = re.compile(r'```(if|elif)\s+(\w+)\s*(==|!=)\s*"([^"]*)"\s*```', re.ASCII)
+ELSE = "```else```"
+ENDIF = "```endif```"
+
+DEFAULT_CHARS_MAX = 2_000
+"""How long a placeholder's own default may be."""
+
+PLACEHOLDER = re.compile(rf"\{{\{{(\w+)(?::\w+(?::([^}}]{{0,{DEFAULT_CHARS_MAX}}}))?)?\}}\}}", re.ASCII)
+"""``{{name}}``, ``{{name:type}}`` or ``{{name:type:default}}``."""
+
+VARIABLE = re.compile(r"\{\{(\w+)\}\}", re.ASCII)
+"""A placeholder that stands for the whole text of a prompt."""
+
+
+def heading(line: str, level: int) -> str | None:
+    """Return the text of a heading of a level; None if the line, which begins in column one, is none."""
+    behind = line[level:]
+    if not line.startswith("#" * level) or not behind.startswith((" ", "\t", "\f", "\v")):
+        return None
+    return behind.strip() or None

@@ -1,0 +1,76 @@
+"""Prompt references: where the text comes from that goes before a step's own.
+
+A text that the start brought, in its options or as a file, is taken from there; other prompts are asked of the worker,
+as an effect of kind ``prompt``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from posixpath import normpath
+
+import msgspec
+
+from callboard.bus.effects import JSON, McpTools
+from callboard.languages.language import Node, Ok
+from callboard.languages.playbook.directives import scheme_of
+from callboard.languages.playbook.names import Names
+from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.patterns import VARIABLE
+from callboard.languages.playbook.rendering import rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no text; ``undefined`` is the variable that should have had it, empty for all other reasons."""
+
+    reason: str
+    undefined: str = ""
+
+
+async def prompt_text(
+    node: Node, slot: str, reference: str, names: Names, options: Options, files: Mapping[str, str]
+) -> str | Missing:
+    """Find the text of a prompt reference, as ``@prompt`` has it in its parentheses."""
+    if variable := VARIABLE.fullmatch(reference.strip()):
+        found = names.find(variable[1])
+        return Missing(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
+    wanted = rendered(reference, names.find).text.strip()
+    if wanted in options.prompts:
+        return options.prompts[wanted]
+    # A value that holds a colon does not make a scheme.
+    scheme = scheme_of(reference)
+    identifier = wanted.partition(":")[2].strip() if scheme is not None else wanted
+    match scheme:
+        case "file":
+            return _file(identifier, files)
+        case None | "library" | "mcp":
+            request: JSON = {"scheme": scheme or "", "identifier": identifier, **_server(scheme, identifier, options)}
+            asked = await node.call(slot, "prompt", request)
+            if isinstance(asked, Ok) and isinstance(asked.value, str):
+                return asked.value
+            return Missing(f"there is no prompt {wanted!r}" if isinstance(asked, Ok) else asked.error.message)
+        case _:
+            return Missing(f"the scheme {scheme!r} is not supported, and the start brought no prompt {wanted!r}")
+
+
+def _server(scheme: str | None, identifier: str, options: Options) -> dict[str, JSON]:
+    """Return the MCP server that an identifier names, if the start has a connection to it."""
+    source = options.source(identifier.partition("/")[0]) if scheme == "mcp" else None
+    return {"source": msgspec.to_builtins(source)} if isinstance(source, McpTools) else {}
+
+
+def _file(path: str, files: Mapping[str, str]) -> str | Missing:
+    if is_outside(path):
+        return Missing(f"the path {path!r} leads out of the playbook's folder")
+    wanted = normpath(path)
+    for name, text in files.items():
+        if normpath(name) == wanted:
+            return text
+    brought = ", ".join(sorted(files)) or "none"
+    return Missing(f"the start brought no file {path!r} (it brought {brought})")
+
+
+def is_outside(path: str) -> bool:
+    """Whether a path is absolute or has a part that leads upward, on any system."""
+    parts = path.replace("\\", "/").split("/")
+    return ".." in parts or parts[0] == "" or parts[0].endswith(":")

@@ -1,0 +1,58 @@
+"""The record of an execution: how each step stands, and what a run ends with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from callboard.languages.playbook.document import Playbook, Step
+from callboard.languages.playbook.state import State
+
+Status = Literal["pending", "running", "completed", "failed", "skipped", "paused", "awaiting_input"]
+
+
+@dataclass(slots=True)
+class Standing:
+    """How a step or sub-step stands; sub-steps are there once they are reached."""
+
+    label: str
+    status: Status = "pending"
+    output: str | None = None
+    inner: list["Standing"] = field(default_factory=list["Standing"])
+
+
+class Record:
+    """The steps of a playbook in their order, with what became of them, also in the run that a state comes from."""
+
+    def __init__(self, playbook: Playbook, state: State, first: int) -> None:
+        self.outputs = state.outputs()
+        """Outputs by step number; of a number that is repeated the newest."""
+        self.steps = [Standing(step.label) for step in playbook.steps]
+        self.last: str | None = None
+        """The output of the last step that ran."""
+        for step, entry in zip(playbook.steps[:first], self.steps[:first], strict=True):
+            entry.output = self.outputs.get(str(step.number))
+            entry.status = "skipped" if entry.output is None else "completed"
+            self.last = self.last if entry.output is None else entry.output
+
+    def completed(self, standing: Standing, step: Step, output: str) -> None:
+        """Note what a step or a sub-step came to; a step's output is that of its last sub-step."""
+        standing.status, standing.output = "completed", output
+        self.outputs[str(step.number)] = output
+        self.last = output
+
+    def results(self, named: dict[str, str], artifact_type: str) -> dict[str, Any]:
+        """Return the run's results."""
+        return {
+            "steps": list(_listed(self.steps)),
+            "step_outputs": dict(self.outputs),
+            "named_outputs": dict(named),
+            "artifact_type": artifact_type,
+        }
+
+
+def _listed(entries: Sequence[Standing]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for entry in entries:
+        found.append({"label": entry.label, "status": entry.status, "output": entry.output})
+        found += _listed(entry.inner)
+    return found

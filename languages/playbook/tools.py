@@ -1,0 +1,64 @@
+"""A step that calls a tool: its arguments with values in them, the call, and the result as a text."""
+
+import datetime as dt
+import json
+from collections.abc import Callable
+
+from callboard.bus.effects import JSON, Failure, ScriptedTools, ToolSpec
+from callboard.languages.language import Expired, Failed, Node, Ok, Stage
+from callboard.languages.playbook.document import ToolCall
+from callboard.languages.playbook.names import Names, text_of
+from callboard.languages.playbook.options import CALLER, Options
+from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
+from callboard.languages.playbook.rendering import rendered_json
+
+SLOT = "tool.0.0"
+
+
+async def call_tool(
+    stage: Stage,
+    node: Node,
+    call: ToolCall,
+    names: Names,
+    options: Options,
+    unresolved: Callable[[tuple[str, ...]], None],
+) -> Outcome:
+    """Call a step's tool."""
+    made = rendered_json(call.arguments, names.find)
+    unresolved(made.missing)
+    arguments = _arguments(made.text)
+    if isinstance(arguments, Failure):
+        return Broken(arguments)
+    source = options.source(call.connection_name)
+    if source == CALLER:
+        return await _by_caller(stage, node, call, arguments, options)
+    # Where nobody serves a connection, the run's script may answer for it.
+    async with node.toolbox([source or ScriptedTools([ToolSpec(call.tool_name)])]) as opened:
+        if isinstance(opened, Failed):
+            return Broken(opened.error)
+        outcome = await node.tool(SLOT, call.tool_name, arguments, server=call.connection_name)
+    return _outcome(outcome)
+
+
+def _arguments(text: str) -> JSON | Failure:
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        return Failure("playbook.tool_arguments", f"the arguments are no JSON: {error}", details={"arguments": text})
+    if not isinstance(found, dict):
+        message = "the arguments are JSON, but no object"
+        return Failure("playbook.tool_arguments", message, details={"arguments": text})
+    return found
+
+
+async def _by_caller(stage: Stage, node: Node, call: ToolCall, arguments: JSON, options: Options) -> Outcome:
+    due = stage.now() + dt.timedelta(seconds=options.expires_after)
+    made = node.tool(SLOT, call.tool_name, arguments, server=call.connection_name, via="caller")
+    raced = await stage.within(due, made, node=node, slot=f"{SLOT}.expiry")
+    if isinstance(raced, Expired):
+        return Lapsed(f"nobody answered the call of {call.tool_name} in time")
+    return _outcome(raced.value)
+
+
+def _outcome(outcome: Ok[JSON] | Failed) -> Outcome:
+    return Done(text_of(outcome.value)) if isinstance(outcome, Ok) else Broken(outcome.error)

@@ -1,0 +1,207 @@
+"""One visit of a step or sub-step: its question, its prompt, the call, and what it captures."""
+
+import datetime as dt
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from callboard.bus.effects import Failure, ModelReply, ModelRequest
+from callboard.languages.agent import Policy, converse
+from callboard.languages.language import Ask, Expired, Node, Stage
+from callboard.languages.playbook.context import Entry, message
+from callboard.languages.playbook.document import Elicitation, Step
+from callboard.languages.playbook.eliciting import default, refusal, understood
+from callboard.languages.playbook.extracting import extracted
+from callboard.languages.playbook.findings import ELICITED
+from callboard.languages.playbook.names import Names, text_of
+from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
+from callboard.languages.playbook.prompts import prompt_text
+from callboard.languages.playbook.record import Standing
+from callboard.languages.playbook.rendering import rendered
+from callboard.languages.playbook.tools import call_tool
+
+EXPIRE = "expire"
+"""What becomes of a run whose question nobody answers in time."""
+
+ONE_TURN = Policy(turns_max=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all visits of a run share: the stage, the names and the context, which grow, the options."""
+
+    stage: Stage
+    names: Names
+    context: list[Entry]
+    options: Options
+    system: str
+
+
+@dataclass(slots=True)
+class Visit:
+    """A visit. ``above`` and ``answers`` come from the step around a sub-step: its texts, and what people answered.
+
+    ``known`` is a response that nobody has to be asked for.
+    """
+
+    setting: Setting
+    node: Node
+    step: Step
+    standing: Standing
+    known: str | None = None
+    above: tuple[str, ...] = ()
+    answers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    named: dict[str, str] = field(default_factory=dict[str, str])
+    """What the step has captured so far."""
+
+    async def carried_out(self) -> Outcome:
+        """Carry out a step without looking at its branches: a tool's call, or a question, a model's call, or both."""
+        step, setting = self.step, self.setting
+        if step.tool_call is not None:
+            call = step.tool_call
+            return await call_tool(setting.stage, self.node, call, setting.names, setting.options, self.unresolved)
+        lapsed = await self.asked()
+        return await self.answered() if lapsed is None else lapsed
+
+    # -- the question --------------------------------------------------------------------------------------------------
+
+    async def asked(self) -> Lapsed | None:
+        """Ask the step's question, if it has one and nobody has answered it yet; keep the response."""
+        asked = self.step.elicitation
+        if asked is None:
+            return None
+        response = self._not_to_ask_for(asked)
+        if response is None:
+            answer = await self._answer(asked)
+            if isinstance(answer, Lapsed):
+                return answer
+            response = answer
+        else:
+            self.node.progress("answered without asking", data={"question": asked.prompt, "response": response})
+        self._keep(f"{ELICITED}{self.step.number}", response)
+        self.answers.append((asked.prompt, response))
+        return None
+
+    def _not_to_ask_for(self, asked: Elicitation) -> str | None:
+        """Return the response that a saved state or the start has, or an autonomous run takes."""
+        options = self.setting.options
+        given = options.elicit.get(self.step.label, options.elicit.get(str(self.step.number)))
+        if self.known is not None:
+            return self.known
+        if given is not None:
+            return understood(asked, given)
+        return default(asked) if options.autonomous else None
+
+    async def _answer(self, asked: Elicitation) -> str | Lapsed:
+        stage = self.setting.stage
+        due = stage.now() + dt.timedelta(seconds=self.setting.options.expires_after)
+        ask = Ask(
+            question=asked.prompt,
+            type=asked.type,
+            options=list(asked.options),
+            request_data={"step": self.step.number, "label": self.step.label, "title": self.step.title},
+            timeout_at=due,
+            timeout_action=EXPIRE,
+            refuses=partial(refusal, asked),
+        )
+        self.standing.status = "awaiting_input"
+        async with self.node.question("ask", ask) as question:
+            raced = await stage.within(due, question.answer(), node=self.node, slot="ask.expiry")
+            if isinstance(raced, Expired):
+                question.close("timeout", None, None)
+                return Lapsed(f"nobody answered step {self.step.label} in time: {asked.prompt}")
+            response = understood(asked, raced.value.user_response)
+            assert response is not None, "what is no answer is refused before it is recorded"
+            question.close("answered", raced.value.k, response)
+        self.standing.status = "running"
+        return response
+
+    # -- the prompt and the call ---------------------------------------------------------------------------------------
+
+    @property
+    def says(self) -> bool:
+        """Whether the step has a text of its own, or one that it refers to."""
+        return bool(self.step.content or self.step.prompt_ref)
+
+    async def answered(self) -> Outcome:
+        """Come to the step's output: the response of a step that only asks, of any other a model's answer."""
+        if self.step.elicitation is not None and not self.says:
+            return Done(self.named[f"{ELICITED}{self.step.number}"])
+        texts = await self.texts()
+        if isinstance(texts, Broken):
+            return texts
+        made = rendered("\n\n".join([*self.above, *texts]), self.setting.names.find)
+        self.unresolved(made.missing)
+        return await self._call(made.text)
+
+    async def texts(self) -> list[str] | Broken:
+        """Return the text that the step refers to, if there is one, and its own; values are not in them yet."""
+        found: list[str] = []
+        if self.step.prompt_ref is not None:
+            setting = self.setting
+            reference = self.step.prompt_ref.prompt_id
+            prompt = await prompt_text(
+                self.node, "prompt", reference, setting.names, setting.options, setting.stage.info.files
+            )
+            if isinstance(prompt, str):
+                found.append(prompt.strip("\n"))
+            elif prompt.undefined:
+                return Broken(Failure("playbook.prompt_undefined", f"@prompt({reference}): {prompt.reason}"))
+            else:
+                self.node.warn("PROMPT_NOT_FOUND", f"@prompt({reference}): {prompt.reason}", [reference])
+        return [text for text in (*found, self.step.content) if text.strip()]
+
+    async def _call(self, prompt: str) -> Outcome:
+        """Ask the model. A step without any text is asked for by its title: no model takes an empty prompt."""
+        setting = self.setting
+        request = ModelRequest(
+            system=setting.system,
+            messages=[message(setting.context, self.answers, prompt if prompt.strip() else self.step.title)],
+            max_output_tokens=setting.options.max_tokens,
+            temperature=setting.options.temperature,
+        )
+        said = await converse(setting.stage, self.node, request, ONE_TURN)
+        if said.error is not None:
+            return Broken(said.error)
+        assert said.reply is not None, "a conversation without an error has a reply"
+        return Done(_text(said.reply))
+
+    def unresolved(self, names: tuple[str, ...]) -> None:
+        """Tell of placeholders that stay as they stand."""
+        if names:
+            listed = ", ".join(f"{{{{{name}}}}}" for name in names)
+            self.node.warn("UNRESOLVED_PLACEHOLDER", f"nothing is known by the name of {listed}", names)
+
+    # -- what it captures ----------------------------------------------------------------------------------------------
+
+    def capture(self, output: str) -> None:
+        """Store the step's output, or a field of it, under the name that ``@output`` says."""
+        step = self.step
+        if not step.output_var:
+            return
+        value = output
+        if step.extract_field:
+            found = extracted(output, step.extract_field)
+            if found is None:
+                reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
+                self.node.warn("NOT_EXTRACTED", reason, [step.output_var])
+            value = output if found is None else found
+        if step.output_type == "enum" and step.output_options:
+            if value.strip() in step.output_options:
+                value = value.strip()
+            else:
+                reason = f"the output is none of {', '.join(step.output_options)}; it is stored as it is"
+                self.node.warn("ENUM_MISMATCH", reason, [step.output_var])
+        self._keep(step.output_var, value)
+
+    def _keep(self, name: str, value: str) -> None:
+        self.setting.names.outputs[name] = self.named[name] = value
+
+    def result(self, output: str | None) -> dict[str, Any]:
+        """Return what is recorded of the visit."""
+        return {"output": output, "named": dict(self.named)}
+
+
+def _text(reply: ModelReply) -> str:
+    return reply.text if reply.text or reply.data is None else text_of(reply.data)
