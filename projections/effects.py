@@ -82,9 +82,25 @@ def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
 
 def failed_result(value: Any) -> Failure | None:
     """Return the failure that a provider answered with; that it was reached at all is what its effect tells."""
-    match value:
-        case {"result": {"type": str(kind), "code": str(code)} as result}:
-            return Failure(code=code, message=str(result.get("message") or ""), type=kind)
+    return failure_of(value.get("result")) if isinstance(value, dict) else None
+
+
+def failure_of(result: Any) -> Failure | None:
+    """Read a flow's Result as the record of a failure; None if it is none.
+
+    Providers make them too, with members of any kind: what does not fit the record is left out.
+    """
+    match result:
+        case {"type": str(kind), "code": str(code)} if kind != "success":
+            message, retryable = result.get("message"), result.get("retryable")
+            return Failure(
+                code=code,
+                message=message if isinstance(message, str) else "",
+                type=kind,
+                details=result.get("details"),
+                retryable=retryable if isinstance(retryable, bool) else None,
+                previous=failure_of(result.get("previous")),
+            )
         case _:
             return None
 

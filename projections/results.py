@@ -22,6 +22,7 @@ from callboard.bus.events import (
     RunQuarantined,
     RunStart,
 )
+from callboard.projections.causes import Cause, Causes
 from callboard.projections.effects import model_name
 from callboard.projections.intents import Opened
 from callboard.projections.projection import known
@@ -53,7 +54,7 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one knows of a run.
+    """What one knows of a run. ``cause`` is its error with what led to it, and the places.
 
     ``usage`` sums the run's own model turns and what its child runs report; ``usage_by_path`` does so per node,
     ``usage_by_model`` holds the own turns by the model that was asked, or what stood in for it.
@@ -67,6 +68,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     output: JSON = None
     results: JSON = None
     error: Failure | None = None
+    cause: Cause | None = None
     usage: Usage = Usage()
     usage_by_path: dict[str, Usage] = {}
     usage_by_model: dict[str, Usage] = {}
@@ -89,6 +91,7 @@ class Results:
         self._usage = Usage()
         self._by_path: dict[str, Usage] = {}
         self._by_model: dict[str, Usage] = {}
+        self._causes = Causes()
 
     def apply(self, event: Event) -> None:
         self._run, self._last_n = event.run, event.n
@@ -98,6 +101,7 @@ class Results:
         closed = self._status.apply(event, payload)
         self._apply_run(event, payload)
         self._apply_node(event, payload)
+        self._causes.apply(event, payload)
         match payload:
             case ModelResult():
                 self._add(event.path, payload.usage, _model_of(closed, payload))
@@ -112,6 +116,7 @@ class Results:
             run=self._run,
             last_n=self._last_n,
             status=self._status.status,
+            cause=self._causes.of(self._head.error) if self._head.error else None,
             usage=self._usage,
             usage_by_path=dict(self._by_path),
             usage_by_model=dict(self._by_model),

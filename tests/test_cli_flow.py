@@ -265,7 +265,10 @@ def performed(tmp_path_factory: pytest.TempPathFactory) -> Place:
         *("--run-id", "r1"),
     )
     assert done.exit_code == exits.FAILED, done.output
-    assert "  Order.Lost: gave up\n  after Store.Gone: for good\n" in done.stdout
+    assert (
+        "  Order.Lost: gave up  (at main/give-up)\n  earlier, caught at main/lost: Store.Gone: for good\n"
+        in done.stdout
+    )
     assert "Path: fan → fetch → work → judge → lost → give-up" in done.stdout
     return place
 
@@ -275,11 +278,15 @@ def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Place)
     assert refused.exit_code == exits.USAGE
     assert "--arguments" in refused.stderr
     shown = performed.here("show", "r1").stdout
-    assert "error       Order.Lost: gave up\n            after Store.Gone: for good\n" in shown
+    assert (
+        "error       Order.Lost: gave up  (at main/give-up)\n            earlier, caught at main/lost: Store" in shown
+    )
     assert "running" not in shown, "a middleware that retries is no node that goes on"
     told = performed.told("show", "r1")
     assert told["path"] == ["fan", "fetch", "work", "judge", "lost", "give-up"]
     assert told["error"]["previous"]["code"] == "Store.Gone"
+    [earlier] = told["cause"]["causes"]
+    assert (earlier["code"], earlier["caught"]) == ("Store.Gone", "main/lost")
 
 
 def test_the_tree_tells_many_dispatches_in_few_lines_and_all_that_failed(performed: Place) -> None:

@@ -14,6 +14,7 @@ from msgspec import Raw
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Event, Payload, Problem, encode_payload
+from callboard.projections.causes import Causes
 from callboard.projections.projection import fold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.livetree import LiveTree
@@ -21,7 +22,7 @@ from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, narrated, short
 from callboard.runtime.cli.problems import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
 from callboard.runtime.cli.showing import Lines, Streaming
 from callboard.runtime.cli.treetext import tree_text
-from callboard.runtime.cli.views import chain_lines, node_line, path_of, result_of, summary_object, summary_text
+from callboard.runtime.cli.views import cause_lines, node_line, path_of, result_of, summary_object, summary_text
 from callboard.runtime.cli.watching import matches
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -150,7 +151,7 @@ def test_the_tree_of_a_run_that_goes_on() -> None:
 def test_the_summary_of_a_run() -> None:
     result = result_of(RUN)
     text = click.unstyle(summary_text(result, RUN))
-    assert text.startswith("■ failed  in 7.00 s  12 tokens in, 3 out\n  tool.failed: it broke\n")
+    assert text.startswith("■ failed  in 7.00 s  12 tokens in, 3 out\n  tool.failed: it broke  (at note)\n")
     assert "Path: gather → note" in text
     assert '  ok  gather  {"found":3}' in text
     told = summary_object(result, RUN)
@@ -249,7 +250,7 @@ def test_a_reason_without_words_leaves_no_colon_behind() -> None:
 
 def test_a_failure_of_an_expression_quotes_it() -> None:
     cause = Failure("System.ExpressionEvaluationError", "no such key", details={"expression": " vars.x\n+ 1 "})
-    assert chain_lines(Failure("Order.Lost", "gone", previous=cause)) == [
+    assert cause_lines(Causes().of(Failure("Order.Lost", "gone", previous=cause))) == [
         "Order.Lost: gone",
         "after System.ExpressionEvaluationError: no such key, in {{ vars.x + 1 }}",
     ]

@@ -10,6 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
+from callboard.projections.causes import gathered
 from callboard.projections.effects import PROVIDER, kind_and_name, model_name, stands_in
 from callboard.projections.renders import duration_text
 
@@ -213,7 +214,10 @@ def short(value: Any) -> str:
 
 
 def _because(error: Failure | None) -> str:
-    return f": {error.code} {short(error.message)}".rstrip() if error else ""
+    if error is None:
+        return ""
+    first = "".join(f"; [{index}]{_because(failure)}" for index, failure in gathered(error)[:1])
+    return f": {error.code} {short(error.message)}".rstrip() + first
 
 
 def _by(who: str | None) -> str:

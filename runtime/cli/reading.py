@@ -27,7 +27,7 @@ from callboard.runtime.cli.showing import event_object
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import (
     COLOURS,
-    chain_lines,
+    cause_lines,
     compact,
     node_lines,
     open_line,
@@ -77,7 +77,7 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings) ->
     ]
     if usage := tokens(result):
         lines.append(f"usage       {usage}")
-    lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(chain_lines(result.error))]
+    lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
     if result.status == "completed" and result.output is not None:
         lines.append(f"output      {short(result.output)}")
     if taken := path_of(events):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from callboard.projections.causes import brief
 from callboard.projections.eliding import elided
 from callboard.projections.renders import duration_text, node_label, placed_label
 from callboard.projections.tree import Attempt, Effect, Node, Trace
@@ -113,7 +114,7 @@ def _node_aside(node: Node) -> str:
     elif node.progress:
         told.append(short(node.progress[-1].message))
     if node.error:
-        told.append(f"{node.error.code}: {' '.join(node.error.message.split())}".removesuffix(": "))
+        told.append(brief(node.error))
     return "  ".join(told)
 
 
@@ -134,5 +135,5 @@ def _effect_item(effect: Effect, node: Node) -> _Item:
     if effect.executions > 1:
         told.append(f"executed {effect.executions}×")
     if effect.error:
-        told.append(f"{effect.error.code}: {' '.join(effect.error.message.split())}".removesuffix(": "))
+        told.append(brief(effect.error))
     return _Item(effect.first_n, _STATES.get(effect.outcome, "note"), placed_label(effect, node), "  ".join(told))

@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,20 @@ import click
 import msgspec
 
 from callboard.bus.connection import without_secrets
-from callboard.bus.effects import Failure
 from callboard.bus.events import Event, HumanAsked, NodeEnter, Payload, SignalAwaited
 from callboard.bus.paths import last_id
+from callboard.projections.causes import Cause, brief
 from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text
 from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
 from callboard.runtime.cli.narrate import local, short
 from callboard.runtime.cli.options import Settings
 
-CHAIN_SHOWN_MAX = 8
-"""How many failures of a chain are told."""
+CAUSES_SHOWN_MAX = 12
+"""How many lines tell why a run failed."""
+
+DISPATCHES_SHOWN_MAX = 5
+"""How many dispatches that failed alike are named."""
 
 NODES_SHOWN_MAX = 60
 """How many nodes are listed."""
@@ -87,6 +90,7 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
         "output": result.output,
         "results": result.results,
         "error": msgspec.to_builtins(result.error),
+        **({"cause": msgspec.to_builtins(result.cause)} if result.cause else {}),
         "usage": msgspec.to_builtins(result.usage),
         "path": path_of(events),
     }
@@ -96,7 +100,7 @@ def summary_text(result: RunResult, events: Sequence[Event]) -> str:
     """Return how a run came out, for people."""
     status = click.style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
-    lines += [f"  {line}" for line in chain_lines(result.error)]
+    lines += [f"  {line}" for line in cause_lines(result.cause)]
     if taken := path_of(events):
         lines += ["", f"Path: {' → '.join(taken)}"]
     if result.nodes:
@@ -104,22 +108,33 @@ def summary_text(result: RunResult, events: Sequence[Event]) -> str:
     return "\n".join(lines)
 
 
-def chain_lines(error: Failure | None) -> list[str]:
-    """Return a failure and those before it that led to it, the last one first, a line each."""
-    lines: list[str] = []
-    while error is not None and len(lines) < CHAIN_SHOWN_MAX:
-        kind = f" ({error.type})" if error.type not in ("", "error") else ""
-        told = f"{error.code}{kind}: {' '.join(error.message.split())}".removesuffix(": ") + _expression(error)
-        lines.append(f"after {told}" if lines else told)
-        error = error.previous
-    return [*lines, "…"] if error is not None else lines
+def cause_lines(cause: Cause | None) -> list[str]:
+    """Return a failure and what led to it, a line each: of a Gather its dispatches', and what was caught before."""
+    lines = list(_cause_lines(cause)) if cause is not None else []
+    return lines if len(lines) <= CAUSES_SHOWN_MAX else [*lines[: CAUSES_SHOWN_MAX - 1], "…"]
 
 
-def _expression(error: Failure) -> str:
-    """Quote the expression that a failure is about, if it is about one: what it says alone leads nowhere."""
-    details = error.details
-    body = details.get("expression") if isinstance(details, dict) else None
-    return f", in {{{{ {short(body.strip())} }}}}" if isinstance(body, str) else ""
+def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[str]:
+    kind = f" ({cause.type})" if cause.type not in ("", "error") else ""
+    told = f"{cause.code}{kind}: {' '.join(cause.message.split())}".removesuffix(": ")
+    about = f", in {{{{ {short(cause.expression)} }}}}" if cause.expression else ""
+    place = f"  (at {cause.place})" if cause.place not in ("", above) else ""
+    yield f"{indent}{lead}{told}{about}{place}"
+    for below in cause.causes:
+        if below.dispatches:
+            yield from _cause_lines(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
+    if cause.more:
+        yield f"{indent}  … and {cause.more} more"
+    for below in cause.causes:
+        if not below.dispatches:
+            lead = f"earlier, caught at {below.caught}: " if below.caught else "after "
+            yield from _cause_lines(below, lead, indent, below.caught or cause.place)
+
+
+def _indices(dispatches: list[int]) -> str:
+    shown = ", ".join(f"[{index}]" for index in dispatches[:DISPATCHES_SHOWN_MAX])
+    left = len(dispatches) - DISPATCHES_SHOWN_MAX
+    return f"{shown} and {left} more" if left > 0 else shown
 
 
 def node_lines(result: RunResult) -> list[str]:
@@ -141,7 +156,7 @@ def node_line(node: NodeState) -> str:
         data = data.get("data", data.get("value") if data.get("type") == "success" else data)
     told = "" if data is None else short(data)
     if node.error:
-        told = f"{node.error.code}: {short(node.error.message)}".removesuffix(": ")
+        told = brief(node.error, short)
     visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
     return f"  {click.style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import Problem
+from callboard.projections.causes import Cause
 from callboard.projections.runs import RunRow
 
 
@@ -74,7 +75,8 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a run stands.
 
     ``output`` is the one value that it came to, ``results`` what its language's specification has as a result;
-    until it has ended, ``nodes`` tells what each node has come to. ``path`` is the way it took.
+    until it has ended, ``nodes`` tells what each node has come to. ``path`` is the way it took. ``cause`` is the error
+    with what led to it, and the places.
     """
 
     run_id: str
@@ -84,6 +86,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     output: JSON = None
     results: JSON = None
     error: Failure | None = None
+    cause: Cause | None = None
     usage: Usage = Usage()
     path: list[str] = []
     nodes: list[NodeResult] = []

@@ -40,6 +40,7 @@ def run_of(events: Sequence[Event]) -> Run:
         output=result.output,
         results=result.results,
         error=result.error,
+        cause=result.cause,
         usage=result.usage,
         path=path_of(events),
         # The results say the same once there are any.
