@@ -16,6 +16,7 @@
     │   ├── CredentialsRefused   auth.refused          the server does not accept who we say we are
     │   ├── PermissionDenied     auth.denied           this user may not publish or subscribe there
     │   ├── StreamMismatch       stream.mismatch       the stream was made for another configuration
+    │   ├── StreamBounded        stream.bounded        the stream would drop the oldest of what it holds
     │   └── ConfigInvalid        config.invalid        the configuration, with every problem at once
     ├── LogUnavailable           log.unavailable       the log gave no answer for too long; try again
     ├── LogUnreadable            log.unreadable        a message among a run's events is none; only this run is hurt
@@ -25,7 +26,7 @@
 The first split is who must act. An error is built from fields, and `CallboardError.as_failure` is its form in the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callboard.bus.effects import Failure
@@ -223,6 +224,21 @@ class StreamMismatch(OperatorError):
         )
         self.stream = stream
         self.reason = reason
+
+
+class StreamBounded(OperatorError):
+    """Somebody has given the stream bounds, and beyond them it drops the oldest of what it holds: the log."""
+
+    def __init__(self, stream: str, bounds: Mapping[str, int]) -> None:
+        told = ", ".join(f"{name} {value}" for name, value in bounds.items())
+        super().__init__(
+            "stream.bounded",
+            f"the stream would drop its oldest events (it has {told})",
+            stream,
+            "Take its bounds off (`nats stream edit`); a quota of the account bounds it without loss.",
+        )
+        self.stream = stream
+        self.bounds = dict(bounds)
 
 
 class ConfigInvalid(OperatorError):

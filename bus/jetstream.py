@@ -27,11 +27,11 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from callboard.bus.asking import api, direct_get
 from callboard.bus.blobs import Blobs
 from callboard.bus.commands import DefinitionSource
-from callboard.bus.commit import Committer, Message, guarded, no_room, publish, publish_batch, publish_chain
-from callboard.bus.errors import StreamMismatch
+from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain
 from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Unknown, recorded
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
+from callboard.bus.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
 READ_BATCH = 1_000
@@ -298,40 +298,18 @@ class _Feed:
 
 
 async def open_log(
-    nc: Client, subjects: Subjects, *, partitions: int, replicas: int = 1, group_commit: bool = False
+    nc: Client,
+    subjects: Subjects,
+    *,
+    partitions: int,
+    replicas: int = 1,
+    group_commit: bool = False,
+    ours: bool = False,
 ) -> JetStreamLog:
     """Open the stream that holds everything, creating it if there is none.
 
-    :raises StreamMismatch: if the stream was made for another number of partitions
-    :raises StoreFull: if there is no room for a stream
-    :raises Unknown: if JetStream does not answer
+    Raises as `callboard.bus.stream.ensure_stream`; ``ours`` is as there.
     """
-    name = subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
-    wanted = {
-        "name": name,
-        "subjects": subjects.stored(),
-        "retention": "limits",
-        "storage": "file",
-        "num_replicas": replicas,
-        "discard": "old",
-        "max_consumers": -1,
-        "allow_direct": True,
-        "allow_atomic": True,
-        "allow_msg_schedules": True,
-        "allow_msg_ttl": True,
-        "allow_rollup_hdrs": True,
-        "metadata": {"callboard_partitions": str(partitions)},
-    }
-    log = JetStreamLog(nc, subjects, name, partitions, group_commit=group_commit)
-    answer = await api(log.requests, f"STREAM.CREATE.{name}", wanted)
-    if answer.get("error", {}).get("err_code") == 10058:
-        # It exists, with another configuration: an older one of ours, or another number of partitions.
-        answer = await api(log.requests, f"STREAM.INFO.{name}", {})
-    if "error" in answer:
-        if full := no_room(answer["error"]):
-            raise full.told()
-        raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
-    found = answer["config"].get("metadata", {}).get("callboard_partitions")
-    if found != str(partitions):
-        raise StreamMismatch(name, f"it has {found} partitions, not {partitions}")
+    log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit)
+    await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
     return log

@@ -1,7 +1,8 @@
 """The embedded server: a real ``nats-server``, run as a child of ours on loopback over a data directory that we lock.
 
 The child's life hangs on ours (Linux: PR_SET_PDEATHSIG; everywhere: it inherits the lock, so that a server that has
-outlived us still guards its store). A watchdog starts a crashed server again on the port it had, so clients reconnect.
+outlived us still guards its store). A watchdog starts a crashed server again on the port it had, so clients reconnect;
+likewise one that could not write because its disk was full, as soon as there is room.
 
 Below ``<data_dir>/nats``: ``LOCK`` (our pid and the server's), ``port``, ``server.conf``, ``server.log``,
 ``server.out`` (what it says before its log is open), ``ports/`` and ``jetstream/`` (the store).
@@ -16,8 +17,9 @@ import anyio
 import structlog
 from anyio.abc import Process, TaskGroup
 
-from callboard.bus.errors import CallboardError, ServerFailed, StoreUnusable
-from callboard.bus.serverprogram import find_server, health, tied
+from callboard.bus.errors import CallboardError, ServerFailed, StoreFull, StoreUnusable
+from callboard.bus.serverprogram import Usage, find_server, health, tied
+from callboard.bus.serverroom import ServerRoom
 from callboard.bus.serverstore import ServerStore, diagnose, server_config
 
 log = structlog.get_logger(__name__)
@@ -64,6 +66,7 @@ class EmbeddedServer:
     :raises ServerMissing: if there is no nats-server
     :raises StoreLocked: if another process has the data directory
     :raises StoreUnusable: if the data directory cannot hold a store
+    :raises StoreFull: if there is no room on its disk to start a server
     :raises ServerFailed: if the server does not start, or keeps dying
     """
 
@@ -79,6 +82,8 @@ class EmbeddedServer:
         restart_pause_s: float = RESTART_PAUSE_S,
     ) -> None:
         self._store = ServerStore(Path(data_dir).absolute() / "nats")
+        self._room = ServerRoom(self._store)
+        self._renewing = False
         self._sync = sync
         self._binary = binary
         self._on_restart = on_restart
@@ -111,6 +116,10 @@ class EmbeddedServer:
         if self._process is None:
             raise RuntimeError("the embedded server has not been started; use it in `async with`")
         return self._process
+
+    async def usage(self) -> Usage | None:
+        """Return how much the store holds, and how much it could by now; None if the server does not say."""
+        return await self._room.usage(self._monitoring_port)
 
     def kill(self) -> None:
         """Kill the server as a crash would; the watchdog brings it back. For tests."""
@@ -195,17 +204,20 @@ class EmbeddedServer:
         self._store.remember(child.pid, self._port)
 
     async def _stop(self) -> None:
-        child = self._child
         with anyio.CancelScope(shield=True):
-            if child.returncode is None:
-                child.terminate()
-                with anyio.move_on_after(STOP_WAIT_S):
-                    await child.wait()
-            if child.returncode is None:
-                log.warning("embedded server does not stop, killing it", pid=child.pid, waited_s=STOP_WAIT_S)
-                child.kill()
-            await child.wait()
-            await child.aclose()
+            await self._end()
+            await self._child.aclose()
+
+    async def _end(self) -> None:
+        child = self._child
+        if child.returncode is None:
+            child.terminate()
+            with anyio.move_on_after(STOP_WAIT_S):
+                await child.wait()
+        if child.returncode is None:
+            log.warning("embedded server does not stop, killing it", pid=child.pid, waited_s=STOP_WAIT_S)
+            child.kill()
+        await child.wait()
 
     async def _watch(self, binary: str) -> None:
         """Bring a dead server back, until it cannot be brought back."""
@@ -214,8 +226,10 @@ class EmbeddedServer:
         while True:
             started = anyio.current_time()
             returncode = await self._child.wait()
-            log.error("embedded server died", returncode=returncode, tail=self._store.tail(5))
-            if anyio.current_time() - started >= STABLE_S:
+            renewing, self._renewing = self._renewing, False
+            if not renewing:
+                log.error("embedded server died", returncode=returncode, tail=self._store.tail(5))
+            if renewing or anyio.current_time() - started >= STABLE_S:
                 in_a_row = 0
             while True:
                 if in_a_row >= self._restarts_max:
@@ -229,6 +243,10 @@ class EmbeddedServer:
                 except (ServerFailed, StoreUnusable) as error:
                     failure = error
                     log.error("embedded server could not be restarted", error=str(error), in_a_row=in_a_row)
+                except StoreFull as error:
+                    # Somebody will make room, and then it goes on: no reason to give up.
+                    in_a_row = min(in_a_row, self._restarts_max - 1)
+                    log.error("embedded server waits for room to be restarted", error=str(error))
             number += 1
             self._report(Restarted(number, returncode, self.pid))
 
@@ -247,7 +265,7 @@ class EmbeddedServer:
             self._tasks.cancel_scope.cancel()
 
     async def _check_health(self) -> None:
-        """Say so in the log when a standing server falls ill (a disk that filled up) and when it is well again."""
+        """Log when a standing server falls ill and when it is well again, and see to it that it has room."""
         before = ""
         while True:
             await anyio.sleep(HEALTH_INTERVAL_S)
@@ -259,3 +277,8 @@ class EmbeddedServer:
             elif before and not now:
                 log.info("embedded server is healthy again")
             before = now
+            why = await self._room.fit(self.pid, self._monitoring_port, now)
+            if why:
+                log.warning("embedded server is started anew", why=why)
+                self._renewing = True
+                await self._end()

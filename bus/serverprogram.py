@@ -1,4 +1,4 @@
-"""The nats-server program: where it is, how it is tied to our life, and whether a running one is well."""
+"""The nats-server program: where it is, how it is tied to our life, whether a running one is well and has room."""
 
 import contextlib
 import json
@@ -8,12 +8,15 @@ import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 
 from callboard.bus.errors import ServerMissing
 
-HEALTH_WAIT_S = 2.0
+MONITOR_WAIT_S = 2.0
+ANSWER_BYTES_MAX = 64 * 1024
+"""What a server says of itself, and how long it may take."""
 
 # Ties the server's life to ours and becomes it. A program of its own, because code between fork and exec in a process
 # with threads may deadlock. Parent gone already: do not start.
@@ -50,21 +53,49 @@ def tied(command: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
 
 
+class Usage(NamedTuple):
+    """How much a store holds, and how much it may, in bytes."""
+
+    used: int
+    most: int
+
+    @property
+    def left(self) -> int:
+        return self.most - self.used
+
+    @property
+    def share(self) -> float:
+        return self.used / max(1, self.most)
+
+
 async def health(port: int) -> str:
     """Ask ``/healthz``; return the empty string, or what is wrong."""
-    answer = b""
     try:
-        with anyio.fail_after(HEALTH_WAIT_S):
-            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-                await stream.send(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-                while b'"status":"ok"' not in answer:
-                    answer += await stream.receive()
-                return ""
-    except anyio.EndOfStream:
-        body = answer.partition(b"\r\n\r\n")[2]
-        try:
-            return str(json.loads(body)["error"])
-        except (ValueError, KeyError, TypeError):
-            return body.decode(errors="replace") or "an empty answer"
-    except (OSError, anyio.BrokenResourceError, TimeoutError) as error:
+        body = await _monitored(port, "/healthz")
+        said = json.loads(body)
+        return "" if said.get("status") == "ok" else str(said["error"])
+    except (OSError, TimeoutError, anyio.BrokenResourceError) as error:
         return f"no answer: {error!r}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return body.decode(errors="replace") or "an empty answer"
+
+
+async def usage(port: int) -> Usage | None:
+    """Ask ``/jsz`` how much the server holds and may hold; None if it does not say."""
+    try:
+        said = json.loads(await _monitored(port, "/jsz"))
+        return Usage(int(said["storage"]), int(said["config"]["max_storage"]))
+    except (OSError, TimeoutError, anyio.BrokenResourceError, ValueError, KeyError, TypeError):
+        return None
+
+
+async def _monitored(port: int, path: str) -> bytes:
+    """The body of what the server's monitoring answers."""
+    answer = b""
+    with anyio.fail_after(MONITOR_WAIT_S):
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            with contextlib.suppress(anyio.EndOfStream):
+                while len(answer) < ANSWER_BYTES_MAX:
+                    answer += await stream.receive()
+    return answer.partition(b"\r\n\r\n")[2]

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from callboard.bus.errors import CallboardError, ServerFailed, StoreLocked, StoreUnusable
+from callboard.bus.errors import CallboardError, OperatorError, ServerFailed, StoreFull, StoreLocked, StoreUnusable
 
 LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
 LOG_FILES_MAX = 3
@@ -22,6 +23,12 @@ DISK_RESERVE_BYTES = 128 * 1024 * 1024
 
 DISK_RESERVE_SHARE = 0.05
 """On a small disk the reserve is this share of what is free."""
+
+FULL = ("no space left", "quota exceeded")
+"""What systems say of a full disk."""
+
+ROOM_BYTES = 1024 * 1024
+"""A disk that takes so much has room again."""
 
 ORPHAN_WAIT_S = 5.0
 """How long we wait for the server of an owner that has died; it stops as soon as it notices."""
@@ -51,6 +58,9 @@ class ServerStore:
         self.ports = home / "ports"
         self._port = home / "port"
         self._lock = home / "LOCK"
+        self._reserve = 0
+        self.used: int | None = None
+        """How much the server says that it holds; as long as it has said nothing, its files are measured."""
         self._fd: int | None = None
 
     @property
@@ -65,6 +75,7 @@ class ServerStore:
 
         :raises StoreLocked: if another process has it
         :raises StoreUnusable: if it cannot be made or locked
+        :raises StoreFull: if there is no room for it
         """
         with self._usable():
             self.home.mkdir(parents=True, exist_ok=True)
@@ -99,6 +110,7 @@ class ServerStore:
         """Write the configuration and remove what an earlier server left behind.
 
         :raises StoreUnusable: if the files cannot be written
+        :raises StoreFull: if there is no room for them
         """
         with self._usable():
             self.ports.mkdir(exist_ok=True)
@@ -140,10 +152,40 @@ class ServerStore:
         The server's own default is three quarters of the *free* disk, taken anew at each start and without what the
         store already holds, so that a large store would one day refuse every message on a disk with room.
         """
+        used = self.used
         with self._usable():
-            used = sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
+            if used is None:
+                used = sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
             free = shutil.disk_usage(self.home).free
-        return max(1, used + free - int(min(DISK_RESERVE_BYTES, free * DISK_RESERVE_SHARE)))
+        # What has been kept free stays so while the disk fills up.
+        self._reserve = max(self._reserve, int(min(DISK_RESERVE_BYTES, free * DISK_RESERVE_SHARE)))
+        return max(1, used + free - self._reserve)
+
+    def tell_bytes_max(self, bytes_max: int) -> None:
+        """Change the configuration to another bound of the store; the server has to be told to read it.
+
+        :raises StoreFull: if there is no room for that either
+        """
+        new = self.config.with_suffix(".new")
+        with self._usable():
+            config = self.config.read_text(encoding="utf-8")
+            new.write_text(_BYTES_MAX.sub(f"max_file_store: {bytes_max}", config), encoding="utf-8")
+            new.replace(self.config)
+
+    def takes(self, size: int = ROOM_BYTES) -> bool:
+        """Whether the disk takes so many bytes: it may be full, or its quota used up, or broken."""
+        probe = self.home / "room"
+        try:
+            with probe.open("wb") as file:
+                file.write(b"\0" * size)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+        return True
 
     def _write_holders(self, server_pid: int) -> None:
         os.ftruncate(self.lock_fd, 0)
@@ -180,6 +222,9 @@ jetstream {{
 """
 
 
+_BYTES_MAX = re.compile(r"max_file_store: \d+")
+
+
 def running_url(data_dir: str | Path) -> str | None:
     """Return the URL of the embedded server that runs over a data directory now, in whichever process; None: none."""
     store = ServerStore(Path(data_dir).absolute() / "nats")
@@ -202,15 +247,15 @@ def diagnose(store: ServerStore, returncode: int) -> CallboardError:
     tail = store.tail()
     loud = [line for line in tail if "[FTL]" in line or "[INF]" not in line]
     reason = loud[-1].rpartition("[FTL] ")[2] if loud else f"it ended with code {returncode}"
-    if any(sign in reason for sign in ("no space left", "not a directory", "permission denied", "read-only file")):
+    if any(sign in reason for sign in (*FULL, "not a directory", "permission denied", "read-only file")):
         return unusable(store, reason)
     return ServerFailed(reason, str(store.log), tail)
 
 
-def unusable(store: ServerStore, reason: str) -> StoreUnusable:
+def unusable(store: ServerStore, reason: str) -> OperatorError:
     """Make the error of a data directory that cannot be used, with what to do about it."""
-    if "no space left" in reason.lower():
-        return StoreUnusable(str(store.home), "the disk is full", "Free some space on this disk; nothing is lost.")
+    if any(sign in reason.lower() for sign in FULL):
+        return StoreFull(reason, where=str(store.home))
     remedy = "Choose another data directory, or make this one a directory that this user may write to."
     return StoreUnusable(str(store.home), reason, remedy)
 

@@ -12,7 +12,8 @@ from callboard.bus.queue import Outbox
 from callboard.runtime.admission import Admission
 from callboard.runtime.company import Company
 from callboard.runtime.house import House
-from callboard.runtime.storewatch import say_room
+from callboard.runtime.office import persistently
+from callboard.runtime.storewatch import StoreWatch
 from callboard.runtime.worker import Worker
 
 
@@ -46,9 +47,9 @@ async def open_worker(
         runs_active_max=config.runs_active_max,
         guest=guest,
     )
-    house.log.room.listen(say_room)
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(persistently, "store watch", StoreWatch(house).run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:

@@ -57,6 +57,7 @@ async def open_house(
             partitions=config.partitions,
             replicas=config.replicas,
             group_commit=_group_commit(config, server),
+            ours=server is not None,
         )
         yield House(config, nc, log, server)
 

@@ -54,7 +54,7 @@ STARTS = 200
 
 @pytest.fixture(autouse=True)
 def small_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServerStore, "bytes_max", lambda _store: STORE_BYTES_MAX)
+    monkeypatch.setattr(ServerStore, "bytes_max", lambda *_: STORE_BYTES_MAX)
 
 
 async def fill(log: JetStreamLog, leaving: int = 0) -> None:

@@ -17,7 +17,7 @@ from nats.js.api import StreamConfig
 
 from callboard.bus import serverprogram, serverstore
 from callboard.bus.connection import connected
-from callboard.bus.errors import ServerFailed, ServerMissing, StoreLocked, StoreUnusable
+from callboard.bus.errors import OperatorError, ServerFailed, ServerMissing, StoreFull, StoreLocked, StoreUnusable
 from callboard.bus.server import EmbeddedServer, Restarted
 from callboard.bus.serverprogram import find_server
 from callboard.bus.serverstore import ServerStore, diagnose, running_url, server_config
@@ -256,17 +256,20 @@ def test_a_missing_server_is_named_with_the_places_looked_in(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "error", "expected"),
     [
-        ("[FTL] Can't start JetStream: storage directory is not writable: permission denied", "permission denied"),
-        ("[FTL] Can't start JetStream: write /x/jetstream/_tmp: no space left on device", "the disk is full"),
+        ("[FTL] Can't start JetStream: not writable: permission denied", StoreUnusable, "permission denied"),
+        ("[FTL] Can't start JetStream: write /x/_tmp: no space left on device", StoreFull, "no space left"),
+        ("[FTL] Can't start JetStream: write /x/_tmp: disk quota exceeded", StoreFull, "quota exceeded"),
     ],
 )
-def test_the_end_of_the_log_is_read_for_the_cause(tmp_path: Path, line: str, expected: str) -> None:
+def test_the_end_of_the_log_is_read_for_the_cause(
+    tmp_path: Path, line: str, error: type[OperatorError], expected: str
+) -> None:
     store = ServerStore(tmp_path)
     store.log.write_text(f"[7] 2026/11/20 12:00:00.000000 [INF] Starting\n[7] 2026/11/20 12:00:00.000001 {line}\n")
     found = diagnose(store, 1)
-    assert isinstance(found, StoreUnusable)
+    assert isinstance(found, error)
     assert expected in str(found)
 
 

@@ -1,0 +1,86 @@
+"""The stream: how it has to be made, and what is done about one that is made otherwise.
+
+It must never drop anything by itself. That a full one refuses what is new (``discard: new``) cannot be had together
+with schedules, which the alarms of parked runs are (the server's error 10052); so it must have no bounds of its own. A
+quota of its account or its server bounds it without loss: those refuse.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from callboard.bus.asking import api
+from callboard.bus.commit import no_room
+from callboard.bus.errors import StreamBounded, StreamMismatch
+from callboard.bus.requests import Requests
+from callboard.bus.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+UNBOUNDED: Mapping[str, int] = {"max_bytes": -1, "max_msgs": -1, "max_msgs_per_subject": -1, "max_age": 0}
+"""The bounds beyond which a stream drops its oldest messages, each with the value that is none."""
+
+_EXISTS_OTHERWISE = 10058
+_PARTITIONS = "callboard_partitions"
+
+
+def stream_of(subjects: Subjects) -> str:
+    """The name of the stream below a prefix."""
+    return subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
+
+
+def bounds_of(config: Mapping[str, Any]) -> dict[str, int]:
+    """The bounds in a stream's configuration."""
+    return {name: config[name] for name in UNBOUNDED if config.get(name, 0) > 0}
+
+
+async def ensure_stream(
+    requests: Requests, subjects: Subjects, *, partitions: int, replicas: int = 1, ours: bool = False
+) -> None:
+    """See to it that there is a stream that holds everything; ``ours`` says that its server is, and we may mend it.
+
+    :raises StreamMismatch: if it was made for another number of partitions, or cannot be used
+    :raises StreamBounded: if it is not ours, and has bounds
+    :raises StoreFull: if there is no room for a stream
+    :raises Unknown: if JetStream does not answer
+    """
+    name = stream_of(subjects)
+    wanted: dict[str, Any] = {
+        "name": name,
+        "subjects": subjects.stored(),
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "discard": "old",
+        **UNBOUNDED,
+        "max_consumers": -1,
+        "allow_direct": True,
+        "allow_atomic": True,
+        "allow_msg_schedules": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+        "metadata": {_PARTITIONS: str(partitions)},
+    }
+    answer = await api(requests, f"STREAM.CREATE.{name}", wanted)
+    if answer.get("error", {}).get("err_code") == _EXISTS_OTHERWISE:
+        # An older one of ours, one with another number of partitions, or one that somebody has changed.
+        answer = await api(requests, f"STREAM.INFO.{name}", {})
+    config = _usable(name, answer)
+    found = config.get("metadata", {}).get(_PARTITIONS)
+    if found != str(partitions):
+        raise StreamMismatch(name, f"it has {found} partitions, not {partitions}")
+    if ours and any(config.get(member) != value for member, value in wanted.items() if member != "metadata"):
+        config = _usable(name, await api(requests, f"STREAM.UPDATE.{name}", {**wanted, "metadata": config["metadata"]}))
+        log.warning("the stream was brought up to date", stream=name)
+    if bounds := bounds_of(config):
+        raise StreamBounded(name, bounds)
+
+
+def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration in an answer about the stream."""
+    if "error" not in answer:
+        return answer["config"]
+    if full := no_room(answer["error"]):
+        raise full.told()
+    raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
