@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import anyio
 import msgspec
 
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn, SpokenReply
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, ToolSource
+from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource
 from callboard.bus.events import Event, Payload
 from callboard.bus.subjects import RunRef
 
@@ -146,19 +146,10 @@ class Carrier:
             message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
             return ev.ModelResult(error=Failure(code="model.timeout", message=message, retryable=True))
         # The text of a turn without tool calls is its answer.
-        _say(reporter, job, call, reply.progress or (reply.text if reply.tool_calls else ""))
-        return ev.ModelResult(
-            text=reply.text,
-            data=reply.data,
-            tool_calls=reply.tool_calls,
-            usage=reply.usage,
-            stop_reason=reply.stop_reason,
-            response_id=reply.response_id,
-            response_model=reply.response_model,
-            provider=reply.provider or model.provider,
-            first_chunk_ms=reply.first_chunk_ms,
-            tries=reply.tries,
-        )
+        said = reply.progress if isinstance(reply, SpokenReply) else ""
+        _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))
+        members = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
+        return ev.ModelResult(**{**members, "provider": reply.provider or model.provider})
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
         context = ToolCallContext(

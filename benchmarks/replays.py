@@ -39,7 +39,7 @@ def replayed(ref: RunRef, events: list[Event], definitions: Definitions) -> None
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1]))
     replay(stage, admission, started, events)
     conclude(stage)
-    stage.verify_replayed()
+    stage.ledger.verify_replayed()
 
 
 def spans(events: list[Event]) -> None:

@@ -177,17 +177,15 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One finished model turn.
 
-    ``data`` is the structured answer when a schema was asked for. ``progress`` is what was said on the way, where the
-    adapter tells it apart from ``text``. ``first_chunk_ms`` is the time to the first streamed piece, ``tries`` how many
-    requests the adapter needed.
+    ``data`` is the structured answer when a schema was asked for. ``first_chunk_ms`` is the time to the first streamed
+    piece, ``tries`` how many requests the adapter needed.
     """
 
     text: str = ""
     data: JSON = None
-    tool_calls: list[ToolUse] = []
-    progress: str = ""
+    tool_calls: list[ToolUse] = msgspec.field(name="toolCalls", default_factory=list)
     usage: Usage = Usage()
-    stop_reason: str = "end_turn"
+    stop_reason: str = ""
     response_id: str | None = None
     response_model: str | None = None
     provider: str = ""

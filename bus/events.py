@@ -13,7 +13,17 @@ from typing import Any, ClassVar, Literal, get_args
 import msgspec
 from msgspec import Raw, Struct
 
-from callboard.bus.effects import JSON, Choice, Failure, JsonSchema, Message, Purpose, ToolSpec, ToolUse, Usage
+from callboard.bus.effects import (
+    JSON,
+    Choice,
+    Failure,
+    JsonSchema,
+    Message,
+    ModelReply,
+    Purpose,
+    ToolSpec,
+    Usage,
+)
 
 SCHEMA_VERSION = 1
 
@@ -314,18 +324,11 @@ class ModelCall(Intent, frozen=True):
     temperature: float | None = None
 
 
-class ModelResult(Outcome, frozen=True):
-    type = "model.result"
-    text: str = ""
-    data: JSON = None
-    tool_calls: list[ToolUse] = msgspec.field(name="toolCalls", default_factory=list)
-    usage: Usage = Usage()
-    stop_reason: str = ""
-    response_id: str | None = None
-    response_model: str | None = None
-    provider: str = ""
-    first_chunk_ms: float | None = None
-    tries: int = 1
+class ModelResult(ModelReply, frozen=True, kw_only=True):
+    """What a model turn came to."""
+
+    type: ClassVar[str] = "model.result"
+    kind: ClassVar[Kind] = "outcome"
     error: Failure | None = None
 
 
@@ -470,7 +473,6 @@ Payload = (
     | RunRejected
     | RunClaimed
     | RunParked
-    | RunQuarantined
     | RunStart
     | SourcesResolved
     | RunPaused
@@ -502,6 +504,7 @@ Payload = (
     | ChildStart
     | ChildEnd
     | EffectCancelled
+    | RunQuarantined
 )
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from callboard.bus import payloads
+from callboard.bus.backoff import backoff_s
 from callboard.bus.errors import LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload
 from callboard.bus.subjects import RunRef
@@ -320,7 +321,7 @@ class Patience:
         self._room_patience_s = room_patience_s
         self._deadline: float | None = None
         self._room_deadline: float | None = None
-        self._pause = RETRY_PAUSE_S
+        self._tried = 0
 
     async def pause(self, full: Full | None = None) -> None:
         """Wait a little, because there was no answer, or no room.
@@ -330,17 +331,18 @@ class Patience:
         """
         # The clock is looked at when something has gone wrong: nearly every append succeeds at once.
         now = anyio.current_time()
+        self._tried += 1
+        pause_s = backoff_s(self._tried, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S)
         if full is not None:
             self._deadline = None
             self._room_deadline = self._room_deadline or now + self._room_patience_s
-            if now + self._pause > self._room_deadline:
+            if now + pause_s > self._room_deadline:
                 raise full.told(f"event {self._n} of {self._ref.run}") from full
         else:
             self._deadline = self._deadline or now + self._patience_s
-            if now + self._pause > self._deadline:
+            if now + pause_s > self._deadline:
                 raise LogUnavailable(self._ref, self._n, self._patience_s)
-        await anyio.sleep(self._pause)
-        self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
+        await anyio.sleep(pause_s)
 
 
 async def whole(log: EventLog, recorded: Recorded) -> Event:

@@ -64,15 +64,29 @@ class Delivery:
         self._send(self.reply, b"+WPI")
 
 
+OUTBOX_MESSAGES_MAX = 100_000
+"""Messages that wait to be published; while there are more, the server is gone or does not keep up."""
+
+
 class Outbox:
-    """Publishes what synchronous code leaves behind, in order."""
+    """Publishes what synchronous code leaves behind, in order.
+
+    What it has no room for is lost, as what is on its way when a connection breaks: acknowledgements come back as
+    redeliveries, live progress is gone.
+    """
 
     def __init__(self, nc: Client) -> None:
         self._nc = nc
         self._letters: deque[tuple[str, bytes, dict[str, str] | None]] = deque()
         self._arrived = anyio.Event()
+        self._full = False
 
     def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        if len(self._letters) >= OUTBOX_MESSAGES_MAX:
+            if not self._full:
+                log.warning("more to publish than there is room for", messages=OUTBOX_MESSAGES_MAX, subject=subject)
+            self._full = True
+            return
         self._letters.append((subject, body, headers))
         self._arrived.set()
 
@@ -93,6 +107,7 @@ class Outbox:
                 # Acknowledgements that are lost come back as redeliveries; live progress is gone.
                 log.warning("could not publish", subject=subject, error=str(error))
             self._letters.popleft()
+        self._full = False
 
 
 async def ensure_consumer(

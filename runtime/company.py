@@ -41,7 +41,7 @@ SUBJECT_CHARS_MAX = 1_000
 
 
 class Company:
-    """One worker's means, as `callboard.runtime.run.Company` wants them."""
+    """One worker's means, as `callboard.runtime.activation.Company` wants them."""
 
     def __init__(
         self,

@@ -1,22 +1,12 @@
 """Conversations: what a model is to see in full, put together from what the log records only once."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import msgspec
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.effects import Former, Message, Part, Recall, Text, ToolOutput, ToolUse
-from callboard.runtime.stagenode import Left, OpenEffect, StageNode
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What the nodes of a run have left: ``exits`` by ``path#iteration``, ``told`` the newest by a node's name."""
-
-    exits: Mapping[str, Left]
-    told: Mapping[str, Left]
+from callboard.runtime.execution import Execution, Memory
+from callboard.runtime.waits import OpenEffect
 
 
 def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> ModelTurn:
@@ -48,7 +38,7 @@ def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> Mode
     )
 
 
-def _chain(node: StageNode, key: str) -> list[str]:
+def _chain(node: Execution, key: str) -> list[str]:
     """Effect keys from the first turn of a conversation to this one."""
     chain = [key]
     while (base := node.calls[chain[-1]].base) is not None:
@@ -62,11 +52,11 @@ def _spoken(reply: ev.ModelResult) -> Message:
     return Message("assistant", parts or [Text("")])
 
 
-def _resolved(message: Message, node: StageNode, memory: Memory) -> list[Part]:
+def _resolved(message: Message, node: Execution, memory: Memory) -> list[Part]:
     return [_part(part, node, memory) for part in message.parts]
 
 
-def _part(part: Part, node: StageNode, memory: Memory) -> Part:
+def _part(part: Part, node: Execution, memory: Memory) -> Part:
     match part:
         case Text() | ToolUse():
             return part

@@ -20,7 +20,7 @@ def conclude(stage: Stage) -> bool:
         return True
     settled = stage.main.settled if stage.main is not None else None
     match settled:
-        case None if stage.waits():
+        case None if stage.waits:
             return False
         case None:
             # At rest, with nothing that could ever wake it.
@@ -48,5 +48,6 @@ def _state(stage: Stage, end: End) -> None:
     """What a crash has left of the end in the log is matched, not stated again."""
     if end.status == "failed":
         error = end.error or Failure(code="failed", message="the run failed")
-        stage.state(ev.RunFailed(error=error), "", 0, 0)
-    stage.state(ev.RunEnd(end.status, end.output, end.results, end.error, stage.usage), "", 0, 0)
+        stage.state_of_run(ev.RunFailed(error=error))
+    usage = stage.ledger.usage.total
+    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage))

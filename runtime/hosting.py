@@ -8,21 +8,26 @@ import anyio.abc
 import structlog
 
 from callboard.actors.actor import Restart, Supervisor
+from callboard.bus.backoff import backoff_s
 from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, Unknown
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef
+from callboard.runtime.activation import Command, Company
 from callboard.runtime.killing import end_killed
 from callboard.runtime.places import Places
 from callboard.runtime.quarantine import quarantine
-from callboard.runtime.run import Command, Company, Ending, RunActor
+from callboard.runtime.run import Ending, RunActor
 
 logger = structlog.get_logger(__name__)
 
 CRASHED_RETRY_S = 30.0
 CRASHED_RETRY_MAX_S = 3_600.0
 """A run that could not be performed is offered to its partition's worker again after so long, at first and at most."""
+
+FULL_RETRY_S = 1.0
+"""A command that a run has no room for is delivered again after so long."""
 
 URGENT = frozenset({"cancel", "kill", "pause"})
 """Commands for which a run is activated even in a full house."""
@@ -61,7 +66,7 @@ class _Hosted:
 
     def kill(self) -> Command | None:
         """The first kill among the commands that nobody could look at."""
-        waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox]
+        waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox.waiting]
         return next((command for command in waiting if command.verb == "kill"), None)
 
     def give_back(self, delay_s: float) -> None:
@@ -127,9 +132,9 @@ class Hosting:
         if verb in URGENT:
             hosted.urgent.set()
         again = self._desk.take
-        hosted.actor.tell(
-            Command(delivery.sequence, verb, delivery.data, done=delivery.ack, again=lambda: again(delivery))
-        )
+        command = Command(delivery.sequence, verb, delivery.data, done=delivery.ack, again=lambda: again(delivery))
+        if not hosted.actor.tell(command):
+            delivery.nak(FULL_RETRY_S)
 
     def activate(self, ref: RunRef, delivery: Delivery, verb: str, *, fresh: bool = False) -> None:
         """Make a run active; its activating command stays unacknowledged until the run parks or ends."""
@@ -184,7 +189,7 @@ class Hosting:
             logger.error("run cannot be performed by this version", why=str(error))
             # Every try leaves a claim in the log: try less and less often.
             deliveries = max(delivery.deliveries for delivery in hosted.held)
-            hosted.give_back(min(CRASHED_RETRY_S * 2 ** min(deliveries - 1, 16), CRASHED_RETRY_MAX_S))
+            hosted.give_back(backoff_s(deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
         except Exception as error:
             logger.error("run actor keeps failing", why=f"{type(error).__name__}: {error}")
             hosted.give_back(CRASHED_RETRY_S)
@@ -229,12 +234,12 @@ class Hosting:
 
     def _renew(self, ref: RunRef, hosted: _Hosted) -> None:
         """Put a new actor in the place of one that failed."""
-        commands = hosted.actor.inbox
+        commands = hosted.actor.inbox.waiting
         hosted.actor = RunActor(ref, self._log, self._company)
         if hosted.activating is not None and hosted.activating not in commands:
             # Taken up by the actor that failed, recorded or not: the log will know.
-            hosted.actor.inbox.append(hosted.activating)
-        hosted.actor.inbox.extend(commands)
+            hosted.actor.inbox.waiting.append(hosted.activating)
+        hosted.actor.inbox.waiting.extend(commands)
 
     async def _kill(self, ref: RunRef, hosted: _Hosted) -> bool:
         """End a run that cannot be performed, if it is to be killed; say whether that was so."""
@@ -243,8 +248,8 @@ class Hosting:
             return False
         if kill is not None:
             kill.done()
-            if kill in hosted.actor.inbox:
-                hosted.actor.inbox.remove(kill)
+            if kill in hosted.actor.inbox.waiting:
+                hosted.actor.inbox.waiting.remove(kill)
         return True
 
     def _let_go(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
@@ -262,7 +267,7 @@ class Hosting:
             else:
                 delivery.ack()
         # Commands that were not looked at are unacknowledged; take them as if they had come just now.
-        for command in hosted.actor.inbox:
+        for command in hosted.actor.inbox.waiting:
             if ending == "quarantined" and command.verb != "kill":
                 self._desk.refuse(ref, command.verb, LogUnreadable.CODE, QUARANTINED)
                 command.done()

@@ -13,15 +13,16 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Kill
-from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, Letter, Recorded, whole
 from callboard.bus.subjects import RunRef
+from callboard.runtime.activation import Command, Company
 from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import admitted
-from callboard.runtime.run import Command, Company
 from callboard.runtime.runlog import RunLog
 from callboard.runtime.telling import kill_requested, parse_tell
+from callboard.runtime.usage import UsageFold
 
 logger = structlog.get_logger(__name__)
 
@@ -43,12 +44,6 @@ class _Child(msgspec.Struct):
     """What is read of the start of a child run."""
 
     child: str
-
-
-class _Cost(msgspec.Struct):
-    """What is read of a model turn's result."""
-
-    usage: Usage = Usage()
 
 
 async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Command | None) -> bool:
@@ -106,7 +101,10 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
         runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
     for node in reversed(_entered(events)):
         runlog.state(ev.NodeExit(outcome="cancelled", error=cause), node=node)
-    runlog.state(ev.RunEnd("cancelled", error=cause, usage=_usage(events)))
+    usage = UsageFold()
+    for event in events:
+        usage.count(event)
+    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total))
 
 
 async def _letters(log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure) -> dict[int, Letter]:
@@ -149,15 +147,6 @@ def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
         elif event.type == ev.NodeExit.type:
             found.pop(node, None)
     return [(path, iteration, attempt) for (path, iteration), attempt in found.items()]
-
-
-def _usage(events: Sequence[Event]) -> Usage:
-    """What the run's model turns have cost, as far as they came to a result."""
-    total = Usage()
-    for event in events:
-        if event.type == ev.ModelResult.type:
-            total += msgspec.json.decode(event.payload, type=_Cost).usage
-    return total
 
 
 async def _secrets(log: EventLog, company: Company, first: Recorded) -> dict[str, str]:

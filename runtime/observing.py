@@ -10,7 +10,7 @@ from callboard.runtime.runlog import RunLog
 
 
 class Observer:
-    """A `callboard.runtime.stage.Sink` over a run's events up to ``last``.
+    """A `callboard.runtime.ledger.Sink` over a run's events up to ``last``.
 
     ``beyond`` are the events that a worker would have appended next, numbered as it would have. Where secrets were
     replaced in the log, the same are to be given here, so that what is asked for again is compared in the same form.

@@ -7,6 +7,7 @@ import anyio
 import structlog
 from nats.aio.client import Client
 
+from callboard.bus.backoff import backoff_s
 from callboard.runtime.membership import Membership, owner
 
 logger = structlog.get_logger(__name__)
@@ -96,14 +97,12 @@ async def _within(scope: anyio.CancelScope, body: Callable[[], Awaitable[None]])
 
 async def persistently(what: str, body: Callable[[], Awaitable[None]]) -> None:
     """Run something that should never end, again whenever it fails: what only watches must not break the house."""
-    pause = RETRY_PAUSE_S
+    failed = 0
     while True:
         started = anyio.current_time()
         try:
             await body()
         except Exception:
             logger.exception("failed and starts again", what=what)
-        if anyio.current_time() - started > RETRY_PAUSE_MAX_S:
-            pause = RETRY_PAUSE_S
-        await anyio.sleep(pause)
-        pause = min(2 * pause, RETRY_PAUSE_MAX_S)
+        failed = 1 if anyio.current_time() - started > RETRY_PAUSE_MAX_S else failed + 1
+        await anyio.sleep(backoff_s(failed, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S))

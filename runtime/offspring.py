@@ -7,23 +7,23 @@ Emits: child.end
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from itertools import count
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import msgspec
 import structlog
 
 from callboard.bus import events as ev
+from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, Letter, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
+from callboard.runtime.activation import Children, Command
 from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import Admitted
-
-if TYPE_CHECKING:
-    from callboard.runtime.run import Command
 
 logger = structlog.get_logger(__name__)
 
@@ -57,27 +57,6 @@ class NotEnded(Missing):
     """A run whose end was announced has none."""
 
 
-class Children(Protocol):
-    """The door through which child runs come: their parent's worker admits them itself. Nothing is gained by sending a
-    start round through the queue, and its refusal is an answer instead of a message."""
-
-    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        """Admit a run as a child, and call for somebody to perform it; every problem if it is refused.
-
-        Repeating it is harmless.
-
-        :raises Unknown: if the log does not answer
-        """
-        ...
-
-    async def call_child(self, child: RunRef) -> None:
-        """Call for somebody to perform a run that is admitted; harmless if somebody does.
-
-        :raises Unknown: if the log does not answer
-        """
-        ...
-
-
 class Keeper(Protocol):
     """The run whose children these are."""
 
@@ -98,7 +77,7 @@ class Keeper(Protocol):
         """Take notice that a child is there, and that its end will be announced."""
         ...
 
-    def child_ended(self, key: str, end: ev.ChildEnd, wake: "Command | None" = None) -> None:
+    def child_ended(self, key: str, end: ev.ChildEnd, wake: Command | None = None) -> None:
         """Record a child's end, with the command that announced it."""
         ...
 
@@ -207,13 +186,13 @@ class Offspring:
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
-    def wake(self, key: str, command: "Command") -> None:
+    def wake(self, key: str, command: Command) -> None:
         """A child's end was announced: see what it came to."""
         child = RunRef(self._ref.tenant, self._keeper.child_id(key))
         self._woken.add(key)
         self._spawn(f"child {key}", lambda: self._look(key, child, command))
 
-    async def _look(self, key: str, child: RunRef, command: "Command") -> None:
+    async def _look(self, key: str, child: RunRef, command: Command) -> None:
         end = None
         try:
             end = await self._until_known(lambda: self._announced(child))
@@ -273,9 +252,8 @@ class Offspring:
 
         :raises Missing: if what must be there was not found in all that time
         """
-        pause = RETRY_S
         behind = 0
-        while True:
+        for tried in count(1):
             try:
                 async with self._limiter:
                     return await ask()
@@ -284,8 +262,8 @@ class Offspring:
                 if behind == BEHIND_MAX:
                     raise
                 logger.warning("child run is waiting for the log", run=self._ref.run, why=str(error))
-            await anyio.sleep(pause)
-            pause = min(2 * pause, RETRY_MAX_S)
+            await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
+        raise AssertionError("asking ends with an answer")
 
     # -- letters ------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.log import EventLog
 from callboard.bus.subjects import RunRef
-from callboard.runtime.run import Company
+from callboard.runtime.activation import Company
 from callboard.runtime.runlog import RunLog
 
 

@@ -17,7 +17,8 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
 from callboard.runtime.journal import Journal
-from callboard.runtime.stage import Sink, Stage
+from callboard.runtime.ledger import Sink
+from callboard.runtime.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ No run waits for it: what cannot be sent yet waits in the stream, one batch is i
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 import anyio
@@ -21,6 +22,7 @@ import anyio.to_thread
 import structlog
 
 from callboard.bus import events as ev
+from callboard.bus.backoff import backoff_s
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import EventLog, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
@@ -182,24 +184,24 @@ class SpansExporter:
         return closed
 
     async def _take(self, recorded: Recorded) -> list[Span]:
-        pause = RETRY_PAUSE_S
-        while True:
+        for tried in count(1):
             try:
                 return await self._spans.take(recorded)
             except Unknown as error:
                 logger.warning("spans are waiting for the log", error=str(error))
-            await anyio.sleep(pause)
-            pause = min(2 * pause, RETRY_PAUSE_MAX_S)
+            await anyio.sleep(backoff_s(tried, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S))
+        raise AssertionError("the log answers at last, or this is cancelled")
 
     async def _send(self, spans: Sequence[Span]) -> None:
         """Send spans until the backend has taken them all."""
-        pause = RETRY_PAUSE_S
+        tried = 0
         while spans:
             spans = spans[await _send_once(self._exporter, spans, self._thread) :]
             if spans:
+                tried += 1
+                pause = backoff_s(tried, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S)
                 logger.warning("spans are waiting for the OpenTelemetry backend", spans=len(spans), again_in_s=pause)
                 await anyio.sleep(pause)
-                pause = min(2 * pause, RETRY_PAUSE_MAX_S)
 
 
 async def _send_once(exporter: SpanExporter, spans: Sequence[Span], thread: anyio.CapacityLimiter) -> int:

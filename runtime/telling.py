@@ -14,7 +14,7 @@ from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, S
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.runtime.stage import Stage
-from callboard.runtime.stagenode import StageQuestion
+from callboard.runtime.waits import OpenQuestion
 
 QUESTION_CHARS_MAX = 200
 """How much of a question a refusal repeats."""
@@ -56,18 +56,18 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
         case Kill():
             return [Reaction(kill_requested(tell))]
         case Pause():
-            if stage.paused:
+            if stage.waits.paused:
                 return _refused(verb, tell, "pause.already", "the run is paused already")
             return [Reaction(ev.RunPaused(reason="command", by=tell.by, message=tell.reason))]
         case Resume():
             resumed = ev.RunResumed(variables=tell.variables, by=tell.by)
-            found = [Reaction(resumed, key) for key in stage.pauses()]
+            found = [Reaction(resumed, key) for key in stage.waits.pauses()]
             return found or _refused(verb, tell, "resume.not_paused", _with_open(stage, "the run is not paused"))
         case Answer():
             return _answer(stage, tell)
         case Signal():
             received = ev.SignalReceived(name=tell.name, data=tell.data, by=tell.by)
-            return [Reaction(received, stage.awaits_signal(tell.name, tell.data) or "")]
+            return [Reaction(received, stage.waits.for_signal(tell.name, tell.data) or "")]
 
 
 def kill_requested(kill: Kill) -> ev.CancelRequested:
@@ -76,23 +76,23 @@ def kill_requested(kill: Kill) -> ev.CancelRequested:
 
 
 def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
-    waiting = [*stage.questions, *(key for key in stage.open if _callers(stage, key) and stage.is_open(key))]
+    waiting = [*stage.waits.questions, *(key for key in stage.waits.effects if _callers(stage, key) and stage.waits.is_open(key))]
     key = answer.interaction or (waiting[0] if len(waiting) == 1 else "")
-    question = stage.questions.get(key)
+    question = stage.waits.questions.get(key)
     if question is not None and not question.closed:
         return _answer_question(stage, question, answer)
     call = _callers(stage, key)
-    if call is not None and stage.is_open(key):
+    if call is not None and stage.waits.is_open(key):
         return [Reaction(_tool_result(call, answer), key)]
     code, message = _unanswerable(stage, key, waiting)
     return _refused("answer", answer, code, _with_open(stage, message))
 
 
-def _answer_question(stage: Stage, question: StageQuestion, answer: Answer) -> list[Reaction]:
-    if question.refuses is not None:
+def _answer_question(stage: Stage, question: OpenQuestion, answer: Answer) -> list[Reaction]:
+    if question.asked.refuses is not None:
         if question.count:
             return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
-        if why := question.refuses(answer.user_response):
+        if why := question.asked.refuses(answer.user_response):
             return _refused("answer", answer, "answer.not_understood", _with_open(stage, why))
     question.count += 1
     answered = ev.HumanAnswered(
@@ -108,7 +108,7 @@ def _answer_question(stage: Stage, question: StageQuestion, answer: Answer) -> l
 
 def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
     """The tool call of a key that is answered from outside, if it is one."""
-    effect = stage.open.get(key)
+    effect = stage.waits.effects.get(key)
     intent = effect.intent if effect is not None else None
     return intent if isinstance(intent, ev.ToolCall) and intent.via == "caller" else None
 
@@ -119,8 +119,8 @@ def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]
         return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
     if not key:
         return "answer.no_question", "no question is open"
-    if key in stage.answered or _callers(stage, key):
-        return "answer.late", f"{key} {_CLOSED[stage.answered.get(key, 'answered')]}"
+    if key in stage.waits.answered or _callers(stage, key):
+        return "answer.late", f"{key} {_CLOSED[stage.waits.answered.get(key, 'answered')]}"
     return "answer.no_question", f"no question {key!r} is open"
 
 
@@ -139,13 +139,13 @@ def _tool_result(call: ev.ToolCall, answer: Answer) -> ev.ToolResult:
 
 def _with_open(stage: Stage, message: str) -> str:
     """Add to a refusal what somebody outside could move, if there is anything: what it is, since when, until when."""
-    bound = stage.next_deadline()
+    bound = stage.waits.next_deadline()
     until = bound[0] if bound is not None else None
     told = [
-        _standing(question.key, question.event.time, question.timeout_at, question.question)
-        for question in stage.questions.values()
+        _standing(question.key, question.event.time, question.asked.timeout_at, question.asked.question)
+        for question in stage.waits.questions.values()
     ]
-    for key, effect in stage.open.items():
+    for key, effect in stage.waits.effects.items():
         match effect.intent:
             case ev.ToolCall(via="caller", tool=tool):
                 told.append(_standing(key, effect.event.time, until, f"tool {tool}"))
@@ -153,8 +153,8 @@ def _with_open(stage: Stage, message: str) -> str:
                 told.append(_standing("paused", effect.event.time, due, f"at {step}"))
             case _:
                 pass
-    if stage.paused and stage.paused_at is not None:
-        told.append(_standing("paused", stage.paused_at, until, "by command"))
+    if stage.waits.paused and stage.waits.paused_at is not None:
+        told.append(_standing("paused", stage.waits.paused_at, until, "by command"))
     return f"{message} (open: {'; '.join(told)})" if told else message
 
 

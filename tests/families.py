@@ -17,7 +17,8 @@ from callboard.bus.effects import JSON, ModelRequest, user
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Cancelled, End, Expired, Ok, Stage
-from callboard.runtime.run import Command, RunActor
+from callboard.runtime.activation import Command
+from callboard.runtime.run import RunActor
 from tests.plays import after, effect, value
 from tests.simulation import Crash, CrashingLog, Effects, VirtualClock
 from tests.theatre import Play, Theatre, types

@@ -231,7 +231,7 @@ def everything() -> Log:
     log.exit("main/fan[1]")
     log.claimed("w2")
     log.add(
-        ModelResult("hello", usage=Usage(5, 6), stop_reason="end_turn", tool_calls=[ToolUse("c", "t", {})]),
+        ModelResult(text="hello", usage=Usage(5, 6), stop_reason="end_turn", tool_calls=[ToolUse("c", "t", {})]),
         "main/fan[0]",
         1,
         1,

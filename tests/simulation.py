@@ -24,8 +24,8 @@ from callboard.bus.log import Beside, Entry, Recorded
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
+from callboard.runtime.activation import Command
 from callboard.runtime.replay import admitted, build_stage, replay
-from callboard.runtime.run import Command
 from callboard.runtime.stage import Stage
 from tests.theatre import Theatre, types
 
@@ -294,7 +294,7 @@ def replayed(theatre: Theatre, ref: RunRef, events: Sequence[Event]) -> Stage:
     admission = admitted(events[0], theatre.language)
     stage, started = build_stage(admission, ref, events, RefusingSink())
     replay(stage, admission, started, events)
-    stage.verify_replayed()
+    stage.ledger.verify_replayed()
     return stage
 
 
@@ -315,4 +315,4 @@ def check_replay(theatre: Theatre, ref: RunRef, events: Sequence[Event]) -> None
         case unwound:
             assert unwound is not None
             assert end.status == "cancelled"
-    assert stage.usage == end.usage
+    assert stage.ledger.usage.total == end.usage

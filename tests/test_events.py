@@ -69,7 +69,17 @@ EXAMPLES: list[ev.Payload] = [
         0.5,
     ),
     ev.ModelResult(
-        "text", {"x": 1}, [ToolUse("c", "t", 1)], USAGE, "tool_use", "id", "claude-1", "anthropic", 1.5, 2, FAILURE
+        text="text",
+        data={"x": 1},
+        tool_calls=[ToolUse("c", "t", 1)],
+        usage=USAGE,
+        stop_reason="tool_use",
+        response_id="id",
+        response_model="claude-1",
+        provider="anthropic",
+        first_chunk_ms=1.5,
+        tries=2,
+        error=FAILURE,
     ),
     ev.ToolCall("a", "search", {"q": 1}, "call_1", "files", "caller"),
     ev.ToolResult("a", "search", {"hits": 1}, FAILURE),
@@ -86,6 +96,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.ChildStart({"name": "triage"}, "r2", {"x": 1}, {"model": "scripted"}),
     ev.ChildEnd("completed", 1, [2], FAILURE, USAGE),
     ev.EffectCancelled("tool.call", FAILURE),
+    ev.RunQuarantined("log.unreadable", 57, "cb.run.acme.r1.triage.node.enter", "JSON is malformed"),
 ]
 
 

@@ -14,7 +14,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.flow.natives.human import understood
 from callboard.languages.flow.result import UNSET
 from callboard.languages.signals import has
-from callboard.runtime.run import Command
+from callboard.runtime.activation import Command
 from callboard.runtime.runlog import RunLog
 from tests.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.flows import TIMEOUT, FlowTheatre, result_of

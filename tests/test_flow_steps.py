@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus.events import payload_of
 from callboard.languages.language import Instant
-from callboard.runtime.stage import Stage
+from callboard.runtime.waits import Waits
 from tests.flows import (
     CORPUS,
     MOCK,
@@ -426,16 +426,16 @@ def test_the_corpus_is_where_this_project_expects_it() -> None:
 
 def test_the_next_deadline_is_the_earliest_of_all_without_looking_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Timers, gaps and bounds come and go, in a fan-out of many; a look at all for each would make it quadratic."""
-    found = Stage.next_deadline
+    found = Waits.next_deadline
     looked: list[bool] = []
 
-    def checked(stage: Stage) -> tuple[Instant, str] | None:
-        still = [one for one in Stage.deadlines(stage) if stage.is_open(one[1])]
-        assert found(stage) == (still[0] if still else None)
+    def checked(waits: Waits) -> tuple[Instant, str] | None:
+        still = [one for one in waits.deadlines() if waits.is_open(one[1])]
+        assert found(waits) == (still[0] if still else None)
         looked.append(bool(still))
-        return found(stage)
+        return found(waits)
 
-    monkeypatch.setattr(Stage, "next_deadline", checked)
+    monkeypatch.setattr(Waits, "next_deadline", checked)
     gap = {"match": {"codes": ["*"]}, "attempts": 2, "backoff": {"initial": "PT7S"}}
     patient = entry(RETRY, onEntry={"with": {"policies": [gap]}})
     work = mock(
@@ -450,9 +450,9 @@ def test_the_next_deadline_is_the_earliest_of_all_without_looking_at_them_all(mo
 
 
 def test_a_live_run_lists_its_deadlines_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    def listed(stage: Stage) -> list[tuple[Instant, str]]:
+    def listed(waits: Waits) -> list[tuple[Instant, str]]:
         raise AssertionError("all deadlines are looked at")
 
-    monkeypatch.setattr(Stage, "deadlines", listed)
+    monkeypatch.setattr(Waits, "deadlines", listed)
     nap = {"action": "Sleep", "for": "PT1H", "next": "done"}
     assert perform(flow({"nap": nap, "done": returned(1)})).value == 1

@@ -46,7 +46,7 @@ def replayed(events: Sequence[Event]) -> list[Event]:
     try:
         replay(stage, admission, started, events)
         conclude(stage)
-        stage.verify_replayed()
+        stage.ledger.verify_replayed()
     finally:
         stage.driver.drop()
     return observer.beyond

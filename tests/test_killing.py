@@ -13,13 +13,14 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, Kill, StartRun
-from callboard.bus.effects import Failure, Usage
+from callboard.bus.effects import Failure, Message, ModelRequest, Text, Usage
 from callboard.bus.errors import RunLost
 from callboard.bus.events import Event
 from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Stage
+from callboard.runtime.activation import Command
 from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli.replaying import replay_events
 from callboard.runtime.company import Company
@@ -28,7 +29,6 @@ from callboard.runtime.definitions import Definitions
 from callboard.runtime.house import open_house
 from callboard.runtime.killing import end_killed
 from callboard.runtime.replay import admitted
-from callboard.runtime.run import Command
 from callboard.runtime.runlog import RunLog, read_run
 from tests import plays
 from tests.plays import after, effect
@@ -239,6 +239,40 @@ async def test_parent_and_children_hear_of_it(plain_log: None) -> None:
     assert (wake.to, wake.verb) == (ref, "wake")
     for run in (ref, child):
         check_log(await theatre.events(run))
+
+
+async def costly(stage: Stage) -> End:
+    node = stage.enter("m")
+    await node.turn("turn.1", ModelRequest(messages=[Message("user", [Text("Count.")])]))
+    return End("completed")
+
+
+async def outlived(stage: Stage) -> End:
+    """Waits for a child, and then for what never comes."""
+    node = stage.enter("a")
+    await node.child("c", {"language": "play", "source": "costly"}, 1)
+    await effect(node, "hang", hang=True)
+    return End("completed")
+
+
+async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain_log: None) -> None:
+    theatre = theatre_for(outlived)
+    theatre.plays = {**theatre.plays, "costly": costly}
+    theatre.script = {"default": {"text": "3", "usage": {"input_tokens": 5, "output_tokens": 2}}}
+    ref = await theatre.accept("p")
+    await theatre.perform(ref)
+    (child,) = theatre.children.called
+    await theatre.perform(child)
+    wake = theatre.children.letters[-1]
+    with anyio.move_on_after(30):
+        await theatre.perform(ref, Command(6, wake.verb, wake.body))
+    stranger = Theatre({}, log=theatre.log)
+    assert await end_killed(theatre.log, stranger, ref, kill())
+    events = await theatre.events(ref)
+    check_log(events)
+    assert end_of(events).usage == Usage(5, 2)
+    verified = replay_events(ref, events, admitted(events[0], theatre.language), {})
+    assert verified.ended
 
 
 # -- at a worker -------------------------------------------------------------------------------------------------------

@@ -28,9 +28,10 @@ from callboard.bus.log import EventLog, Letter
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.runtime.activation import Command
 from callboard.runtime.pace import Pace
 from callboard.runtime.replay import Admitted
-from callboard.runtime.run import Command, Ending, RunActor
+from callboard.runtime.run import Ending, RunActor
 from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
 
 Play = Callable[[Stage], Awaitable[End]]
@@ -167,7 +168,7 @@ class Theatre:
 
 
 class Nursery:
-    """`callboard.runtime.offspring.Children` in a list."""
+    """`callboard.runtime.activation.Children` in a list."""
 
     def __init__(self, theatre: Theatre) -> None:
         self.called: list[RunRef] = []

@@ -422,8 +422,8 @@ def check_replay(ref: RunRef, events: Sequence[Event]) -> None:
     admission = admitted(events[0], _language)
     stage, started = build_stage(admission, ref, told, RefusingSink())
     replay(stage, admission, started, told)
-    stage.verify_replayed()
-    assert stage.usage == end.usage
+    stage.ledger.verify_replayed()
+    assert stage.ledger.usage.total == end.usage
     assert stage.main is not None
     if isinstance(stage.main.settled, Ok):
         came = stage.main.settled.value

@@ -34,6 +34,12 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
 
 
+class SpokenReply(ModelReply, frozen=True):
+    """A reply with what was said on the way, where the adapter tells it apart from ``text``."""
+
+    progress: str = ""
+
+
 class ModelFailed(Exception):
     """A model turn failed for good, after the adapter's own retries.
 
@@ -45,7 +51,7 @@ class ModelFailed(Exception):
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
         self.progress = progress
-        """What was said on the way, as `ModelReply.progress`."""
+        """What was said on the way, as `SpokenReply.progress`."""
 
 
 class Model(Protocol):

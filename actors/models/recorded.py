@@ -59,18 +59,7 @@ class RecordedModel:
             raise ModelFailed(result.error)
         if result.text:
             on_text(result.text)
-        return ModelReply(
-            text=result.text,
-            data=result.data,
-            tool_calls=result.tool_calls,
-            usage=result.usage,
-            stop_reason=result.stop_reason,
-            response_id=result.response_id,
-            response_model=result.response_model,
-            provider=result.provider,
-            first_chunk_ms=result.first_chunk_ms,
-            tries=result.tries,
-        )
+        return result
 
 
 def _unrecorded(turn: ModelTurn) -> Failure:

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from callboard.actors.models.model import ModelFailed
+from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure, ModelReply
 
 
@@ -43,7 +44,7 @@ def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, ji
     """
     if not failed.again or tries >= policy.tries_max:
         return None
-    own = min(policy.delay_first_s * 2.0 ** min(tries - 1, 32), policy.delay_max_s) * (0.5 + jitter / 2)
+    own = backoff_s(tries, policy.delay_first_s, policy.delay_max_s) * (0.5 + jitter / 2)
     wait = own if failed.after_s is None else max(failed.after_s, 0.0)
     return wait if wait < left_s else None
 

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnText
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnText, SpokenReply
 from callboard.actors.models.script import check_script, place
 from callboard.bus.effects import JSON, Failure, ModelReply, Purpose, ToolUse, Usage, canonical, digest
 from callboard.bus.paths import last_id
@@ -89,7 +89,7 @@ class ScriptedModel:
         progress = "".join(entry.progress)
         if entry.error is not None:
             raise ModelFailed(_failure(entry.error), progress)
-        return ModelReply(
+        return SpokenReply(
             text=text,
             data=_data(turn, entry, text),
             tool_calls=[

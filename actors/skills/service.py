@@ -17,6 +17,7 @@ import msgspec
 
 from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
 from callboard.actors.skills.words import Trouble, said_in, without
+from callboard.bus.backoff import backoff_s
 
 CALL_TIMEOUT_S = 50.0
 """How long all tries of a request may take together; a tool that takes 60 s is killed without a word of its own."""
@@ -111,7 +112,7 @@ class Service:
             try:
                 answer = send(request, deadline)
             except Unanswered as unanswered:
-                pause = PAUSE_S * 2 ** (tried - 1) if repeatable and unanswered.passes else None
+                pause = backoff_s(tried, PAUSE_S, RETRY_AFTER_MAX_S) if repeatable and unanswered.passes else None
                 failed = self.failed(str(unanswered))
             else:
                 if answer.ok:
@@ -161,7 +162,7 @@ def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
     limited = answer.status == 429 or (answer.status == 403 and after is not None)
     if not limited and not (repeatable and answer.status in PASSING):
         return None
-    pause = PAUSE_S * 2 ** (tried - 1) if after is None else after
+    pause = backoff_s(tried, PAUSE_S, RETRY_AFTER_MAX_S) if after is None else after
     return pause if pause <= RETRY_AFTER_MAX_S else None
 
 

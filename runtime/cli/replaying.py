@@ -112,15 +112,15 @@ def replay_events(
     if until == last.n:
         _verify(stage, sink, ref, last, ended)
     over = ended and until == last.n
-    effects = [] if over else [effect.event for effect in stage.open.values()]
+    effects = [] if over else [effect.event for effect in stage.waits.effects.values()]
     return Replayed(
         run=ref.run,
         at=until,
         events=last.n,
         ended=ended,
         open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
-        questions=[] if over else list(stage.questions),
-        deadlines=[] if over else [Deadline(due, key) for due, key in stage.deadlines()],
+        questions=[] if over else list(stage.waits.questions),
+        deadlines=[] if over else [Deadline(due, key) for due, key in stage.waits.deadlines()],
         unwritten=[_unwritten(event) for event in sink.beyond],
         standing=result_of([event for event in events if event.n <= until]),
     )
@@ -141,7 +141,7 @@ def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Eve
 
 def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
     """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
-    stage.verify_replayed()
+    stage.ledger.verify_replayed()
     if ended and sink.beyond:
         asked = sink.beyond[0]
         raise ReplayDiverged(ref, last.n, "the run's end", f"{asked.type} {bytes(asked.payload).decode()}")
