@@ -76,7 +76,8 @@ def kill_requested(kill: Kill) -> ev.CancelRequested:
 
 
 def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
-    waiting = [*stage.waits.questions, *(key for key in stage.waits.effects if _callers(stage, key) and stage.waits.is_open(key))]
+    calls = (key for key in stage.waits.effects if _callers(stage, key) and stage.waits.is_open(key))
+    waiting = [*stage.waits.questions, *calls]
     key = answer.interaction or (waiting[0] if len(waiting) == 1 else "")
     question = stage.waits.questions.get(key)
     if question is not None and not question.closed:
