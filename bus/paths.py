@@ -15,6 +15,7 @@ id is a bare ``%``.
 """
 
 import re
+import uuid
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -47,6 +48,15 @@ def last_id(path: str) -> str:
 def parent(path: str) -> str:
     """Return the path one segment up; the parent of a single segment is the run."""
     return path.rpartition("/")[0]
+
+
+def activation_id(run: str, path: str, iteration: int) -> str:
+    """Return an id for one execution of a node, unlike any in another run: a UUID made of the three."""
+    try:
+        namespace = uuid.UUID(run)
+    except ValueError:
+        namespace = uuid.uuid5(uuid.NAMESPACE_URL, run)
+    return str(uuid.uuid5(namespace, f"{path}#{iteration}"))
 
 
 class EffectKey(NamedTuple):

@@ -46,17 +46,23 @@ def _is_flow(fields: dict[str, Any] | None, source: str) -> bool:
     return {"entrypoint", "steps"} <= _named(fields, source, "entrypoint|steps")
 
 
+def _is_graph(fields: dict[str, Any] | None, source: str) -> bool:
+    named = _named(fields, source, "nodes|entry|metadata|connections")
+    return "nodes" in named and bool(named & {"metadata", "connections"}) and "entry" not in named
+
+
 _PLAYBOOK_HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
 
 
 def _is_playbook(fields: dict[str, Any] | None, source: str) -> bool:
     """To a reader of YAML headings are comments, and the text between them may be anything."""
-    others = _is_workflow(fields, source) or _is_flow(fields, source)
+    others = _is_workflow(fields, source) or _is_flow(fields, source) or _is_graph(fields, source)
     return not others and _PLAYBOOK_HEADING.search(source.replace("\r", "\n")) is not None
 
 
 LANGUAGES: dict[str, Entry] = {
     "flow": Entry("callboard.languages.flow.language", _is_flow, "JSON with $schema, entrypoint and steps"),
+    "graph": Entry("callboard.languages.graph.language", _is_graph, "JSON with metadata, nodes, connections"),
     "playbook": Entry(
         "callboard.languages.playbook.language",
         _is_playbook,

@@ -21,6 +21,7 @@ NO_CODES = {
     "tool.stderr": "an entry of the worker's log",
     "definition.hash": "a place in a start message",
     "options.connections": "a place in a start message",
+    "options.start_from_node": "likewise",
 }
 """What looks like a code in the source, and why it is none."""
 

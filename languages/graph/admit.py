@@ -1,0 +1,116 @@
+"""A start is checked against a graph: who starts it, where, and how."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.graph.outline import outline
+from callboard.languages.graph.wiring import Graph
+from callboard.languages.language import Definition, Plan
+from callboard.languages.problems import Tree, did_you_mean, from_pydantic
+
+
+class Trigger(BaseModel):
+    """What set the execution off, where that is more than the start's input."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    trigger_type: str | None = None
+    trigger_data: Any = None
+    user_id: str | None = None
+    external_request_id: str | None = None
+    timestamp: int | float | None = None
+
+
+class Options(BaseModel):
+    """What a start may say about how a graph runs.
+
+    ``parallel`` lets independent branches overlap. ``skip_trigger_validation`` is accepted and has no effect.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    start_from_node: str | None = None
+    trigger: Trigger | str | None = None
+    user_id: str | None = None
+    parallel: bool = False
+    skip_trigger_validation: bool = False
+
+
+def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[Problem]:
+    """Make a plan of a definition and a start.
+
+    ``Plan.input`` is the trigger data. ``Plan.options`` has ``start_from_node``, ``parallel``, ``trigger`` (type, user
+    and the rest of the TriggerInfo, as far as the start says), and ``scripted_tools``, the tools that the run's script
+    answers for.
+    """
+    graph = definition.document
+    problems = [*_surplus(start), *_breakpoints(graph, start)]
+    options = Options()
+    try:
+        options = Options.model_validate(start.options)
+    except ValidationError as error:
+        problems += from_pydantic(error, Options, Tree({"options": start.options}), ("options",))
+    problems += _start_node(graph, start.options.get("start_from_node"))
+    if problems:
+        return problems
+    trigger = Trigger(trigger_type=options.trigger) if isinstance(options.trigger, str) else options.trigger
+    trigger = trigger or Trigger()
+    given = start.input if start.input is not None else trigger.trigger_data
+    return Plan(
+        definition=definition,
+        input={} if given is None else given,
+        arguments={},
+        options={
+            "start_from_node": options.start_from_node,
+            "parallel": options.parallel,
+            "trigger": _trigger(graph, options, trigger),
+            "scripted_tools": _scripted_tools(start),
+        },
+        outline=outline(graph),
+        needs={"model": False},
+        warnings=definition.warnings,
+    )
+
+
+def _surplus(start: StartRun) -> list[Problem]:
+    """Refuse what other languages take and this one has no use for."""
+    problems: list[Problem] = []
+    if start.arguments:
+        problems.append(Problem("SCHEMA", "a graph takes no arguments", "arguments", expected="input"))
+    if start.state is not None:
+        problems.append(Problem("SCHEMA", "a graph takes no state document", "state"))
+    return problems
+
+
+def _breakpoints(graph: Graph, start: StartRun) -> list[Problem]:
+    return [
+        Problem("UNKNOWN_BREAKPOINT", f"there is no node {name!r}", f"breakpoints[{index}]", expected="a node's id")
+        for index, name in enumerate(start.breakpoints)
+        if name not in graph.nodes
+    ]
+
+
+def _start_node(graph: Graph, name: JSON) -> list[Problem]:
+    if not isinstance(name, str) or name in graph.nodes:
+        return []
+    meant = did_you_mean(name, graph.nodes)
+    hint = f", did you mean {meant!r}?" if meant else ""
+    message = f"there is no node {name!r} to start from{hint}"
+    return [Problem("UNKNOWN_NODE", message, "options.start_from_node", expected="the id of a node of the graph")]
+
+
+def _trigger(graph: Graph, options: Options, trigger: Trigger) -> dict[str, JSON]:
+    first = graph.nodes[graph.starts()[0]]
+    return {
+        "trigger_type": trigger.trigger_type or (first.subtype if first.type == "TRIGGER" else "MANUAL"),
+        "user_id": options.user_id or trigger.user_id,
+        "external_request_id": trigger.external_request_id,
+        "timestamp": trigger.timestamp,
+    }
+
+
+def _scripted_tools(start: StartRun) -> list[str]:
+    tools = (start.script or {}).get("tools")
+    return sorted(tools) if isinstance(tools, dict) else []

@@ -1,0 +1,112 @@
+"""Coercion: a value made to fit the type that a table declares, where that can be done without a doubt."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.node_specs import Field, ValueType
+
+UNFIT: Any = object()
+"""What `coerced` returns for a value that cannot be converted."""
+
+_TYPE_NAMES = frozenset({"string", "integer", "number", "float", "boolean", "array", "object", "list", "dict", "json"})
+
+_TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
+
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
+_DIGITS_MAX = 300
+"""A text with more digits is taken for no number."""
+
+
+def plain(value: JSON) -> JSON:
+    """Return the value that stands in a schema object ``{type, value | default}``; any other value is itself."""
+    match value:
+        case {"type": str(name), "value": given} if name in _TYPE_NAMES:
+            return given
+        case {"type": str(name), "default": given} if name in _TYPE_NAMES:
+            return given
+        case _:
+            return value
+
+
+def coerced(value: JSON, type: ValueType) -> JSON:
+    """Make a value fit a type; `UNFIT` if it cannot be. Null, and texts with templates, are left as they are."""
+    if value is None or (isinstance(value, str) and "{{" in value):
+        return value
+    match type:
+        case "string":
+            return _string(value)
+        case "boolean":
+            return _boolean(value)
+        case "integer":
+            number = _number(value)
+            return int(number) if number is not UNFIT and float(number).is_integer() else UNFIT
+        case "number":
+            return _number(value)
+        case "array":
+            return _parsed(value, list)
+        case "object":
+            return _parsed(value, dict)
+
+
+def fitted(payload: JSON, declared: dict[str, Field]) -> JSON:
+    """Coerce the declared members of an object as far as they can be; anything else is returned as it is."""
+    if not isinstance(payload, dict) or not declared:
+        return payload
+    changed: dict[str, JSON] = {}
+    for name, field in declared.items():
+        value = payload.get(name)
+        made = coerced(value, field.type) if value is not None else UNFIT
+        if made is not UNFIT and made is not value:
+            changed[name] = made
+    return {**payload, **changed} if changed else payload
+
+
+def _string(value: JSON) -> JSON:
+    match value:
+        case str():
+            return value
+        case bool() | int() | float():
+            return msgspec.json.encode(value).decode()
+        case _:
+            return UNFIT
+
+
+def _boolean(value: JSON) -> JSON:
+    match value:
+        case bool():
+            return value
+        case int() | float() if value in (0, 1):
+            return bool(value)
+        case str() if (word := value.strip().lower()) in _TRUE | _FALSE:
+            return word in _TRUE
+        case _:
+            return UNFIT
+
+
+def _number(value: JSON) -> Any:
+    match value:
+        case bool():
+            return UNFIT
+        case int() | float():
+            return value
+        case str() if len(value) <= _DIGITS_MAX and _NUMBER.fullmatch(text := value.strip()):
+            number = float(text)
+            plain_integer = re.fullmatch(r"[-+]?\d{1,18}", text)
+            return int(text) if plain_integer else number if number not in (float("inf"), float("-inf")) else UNFIT
+        case _:
+            return UNFIT
+
+
+def _parsed(value: JSON, kind: type[Any]) -> JSON:
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        try:
+            made = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return UNFIT
+        return made if isinstance(made, kind) else UNFIT
+    return UNFIT

@@ -1,0 +1,88 @@
+"""The graph document: its models as people write them, lenient towards what older editors add.
+
+What concerns several places of a document is checked in `callboard.languages.graph.validate`; what the interpreter
+works with is the `callboard.languages.graph.wiring.Graph` that is made of it.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+RESULT = "result"
+"""The port that everything arrives at, and that travels where a connection names none."""
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+
+
+class Part(BaseModel):
+    """An object of a document: strict about types; members that nobody knows are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+def _no_blanks(name: str) -> str:
+    if any(character.isspace() for character in name):
+        raise PydanticCustomError("BLANK_IN_NAME", "a node's name has no blanks", {"expected": "such as send_mail"})
+    return name
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _or_none(value: Any) -> Any:
+    return [] if value is None else value
+
+
+Object = Annotated[dict[str, Any], BeforeValidator(_or_empty)]
+"""An object; null stands for an empty one."""
+
+Ids = Annotated[list[Text], BeforeValidator(_or_none)]
+"""A list of ids; null stands for an empty one."""
+
+
+class Metadata(Part):
+    """What a workflow says of itself; statistics and deployment are others' affair."""
+
+    id: Text
+    name: Text
+    description: str | None = None
+    version: str | None = None
+    created_by: str | None = None
+    created_time: int | float | None = None
+    tags: list[str] | None = None
+
+
+class Node(Part):
+    """A node. ``attached_nodes`` are the tools and memories of an agent."""
+
+    id: Text
+    name: Annotated[Text, AfterValidator(_no_blanks)]
+    description: str | None = None
+    type: Text
+    subtype: Text
+    configurations: Object = Field(default_factory=dict)
+    input_params: Object = Field(default_factory=dict)
+    output_params: Object = Field(default_factory=dict)
+    attached_nodes: Ids = Field(default_factory=list)
+
+
+class Connection(Part):
+    """A way from a node's output port to the port `RESULT` of another."""
+
+    from_node: Text
+    to_node: Text
+    id: str | None = None
+    output_key: str | None = RESULT
+    conversion_function: str | None = None
+
+
+class Workflow(Part):
+    """A whole document."""
+
+    metadata: Metadata
+    nodes: Annotated[list[Node], Field(min_length=1)]
+    connections: Annotated[list[Connection], BeforeValidator(_or_none)] = Field(default_factory=list)
+    triggers: Ids = Field(default_factory=list)
+    variables: Object = Field(default_factory=dict)

@@ -1,0 +1,157 @@
+"""The graph interpreter: takes tasks from the agenda until there are none, one at a time or side by side.
+
+The first node that fails ends the execution; whatever else was queued is dropped.
+"""
+
+from typing import Any
+
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.paths import encode_id
+from callboard.languages.graph.agenda import Agenda, Task
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.records import EXECUTION_FAILED, Execution
+from callboard.languages.graph.times import after, ms
+from callboard.languages.graph.visit import Visitor
+from callboard.languages.graph.wiring import Graph
+from callboard.languages.graph.work import Context
+from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
+from callboard.languages.language import Task as Running
+
+TASKS_IN_A_TURN_MAX = 200
+"""So many nodes may run without anything from outside before what has come in meanwhile is looked at."""
+
+BREATH_S = 0.001
+
+PARALLEL_MAX = 64
+"""How many nodes may run side by side."""
+
+STOPPED = Failure("graph.stopped", "another node has failed", type="cancellation")
+"""Why the nodes beside one that failed were cancelled."""
+
+
+async def interpret(plan: Plan[Graph], stage: Stage) -> End:
+    """Execute a graph. The End's ``results`` is the Execution, ``output`` the output of the last node in its sequence.
+
+    Code of its error: ``EXECUTION_FAILED``.
+    """
+    walk = _Walk(plan, stage)
+    try:
+        failed = await (walk.side_by_side() if plan.options["parallel"] else walk.one_by_one())
+    except Cancelled as cancelled:
+        return End("cancelled", walk.execution.output(), walk.told("CANCELED"), cancelled.cause)
+    if failed is None:
+        return End("completed", walk.execution.output(), walk.told("SUCCESS"))
+    node, failure = failed
+    message = f"Node {plan.definition.document.nodes[node].name} failed: {failure.message}"
+    error = Failure(EXECUTION_FAILED, message, path=encode_id(node), retryable=False, previous=failure)
+    return End("failed", walk.execution.output(), walk.told("ERROR", node, error), error)
+
+
+FailedNode = tuple[str, Failure]
+
+
+class _Walk:
+    """One execution of a graph."""
+
+    def __init__(self, plan: Plan[Graph], stage: Stage) -> None:
+        graph, options = plan.definition.document, plan.options
+        trigger = _trigger_info(plan, stage.now())
+        named: str | None = options["start_from_node"]
+        starts = graph.starts() if named is None else [named]
+        given = None if named is None else {RESULT: plan.input}
+        self._stage = stage
+        self._agenda = Agenda(graph, starts, given)
+        self._context = Context(
+            graph=graph,
+            trigger=trigger,
+            user_id=_user_id(graph, trigger),
+            variables=dict(graph.variables),
+            scripted_tools=frozenset(options.get("scripted_tools", ())),
+        )
+        self.execution = Execution(stage.info.execution_id, graph, trigger, stage.now())
+        self._visitor = Visitor(stage, graph, self._agenda, self._context, self.execution)
+        self._turn = -1
+        self._tasks_in_turn = 0
+        self._breaths = 0
+
+    def told(self, status: str, node: str | None = None, error: Failure | None = None) -> dict[str, JSON]:
+        """Return the Execution as it stands."""
+        now = self._stage.now()
+        return self.execution.told(status, now, _error(error, node, now))
+
+    async def one_by_one(self) -> FailedNode | None:
+        """Run the tasks one after the other; return the node that failed, if one did."""
+        while self._agenda.ready:
+            task = self._agenda.ready.popleft()
+            await self._breathe()
+            failure = await self._run(task)
+            if failure is not None:
+                return task.node, failure
+        return None
+
+    async def side_by_side(self) -> FailedNode | None:
+        """Run all tasks that are ready at once, up to a bound."""
+        running: dict[Running[Failure | None], Task] = {}
+        while self._agenda.ready or running:
+            while self._agenda.ready and len(running) < PARALLEL_MAX:
+                task = self._agenda.ready.popleft()
+                running[self._stage.spawn(self._run(task))] = task
+            done = await self._stage.first(*running)
+            task = running.pop(done)
+            if isinstance(done.settled, Ok) and done.settled.value is not None:
+                for other in running:
+                    self._stage.cancel(other, STOPPED)
+                await self._stage.join(*running)
+                return task.node, done.settled.value
+            await self._breathe()
+        return None
+
+    async def _run(self, task: Task) -> Failure | None:
+        resumed = await self._stage.gate(None, task.node, "before", path=task.path)
+        if resumed is not None:
+            self._context.variables.update(resumed.variables)
+        return await self._visitor.visit(task)
+
+    async def _breathe(self) -> None:
+        """Count what happens without anything from outside; let something come in when it is too much."""
+        turn = self._stage.turn()
+        self._tasks_in_turn = self._tasks_in_turn + 1 if turn == self._turn else 1
+        self._turn = turn
+        if self._tasks_in_turn > TASKS_IN_A_TURN_MAX:
+            self._breaths += 1
+            due = after(self._stage.now(), BREATH_S)
+            await self._stage.root.sleep(f"breath.{self._breaths}", due)
+
+
+def _trigger_info(plan: Plan[Graph], started: Instant) -> dict[str, JSON]:
+    given: dict[str, Any] = plan.options["trigger"]
+    timestamp = given["timestamp"]
+    return {
+        "trigger_type": given["trigger_type"],
+        "trigger_data": plan.input,
+        "user_id": given["user_id"],
+        "external_request_id": given["external_request_id"],
+        "timestamp": ms(started) if timestamp is None else timestamp,
+    }
+
+
+def _user_id(graph: Graph, trigger: dict[str, JSON]) -> str:
+    """Return on whose behalf the execution is: of the trigger, else of its data, else of the workflow."""
+    data = trigger["trigger_data"]
+    of_data = data.get("user_id") if isinstance(data, dict) else None
+    found = next((one for one in (trigger["user_id"], of_data, graph.created_by) if one), "")
+    return found if isinstance(found, str) else str(found)
+
+
+def _error(error: Failure | None, node: str | None, at: Instant) -> JSON:
+    """Return the failure of an execution as an ExecutionError."""
+    if error is None:
+        return None
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "error_node_id": node,
+        "stack_trace": None,
+        "timestamp": ms(at),
+        "is_retryable": False,
+    }

@@ -1,0 +1,26 @@
+"""The graph language as the runtime sees it."""
+
+from callboard.bus.commands import StartRun
+from callboard.bus.events import Problem
+from callboard.languages.graph import admit, interpret, parse
+from callboard.languages.graph.wiring import Graph
+from callboard.languages.language import Definition, End, Plan, Stage
+
+
+class GraphLanguage:
+    """Workflow Engine V2 workflows: see `parse`, `admit` and `interpret`, each in its module."""
+
+    name = "graph"
+
+    def parse(self, source: str) -> Definition[Graph] | list[Problem]:
+        return parse.parse(source)
+
+    def admit(self, definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[Problem]:
+        return admit.admit(definition, start)
+
+    async def interpret(self, plan: Plan[Graph], stage: Stage) -> End:
+        return await interpret.interpret(plan, stage)
+
+
+LANGUAGE = GraphLanguage()
+"""What the registry finds."""

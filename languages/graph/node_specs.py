@@ -1,0 +1,138 @@
+"""The registry of node types: what each subtype is configured with, takes in and puts out. A file per type, read once.
+
+Defaults fill in what a node's configuration leaves out; the three members of `TEMPLATE_DEFAULTS` are for tools that
+make nodes of templates, and do not apply to a node that lacks them.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from callboard.bus.effects import JSON
+from callboard.languages.problems import Tree
+from callboard.languages.yaml12 import read_yaml
+
+ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
+
+NODE_TYPES = (
+    "TRIGGER",
+    "AI_AGENT",
+    "ACTION",
+    "EXTERNAL_ACTION",
+    "FLOW",
+    "HUMAN_IN_THE_LOOP",
+    "MEMORY",
+    "TOOL",
+)
+
+_EMPTY: dict[ValueType, JSON] = {
+    "string": "",
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "array": [],
+    "object": {},
+}
+
+_FOLDER = files("callboard.languages.graph") / "spec_files"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A configuration, an input or an output.
+
+    ``instead`` names keys any of which may stand for a required one; one that is ``granted`` comes from the account
+    that is connected, so that it need not be given. ``options``, ``min`` and ``max`` are told, and not enforced.
+    """
+
+    type: ValueType
+    required: bool = False
+    default: JSON = None
+    options: tuple[str, ...] = ()
+    min: float | None = None
+    max: float | None = None
+    instead: tuple[str, ...] = ()
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """What is known of a subtype."""
+
+    type: str
+    subtype: str
+    title: str
+    configurations: dict[str, Field]
+    input_params: dict[str, Field]
+    output_params: dict[str, Field]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A type: its subtypes that have a table, and those that are known without one.
+
+    A node that is configured with one of the keys in ``instead`` needs nothing that its table requires.
+    """
+
+    name: str
+    subtypes: dict[str, NodeSpec]
+    unspecified: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+
+
+TEMPLATE_DEFAULTS: dict[str, Field] = {
+    "timeout": Field("number", default=420, min=1, max=1000),
+    "retry_attempts": Field("integer", default=3, min=0, max=10),
+    "enabled": Field("boolean", default=True),
+}
+"""What every subtype has besides its table."""
+
+ENGINE_FIELDS: dict[str, Field] = {
+    **TEMPLATE_DEFAULTS,
+    "timeout_seconds": Field("number"),
+    "retry_backoff_seconds": Field("number", default=0),
+    "retry_backoff_factor": Field("number", default=1),
+    "retry_jitter_seconds": Field("number", default=0),
+    "credit_cost": Field("number", default=0),
+}
+"""What the engine reads of any node; a subtype's own table goes before it."""
+
+
+@cache
+def node_type(name: str) -> NodeType:
+    """Return a type by name.
+
+    :raises KeyError: if there is none of that name
+    """
+    if name not in NODE_TYPES:
+        raise KeyError(name)
+    tree = read_yaml((_FOLDER / f"{name.lower()}.yaml").read_text(encoding="utf-8"))
+    assert isinstance(tree, Tree), tree
+    document: dict[str, Any] = tree.value
+    subtypes = {subtype: _spec(name, subtype, table) for subtype, table in document["subtypes"].items()}
+    return NodeType(name, subtypes, tuple(document.get("unspecified", ())), tuple(document.get("instead", ())))
+
+
+def spec_of(type: str, subtype: str) -> NodeSpec | None:
+    """Return the table of a subtype, or None if there is none."""
+    return node_type(type).subtypes.get(subtype) if type in NODE_TYPES else None
+
+
+def is_known(type: str, subtype: str) -> bool:
+    """Say whether a type has a subtype, with a table or without."""
+    return type in NODE_TYPES and (subtype in node_type(type).subtypes or subtype in node_type(type).unspecified)
+
+
+def _spec(type: str, subtype: str, table: dict[str, Any]) -> NodeSpec:
+    parts = {part: _fields(table[part]) for part in ("configurations", "input_params", "output_params")}
+    return NodeSpec(type, subtype, table["title"], **parts)
+
+
+def _fields(written: dict[str, dict[str, Any]]) -> dict[str, Field]:
+    return {name: _field(**members) for name, members in written.items()}
+
+
+def _field(type: ValueType, default: JSON = None, **members: Any) -> Field:
+    lists = {name: tuple(members.pop(name, ())) for name in ("options", "instead")}
+    return Field(type, default=_EMPTY[type] if default is None else default, **lists, **members)

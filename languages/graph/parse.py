@@ -1,0 +1,74 @@
+"""A graph's text becomes a definition, or the list of everything that is wrong with it."""
+
+from pydantic import ValidationError
+
+from callboard.bus.effects import canonical
+from callboard.bus.events import Problem
+from callboard.languages.graph.document import RESULT, Node, Workflow
+from callboard.languages.graph.node_specs import spec_of
+from callboard.languages.graph.validate import beyond_shape, configured
+from callboard.languages.graph.wiring import Graph, GraphNode, Wire
+from callboard.languages.language import Definition
+from callboard.languages.problems import Tree, from_pydantic, kind_of
+from callboard.languages.source_text import read
+
+VERSION = "1.0"
+"""The version of a workflow that does not say."""
+
+
+def parse(source: str) -> Definition[Graph] | list[Problem]:
+    """Read a graph, JSON or YAML; its canonical form is the canonical JSON of the document as written."""
+    tree = read(source)
+    if not isinstance(tree, Tree):
+        return tree
+    if not isinstance(tree.value, dict):
+        message = f"expected a graph object, got {kind_of(tree.value)}"
+        return [tree.problem("SCHEMA", message, expected="metadata, nodes, connections and triggers")]
+    problems = beyond_shape(tree)
+    try:
+        document = Workflow.model_validate(tree.value)
+    except ValidationError as error:
+        return _in_order([*from_pydantic(error, Workflow, tree), *problems])
+    if any(problem.severity == "error" for problem in problems):
+        return _in_order(problems)
+    graph = _graph(document)
+    return Definition("graph", graph.id, source, canonical(tree.value), graph, tuple(_in_order(problems)))
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    """Sort problems by where they stand in the text; errors and warnings together, as one reads."""
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+
+
+def _graph(document: Workflow) -> Graph:
+    apart = {name for node in document.nodes if node.type == "AI_AGENT" for name in node.attached_nodes}
+    nodes = {node.id: _node(node) for node in document.nodes}
+    kept = [one for one in document.connections if not {one.from_node, one.to_node} & apart]
+    return Graph(
+        id=document.metadata.id,
+        name=document.metadata.name,
+        version=document.metadata.version or VERSION,
+        created_by=document.metadata.created_by or "",
+        nodes={name: node for name, node in nodes.items() if name not in apart},
+        attached={name: node for name, node in nodes.items() if name in apart},
+        wires=tuple(
+            Wire(index, one.from_node, one.to_node, one.output_key or RESULT, one.conversion_function or None)
+            for index, one in enumerate(kept)
+        ),
+        triggers=tuple(document.triggers),
+        variables=document.variables,
+    )
+
+
+def _node(node: Node) -> GraphNode:
+    spec = spec_of(node.type, node.subtype)
+    return GraphNode(
+        id=node.id,
+        name=node.name,
+        type=node.type,
+        subtype=node.subtype,
+        configurations=configured(spec, node.configurations),
+        spec=spec,
+        output_params=node.output_params,
+        attached=tuple(dict.fromkeys(node.attached_nodes)),
+    )

@@ -1,0 +1,46 @@
+"""Which runner a node has, by its type and subtype."""
+
+from callboard.languages.graph.runners.branching import condition, split
+from callboard.languages.graph.runners.coding import code
+from callboard.languages.graph.runners.filtering import filter_items
+from callboard.languages.graph.runners.looping import for_each, loop, while_loop
+from callboard.languages.graph.runners.merging import merge
+from callboard.languages.graph.runners.passing import passthrough, trigger
+from callboard.languages.graph.runners.requesting import http_request
+from callboard.languages.graph.runners.sorting import sort
+from callboard.languages.graph.runners.transforming import transform
+from callboard.languages.graph.runners.waiting import delay, timeout, wait
+from callboard.languages.graph.wiring import GraphNode
+from callboard.languages.graph.work import Runner
+
+RUNNERS: dict[tuple[str, str], Runner] = {
+    ("FLOW", "IF"): condition,
+    ("FLOW", "SPLIT"): split,
+    ("FLOW", "MERGE"): merge,
+    ("FLOW", "FILTER"): filter_items,
+    ("FLOW", "SORT"): sort,
+    ("FLOW", "WAIT"): wait,
+    ("FLOW", "DELAY"): delay,
+    ("FLOW", "TIMEOUT"): timeout,
+    ("FLOW", "LOOP"): loop,
+    ("FLOW", "WHILE"): while_loop,
+    ("FLOW", "FOR_EACH"): for_each,
+    ("ACTION", "HTTP_REQUEST"): http_request,
+    ("ACTION", "DATA_TRANSFORMATION"): transform,
+    ("ACTION", "RUN_CODE"): code,
+    ("ACTION", "EXECUTE_SCRIPT"): code,
+}
+"""By type and subtype."""
+
+FAMILIES: dict[str, Runner] = {"TRIGGER": trigger}
+"""By type alone."""
+
+
+def runner_of(node: GraphNode) -> Runner:
+    """Return a node's runner; one that nobody knows passes on what it gets."""
+    return RUNNERS.get((node.type, node.subtype)) or FAMILIES.get(node.type) or passthrough
+
+
+def is_passed_through(node: GraphNode) -> bool:
+    """Whether a node does nothing of its own."""
+    return runner_of(node) is passthrough

@@ -1,0 +1,205 @@
+"""The runner of FILTER: which items pass an expression, or conditions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.code import Returned, run_code
+from callboard.languages.graph.expressions import ExpressionInvalid, equal, evaluate, less, parse, text_of
+from callboard.languages.graph.runners.sorting import ordered
+from callboard.languages.graph.shaping import Ports
+from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.languages.patterns import BadPattern, found
+
+Test = Callable[[JSON], bool]
+"""Whether an item passes; raises `ExpressionInvalid` if that cannot be said."""
+
+
+async def filter_items(work: Work) -> Outputs:
+    """FILTER: the items that pass on ``passed``, the others on ``filtered``, each with the whole account."""
+    items = work.items()
+    verdicts = await _verdicts(work, items)
+    errors: list[JSON] = []
+    passed: list[JSON] = []
+    excluded: list[JSON] = []
+    inverted = work.setting("filter_mode") == "exclude"
+    for index, (item, verdict) in enumerate(zip(items, verdicts, strict=True)):
+        if isinstance(verdict, str):
+            errors.append({"index": index, "error": verdict})
+            passes = work.setting("error_handling") == "include_with_warning"
+        else:
+            passes = verdict is not inverted
+        (passed if passes else excluded).append(item)
+    return _outputs(work, _bounded(work, _sorted(work, passed)), excluded, errors, len(items))
+
+
+def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[JSON], total: int) -> Outputs:
+    account = {
+        "filtered_data": passed,
+        "excluded_data": excluded,
+        "filter_stats": {
+            "total_input": total,
+            "items_passed": len(passed),
+            "items_filtered": len(excluded),
+            "filter_time_ms": 0,
+        },
+        "validation_errors": errors,
+    }
+    ports: Ports = {"passed": account, "statistics": account}
+    return Outputs({**ports, "filtered": account} if excluded else ports)
+
+
+async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
+    """Return whether each item passes, or why that cannot be said."""
+    function = work.setting("custom_filter_function")
+    if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
+        returned = await run_code(work.node, "filter", function, items)
+        return [_checked(work, one) for one in returned]
+    test = _test(work)
+    verdicts: list[bool | str] = []
+    for item in items:
+        try:
+            verdicts.append(test(item))
+        except ExpressionInvalid as invalid:
+            verdicts.append(_invalid(work, str(invalid)))
+    return verdicts
+
+
+def _checked(work: Work, returned: Returned) -> bool | str:
+    return bool(returned.value) if returned.error is None else _invalid(work, returned.error)
+
+
+def _invalid(work: Work, reason: str) -> str:
+    if work.setting("error_handling") == "fail_on_error":
+        raise NodeFailed("graph.filter", f"an item cannot be judged: {reason}")
+    return reason
+
+
+def _test(work: Work) -> Test:
+    """Make the test: an expression goes before conditions; without either all items pass."""
+    written = work.setting("predicate_expression", "expression")
+    if isinstance(written, str) and written.strip():
+        try:
+            expression = parse(written)
+        except ExpressionInvalid as invalid:
+            raise NodeFailed("graph.expression", str(invalid)) from None
+        return lambda item: bool(evaluate(expression, work.scope(item=item)))
+    conditions = conditions_of(work, work.setting("conditions"))
+    return lambda item: holding(work, conditions, item)
+
+
+def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
+    """Read conditions ``{field, operator, value}``."""
+    return [_condition(work, one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
+    """Whether an item passes conditions, as the node's ``logical_operator`` joins them; without any it does."""
+    held = (one.holds(work, item) for one in conditions)
+    match text_of(work.setting("logical_operator")).upper():
+        case "OR":
+            return not conditions or any(held)
+        case "NOT":
+            return not any(held)
+        case _:
+            return all(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on a field, which is a path into the item; an empty one is the item itself."""
+
+    field: str
+    operator: str
+    wanted: JSON
+    nulls: str
+    folded: bool
+
+    def holds(self, work: Work, item: JSON) -> bool:
+        value = evaluate(parse(self.field), work.scope(item)) if self.field else item
+        if self.operator in ("exists", "not_exists"):
+            wanted = self.wanted is not False
+            return (value is not None) is (wanted if self.operator == "exists" else not wanted)
+        if value is None and self.wanted is not None:
+            if self.nulls != "treat_as_empty":
+                return self.nulls == "include"
+            value = ""
+        operator = _OPERATORS.get(self.operator)
+        if operator is None:
+            raise ExpressionInvalid(f"there is no operator {self.operator!r}, only {', '.join(_OPERATORS)}")
+        return operator(_folded(value), _folded(self.wanted)) if self.folded else operator(value, self.wanted)
+
+
+def _condition(work: Work, written: dict[str, Any]) -> Condition:
+    return Condition(
+        field=text_of(written.get("field")),
+        operator=text_of(written.get("operator") or "equals").lower(),
+        wanted=work.rendered(written.get("value")),
+        nulls=text_of(work.setting("null_handling")),
+        folded=work.setting("case_sensitive") is False,
+    )
+
+
+def _folded(value: JSON) -> JSON:
+    match value:
+        case str():
+            return value.casefold()
+        case list():
+            return [_folded(item) for item in value]
+        case _:
+            return value
+
+
+def _within(value: JSON, wanted: JSON) -> bool:
+    return any(equal(value, one) for one in wanted) if isinstance(wanted, list) else equal(value, wanted)
+
+
+def _contains(value: JSON, wanted: JSON) -> bool:
+    match value:
+        case str():
+            return text_of(wanted) in value
+        case list():
+            return _within(wanted, value)
+        case dict():
+            return isinstance(wanted, str) and wanted in value
+        case _:
+            return False
+
+
+def _matches(value: JSON, wanted: JSON) -> bool:
+    try:
+        return found(text_of(wanted), text_of(value))
+    except (BadPattern, UnicodeEncodeError) as bad:
+        raise ExpressionInvalid(f"the pattern {text_of(wanted)!r:.100} is none: {bad}") from None
+
+
+_NAMED: dict[tuple[str, ...], Callable[[JSON, JSON], bool]] = {
+    ("equals", "==", "===", "eq"): equal,
+    ("not_equals", "!=", "!==", "ne"): lambda value, wanted: not equal(value, wanted),
+    ("greater_than", ">", "gt"): lambda value, wanted: less(wanted, value) is True,
+    ("less_than", "<", "lt"): lambda value, wanted: less(value, wanted) is True,
+    (">=", "greater_than_or_equal", "gte"): lambda value, wanted: less(value, wanted) is False,
+    ("<=", "less_than_or_equal", "lte"): lambda value, wanted: less(wanted, value) is False,
+    ("in",): _within,
+    ("not_in",): lambda value, wanted: not _within(value, wanted),
+    ("contains",): _contains,
+    ("not_contains",): lambda value, wanted: not _contains(value, wanted),
+    ("regex", "matches"): _matches,
+}
+
+_OPERATORS = {name: operator for names, operator in _NAMED.items() for name in names}
+
+
+def _sorted(work: Work, items: list[JSON]) -> list[JSON]:
+    field = work.setting("sort_field")
+    if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
+        return items
+    keys = [work.value_at(field, work.scope(item)) if field else item for item in items]
+    indices, _comparisons = ordered(keys, descending=work.setting("sort_order") == "desc")
+    return items if indices is None else [items[i] for i in indices]
+
+
+def _bounded(work: Work, items: list[JSON]) -> list[JSON]:
+    most = int(work.number("max_results", otherwise=-1))
+    return items[:most] if most >= 0 else items

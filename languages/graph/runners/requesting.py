@@ -1,0 +1,145 @@
+"""HTTP requests as a worker's ``http`` provider makes them: of HTTP_REQUEST, and of services that are called by URL."""
+
+import base64
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from callboard.bus.effects import JSON, Failure
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
+from callboard.languages.language import Failed
+
+HTTP = "mwl:provider.call/callboard/http/v1"
+
+TIMEOUT_S = 30.0
+
+ANY_STATUS = ["1xx", "2xx", "3xx", "4xx", "5xx"]
+"""Whatever the status, it is an answer; what it means is said here."""
+
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+async def http_request(work: Work) -> Outputs:
+    """HTTP_REQUEST: one request; a status other than 2xx is ``success: false``, no answer at all a failure."""
+    url = work.text("url", "endpoint").strip()
+    if not url:
+        raise NodeFailed("graph.configuration", "no URL is given", final=True)
+    method = work.text("method").upper() or "GET"
+    arguments: dict[str, JSON] = {
+        "method": method,
+        "url": text_of(work.rendered_with(work.setting("url", "endpoint"), work.given("url_variables"))).strip(),
+        "headers": _headers(work),
+        "query": _query(work),
+        "timeout": f"PT{max(0.001, work.number('timeout_seconds', 'timeout', otherwise=TIMEOUT_S)):.3f}S",
+        "redirects": int(work.number("max_redirects")) if work.setting("follow_redirects") is not False else 0,
+        "expect": ANY_STATUS,
+    }
+    _add_body(arguments, work, method)
+    payload, details = await requested(work, arguments)
+    return Outputs(result(payload).ports, details)
+
+
+async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    """Make a request; return the account of its answer, and what the node's record says of it.
+
+    :raises NodeFailed: if there is no answer
+    """
+    request = {"provider": HTTP, "with": arguments, "input": None}
+    outcome = await work.node.call("request", "provider", request)
+    if isinstance(outcome, Failed):
+        raise failed_effect(outcome.error)
+    match outcome.value:
+        case {"result": {"type": "success", "value": dict(answer)}, "metadata": dict(metadata)}:
+            return _account(answer, metadata, arguments)
+        case {"result": {"code": str(code), **envelope}}:
+            raise failed_effect(Failure(code, text_of(envelope.get("message")), details=envelope.get("details")))
+        case odd:
+            raise NodeFailed("provider.malformed", f"the provider answered with no Result: {odd!r:.200}")
+
+
+def _account(
+    answer: dict[str, Any], metadata: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    status, headers = answer["status"], answer.get("headers", {})
+    text, parsed = _body(answer, headers)
+    success = 200 <= status < 300
+    url = metadata.get("url", arguments["url"])
+    account = {
+        "status_code": status,
+        "headers": headers,
+        "body": text,
+        "json": parsed,
+        "success": success,
+        "error_message": "" if success else f"{arguments['method']} {arguments['url']} answered {status}",
+        "response_time": metadata.get("duration_ms", 0) / 1000,
+        "url": url,
+        "redirects": [url] if metadata.get("redirects") else [],
+    }
+    details = {
+        "api_endpoint": arguments["url"],
+        "http_method": arguments["method"],
+        "response_status": status,
+        "response_headers": headers,
+    }
+    return account, details
+
+
+def _body(answer: dict[str, Any], headers: dict[str, Any]) -> tuple[str, JSON]:
+    """Return a body as text, and as the JSON that it is, if it is."""
+    body = answer.get("body")
+    kind = str(headers.get("content-type", "")).partition(";")[0].strip().lower()
+    if not isinstance(body, str) or (kind == "application/json" or kind.endswith("+json")):
+        return ("" if body is None else msgspec.json.encode(body).decode()), body
+    if "encoding" in answer:
+        return body, None
+    try:
+        return body, msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return body, None
+
+
+def _headers(work: Work) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for given in (work.rendered(work.setting("headers")), work.given("dynamic_headers")):
+        if isinstance(given, dict):
+            headers |= {name.lower(): text_of(value) for name, value in given.items()}
+    auth = work.setting("auth_config")
+    secrets: dict[str, Any] = auth if isinstance(auth, dict) else {}
+    match work.setting("auth_type"):
+        case "bearer":
+            headers["authorization"] = f"Bearer {secrets.get('token', '')}"
+        case "basic":
+            pair = f"{secrets.get('username', '')}:{secrets.get('password', '')}"
+            headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        case _:
+            pass
+    return headers
+
+
+def _query(work: Work) -> dict[str, JSON]:
+    query: dict[str, JSON] = {}
+    for given in (work.rendered(work.setting("query_params")), work.given("dynamic_query_params")):
+        if isinstance(given, dict):
+            query |= given
+    return query
+
+
+def _add_body(arguments: dict[str, JSON], work: Work, method: str) -> None:
+    """Add what is sent; the input's ``body`` goes before the configuration's."""
+    body = work.given("body")
+    if body is None:
+        body = work.rendered(work.spec.configurations.get("body"))
+    kind = work.setting("body_type")
+    if body is None or kind == "none":
+        if method in _WITH_BODY:
+            arguments["body"] = ""
+    elif kind == "form":
+        pairs = body if isinstance(body, dict) else {"body": body}
+        arguments["body"] = urlencode({name: text_of(value) for name, value in pairs.items()})
+        arguments["headers"]["content-type"] = "application/x-www-form-urlencoded"
+    elif kind == "raw":
+        arguments["body"] = text_of(body)
+    else:
+        arguments["json"] = body

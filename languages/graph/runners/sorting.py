@@ -1,0 +1,42 @@
+"""The runner of SORT, and the order that values have."""
+
+from functools import cmp_to_key
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.work import Outputs, Work, result
+
+
+async def sort(work: Work) -> Outputs:
+    """Sort items by a field, stably; what has no common order is left as it is."""
+    items = work.items()
+    override = work.given("sort_override")
+    wanted = override if isinstance(override, dict) else {}
+    field = wanted.get("sort_field") or wanted.get("field") or work.setting("sort_field")
+    order = wanted.get("order") or wanted.get("direction") or work.setting("order")
+    keys = [work.value_at(field, work.scope(item)) if isinstance(field, str) and field else item for item in items]
+    indices, comparisons = ordered(keys, descending=order == "desc")
+    sortable = indices is not None
+    if indices is None:
+        indices = list(range(len(items)))
+    stats = {
+        "total_items": len(items),
+        "items_sorted": len(items) if sortable else 0,
+        "sort_time_ms": 0,
+        "comparisons_made": comparisons,
+    }
+    return result({"sorted_data": [items[i] for i in indices], "sort_stats": stats, "original_indices": indices})
+
+
+def ordered(keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
+    """Return the positions of keys in their order, and how many comparisons it took; None if they have none."""
+    numbers = all(isinstance(key, int | float) for key in keys)
+    if not numbers and not all(isinstance(key, str) for key in keys):
+        return None, 0
+    comparisons = 0
+
+    def compared(one: int, two: int) -> int:
+        nonlocal comparisons
+        comparisons += 1
+        return (keys[one] > keys[two]) - (keys[one] < keys[two])
+
+    return sorted(range(len(keys)), key=cmp_to_key(compared), reverse=descending), comparisons

@@ -1,0 +1,99 @@
+"""Runners that wait: WAIT, DELAY and TIMEOUT."""
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.times import iso, seconds_between
+from callboard.languages.graph.work import Await, Delay, NodeFailed, Outcome, Outputs, Work, number
+from callboard.languages.language import Instant
+
+
+async def delay(work: Work) -> Outcome:
+    """DELAY: the data, after a while; the input may say how long."""
+    override = work.given("delay_config")
+    seconds = _seconds(override if isinstance(override, dict) else {})
+    if seconds is None:
+        seconds = _seconds(work.spec.configurations)
+    planned = number(work.setting("duration_seconds")) if seconds is None else seconds
+
+    def after(start: Instant, end: Instant) -> Outputs:
+        info = {
+            "planned_delay_seconds": planned,
+            "actual_delay_seconds": seconds_between(start, end),
+            "delay_start_time": iso(start),
+            "delay_end_time": iso(end),
+            "delay_type_used": "fixed",
+            "was_cancelled": False,
+        }
+        return Outputs({RESULT: {"data": work.inputs.get(RESULT), "delay_info": info}})
+
+    return Delay(planned, after)
+
+
+def _seconds(given: dict[str, JSON]) -> float | None:
+    for name, unit in (("duration_seconds", 1.0), ("delay_seconds", 1.0), ("delay_ms", 0.001)):
+        if given.get(name) is not None:
+            return number(given[name]) * unit
+    return None
+
+
+async def wait(work: Work) -> Outcome:
+    """WAIT: until the condition holds, which is looked at once, or a signal comes of the name that is the node's id."""
+    condition = work.setting("wait_condition")
+    attempts = 1 if condition else 0
+    now = work.stage.now()
+    if isinstance(condition, str) and _met(work, condition):
+        return _waited(work, ["completed"], now, now, attempts, met=True)
+    if (event := work.given("trigger_event")) is not None:
+        return _waited(work, ["completed"], now, now, attempts, met=True, data=event)
+    if work.given("cancel_signal"):
+        return _waited(work, ["cancelled"], now, now, attempts, cancelled=True)
+    return Await(
+        work.spec.id,
+        number(work.setting("timeout_seconds")) or None,
+        lambda data, start, end: _waited(work, ["completed", RESULT], start, end, attempts, met=True, data=data),
+        lambda start, end: _waited(work, ["timeout", RESULT], start, end, attempts, expired=True),
+    )
+
+
+def _met(work: Work, condition: str) -> bool:
+    """Whether a condition holds; one that is told in words does not."""
+    try:
+        return work.holds(condition)
+    except NodeFailed:
+        return False
+
+
+def _waited(
+    work: Work,
+    ports: list[str],
+    start: Instant,
+    end: Instant,
+    attempts: int,
+    *,
+    met: bool = False,
+    expired: bool = False,
+    cancelled: bool = False,
+    data: JSON = None,
+) -> Outputs:
+    account = {
+        "condition_met": met,
+        "wait_duration_seconds": seconds_between(start, end),
+        "attempts_made": attempts,
+        "wait_start_time": iso(start),
+        "wait_end_time": iso(end),
+        "timeout_occurred": expired,
+        "was_cancelled": cancelled,
+    }
+    payload = {"data": work.inputs.get(RESULT), "wait_result": account, "trigger_data": {} if data is None else data}
+    return Outputs(dict.fromkeys(ports, payload))
+
+
+async def timeout(work: Work) -> Outcome:
+    """TIMEOUT: the data, on ``completed`` if the condition holds at once, else on ``timeout`` when the time is up."""
+    data = work.inputs.get(RESULT)
+    condition = work.setting("condition_expression", "expression")
+    if isinstance(condition, str) and work.holds(condition):
+        port = "timeout" if work.setting("immediate_timeout") is True else "completed"
+        return Outputs({port: data, RESULT: data})
+    seconds = number(work.setting("timeout_seconds")) or number(work.setting("timeout_ms")) / 1000
+    return Delay(seconds, lambda _start, _end: Outputs({"timeout": data, RESULT: data}))

@@ -1,0 +1,57 @@
+"""Shaping: what leaves a node is what is declared of it; and which part of it travels along a connection. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.coercion import UNFIT, coerced, plain
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.wiring import GraphNode, Wire
+
+Ports = dict[str, JSON]
+"""What a node puts out, by port; null is a port that was not taken."""
+
+UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
+"""Types whose output has what the outside brought, whatever is declared."""
+
+
+def shaped(node: GraphNode, ports: Ports) -> Ports:
+    """Shape each port's payload; names that begin with an underscore are no ports."""
+    return {port: shaped_payload(node, payload) for port, payload in ports.items() if not port.startswith("_")}
+
+
+def shaped_payload(node: GraphNode, payload: JSON) -> JSON:
+    """Drop what is not declared and fill in what is missing; lists, scalars and null pass as they are."""
+    if not isinstance(payload, dict) or node.type in UNTRIMMED:
+        return payload
+    if node.spec is not None:
+        return {
+            name: _fitted(payload[name], field.type) if name in payload else field.default
+            for name, field in node.spec.output_params.items()
+        }
+    if node.output_params:
+        return {name: payload[name] if name in payload else plain(own) for name, own in node.output_params.items()}
+    return payload
+
+
+def _fitted(value: JSON, type: Any) -> JSON:
+    made = coerced(value, type)
+    return value if made is UNFIT else made
+
+
+def refused(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
+    """Return the first port, and its payload, that says ``success: false``; None if there is none."""
+    for port, payload in ports.items():
+        if isinstance(payload, dict) and payload.get("success") is False:
+            return port, payload
+    return None
+
+
+def travelling(ports: Ports, wire: Wire) -> JSON:
+    """Return what travels along a connection; null if its port was not taken.
+
+    Along ``result``, where a node has no such port, all its ports travel.
+    """
+    if wire.output_key == RESULT and RESULT not in ports:
+        return ports
+    return ports.get(wire.output_key)

@@ -1,0 +1,27 @@
+"""Times as this language writes them: milliseconds of the epoch in records, ISO 8601 in what nodes put out."""
+
+import datetime as dt
+
+from callboard.languages.language import Instant
+
+
+def ms(instant: Instant) -> int:
+    """Return an instant in whole milliseconds of the epoch."""
+    return int(instant.timestamp() * 1000)
+
+
+def iso(instant: Instant) -> str:
+    return instant.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def after(instant: Instant, seconds: float) -> Instant:
+    """Return the instant so many seconds later, as far as there are any."""
+    return instant + dt.timedelta(seconds=max(0.0, min(seconds, SECONDS_MAX)))
+
+
+def seconds_between(start: Instant, end: Instant) -> float:
+    return (end - start).total_seconds()
+
+
+SECONDS_MAX = 3.2e9
+"""A century: nobody waits longer."""

@@ -1,0 +1,199 @@
+"""What is wrong with a graph beyond its shape: references, types and their configurations, attachments, cycles.
+
+It looks at the document as it was read, so that everything wrong is told at once, whatever else is wrong with it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.graph.coercion import UNFIT, coerced, plain
+from callboard.languages.graph.expression_syntax import ExpressionInvalid
+from callboard.languages.graph.expression_syntax import parse as parse_expression
+from callboard.languages.graph.node_specs import (
+    ENGINE_FIELDS,
+    NODE_TYPES,
+    Field,
+    NodeSpec,
+    is_known,
+    node_type,
+    spec_of,
+)
+from callboard.languages.graph.wiring import cycle_of
+from callboard.languages.problems import Location, Tree, did_you_mean, kind_of
+
+CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loop_condition", "wait_condition")
+"""Configurations of FLOW nodes that are expressions."""
+
+ATTACHABLE = ("TOOL", "MEMORY")
+"""What can be attached to an agent."""
+
+
+def beyond_shape(tree: Tree) -> list[Problem]:
+    """Return everything that is wrong, and warnings, in no order; ``tree`` holds an object."""
+    document: dict[str, Any] = tree.value
+    nodes = [(("nodes", index), node) for index, node in _objects(document.get("nodes"))]
+    by_id: dict[str, dict[str, Any]] = {}
+    problems: list[Problem] = []
+    for at, node in nodes:
+        name = node.get("id")
+        if isinstance(name, str) and name in by_id:
+            problems.append(tree.problem("DUPLICATE_NODE", f"there is a node {name!r} already", (*at, "id")))
+        elif isinstance(name, str):
+            by_id[name] = node
+    for at, node in nodes:
+        problems += _typed(tree, at, node)
+        problems += _attached(tree, at, node, by_id)
+    problems += _references(tree, document, by_id)
+    return [*problems, *_cycle(tree, document, by_id)]
+
+
+def _objects(value: JSON) -> Iterator[tuple[int, dict[str, Any]]]:
+    if isinstance(value, list):
+        yield from ((index, item) for index, item in enumerate(value) if isinstance(item, dict))
+
+
+def _strings(value: JSON) -> Iterator[tuple[int, str]]:
+    if isinstance(value, list):
+        yield from ((index, item) for index, item in enumerate(value) if isinstance(item, str))
+
+
+# -- types and configurations ------------------------------------------------------------------------------------------
+
+
+def _typed(tree: Tree, at: Location, node: dict[str, Any]) -> Iterator[Problem]:
+    type, subtype = node.get("type"), node.get("subtype")
+    if not isinstance(type, str) or not isinstance(subtype, str):
+        return
+    if type not in NODE_TYPES:
+        yield _unknown(tree, (*at, "type"), f"the type {type!r} is not known", type, NODE_TYPES)
+    elif not is_known(type, subtype):
+        known = (*node_type(type).subtypes, *node_type(type).unspecified)
+        if type == "AI_AGENT":
+            message = f"{subtype!r} is no provider of models"
+            yield tree.problem("UNKNOWN_PROVIDER", message, (*at, "subtype"), expected=f"one of {', '.join(known)}")
+        else:
+            yield _unknown(tree, (*at, "subtype"), f"{type} has no subtype {subtype!r}", subtype, known)
+    yield from _configured(tree, at, node, spec_of(type, subtype))
+
+
+def _unknown(tree: Tree, at: Location, message: str, name: str, known: tuple[str, ...]) -> Problem:
+    meant = did_you_mean(name, known)
+    hint = f", did you mean {meant!r}?" if meant else ""
+    return tree.problem("UNKNOWN_TYPE", f"{message}{hint}; the node passes its input on", at, warning=True)
+
+
+def _configured(tree: Tree, at: Location, node: dict[str, Any], spec: NodeSpec | None) -> Iterator[Problem]:
+    given = node.get("configurations")
+    configurations: dict[str, Any] = given if isinstance(given, dict) else {}
+    where = (*at, "configurations")
+    invalid = f"invalid configuration for node {node.get('name')} ({node.get('type')}.{node.get('subtype')})"
+    if spec is not None:
+        for key in missing(spec, configurations):
+            expected = spec.configurations[key].type
+            yield tree.problem("MISSING_CONFIGURATION", f"{invalid}: {key} is required", where, expected=expected)
+    if node.get("type") == "FLOW":
+        yield from _conditions(tree, where, configurations, node.get("subtype") == "WAIT")
+    for key, value in configurations.items():
+        field = declared(spec, key)
+        if field is not None and coerced(plain(value), field.type) is UNFIT:
+            message = f"{invalid}: {key} is {kind_of(plain(value))} that is no {field.type}"
+            yield tree.problem("BAD_CONFIGURATION", message, (*where, key), expected=field.type)
+
+
+def _conditions(tree: Tree, at: Location, configurations: dict[str, Any], loosely: bool) -> Iterator[Problem]:
+    """Check the conditions of a node; what a WAIT waits for may be told in words, which never come true."""
+    for key in CONDITIONS:
+        written = plain(configurations.get(key))
+        if isinstance(written, str) and written.strip():
+            try:
+                parse_expression(written)
+            except ExpressionInvalid as invalid:
+                yield tree.problem("EXPRESSION", str(invalid), (*at, key), expected="an expression", warning=loosely)
+
+
+def missing(spec: NodeSpec, configurations: dict[str, Any]) -> list[str]:
+    """Return the required configurations that are not there; an empty one is."""
+    if any(key in configurations for key in node_type(spec.type).instead):
+        return []
+    return [
+        key
+        for key, field in spec.configurations.items()
+        if field.required and not field.granted and not any(name in configurations for name in (key, *field.instead))
+    ]
+
+
+def declared(spec: NodeSpec | None, key: str) -> Field | None:
+    """Return what is declared of a configuration, if anything is."""
+    own = spec.configurations.get(key) if spec is not None else None
+    return own or ENGINE_FIELDS.get(key)
+
+
+def configured(spec: NodeSpec | None, configurations: dict[str, JSON]) -> dict[str, JSON]:
+    """Return a node's configurations with their values coerced; they were checked."""
+    found: dict[str, JSON] = {}
+    for key, value in configurations.items():
+        field = declared(spec, key)
+        found[key] = coerced(plain(value), field.type) if field is not None else plain(value)
+    return found
+
+
+# -- references --------------------------------------------------------------------------------------------------------
+
+
+def _attached(tree: Tree, at: Location, node: dict[str, Any], by_id: dict[str, dict[str, Any]]) -> Iterator[Problem]:
+    names = list(_strings(node.get("attached_nodes")))
+    if names and node.get("type") != "AI_AGENT":
+        message = f"a node of type {node.get('type')} has no attached nodes"
+        yield tree.problem("ATTACHMENT", message, (*at, "attached_nodes"), expected="an AI_AGENT, or none attached")
+        return
+    for index, name in names:
+        where = (*at, "attached_nodes", index)
+        if name not in by_id:
+            yield _nobody(tree, where, name, by_id)
+        elif by_id[name].get("type") not in ATTACHABLE:
+            message = f"{name!r} is of type {by_id[name].get('type')} and cannot be attached"
+            yield tree.problem("ATTACHMENT", message, where, expected=" or ".join(ATTACHABLE))
+
+
+def _references(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str, Any]]) -> Iterator[Problem]:
+    for index, connection in _objects(document.get("connections")):
+        for end in ("from_node", "to_node"):
+            name = connection.get(end)
+            if isinstance(name, str) and name not in by_id:
+                yield _nobody(tree, ("connections", index, end), name, by_id)
+    for index, name in _strings(document.get("triggers")):
+        where = ("triggers", index)
+        if name not in by_id:
+            yield _nobody(tree, where, name, by_id)
+        elif (type := by_id[name].get("type")) != "TRIGGER":
+            yield tree.problem("NOT_A_TRIGGER", f"{name!r} is of type {type}", where, expected="a node of type TRIGGER")
+
+
+def _nobody(tree: Tree, at: Location, name: str, by_id: dict[str, Any]) -> Problem:
+    meant = did_you_mean(name, by_id)
+    hint = f", did you mean {meant!r}?" if meant else ""
+    return tree.problem("UNKNOWN_NODE", f"there is no node {name!r}{hint}", at, expected="the id of a node")
+
+
+def _cycle(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str, Any]]) -> Iterator[Problem]:
+    apart = attached_ids(list(by_id.values()))
+    successors: dict[str, list[str]] = {name: [] for name in by_id if name not in apart}
+    for _index, connection in _objects(document.get("connections")):
+        source, target = connection.get("from_node"), connection.get("to_node")
+        if source in successors and target in successors:
+            successors[source].append(target)
+    if cycle := cycle_of(successors):
+        message = f"the graph contains a cycle: {' → '.join(cycle)}"
+        yield tree.problem("CYCLE", message, ("connections",), expected="a graph without cycles; LOOP repeats")
+
+
+def attached_ids(nodes: list[dict[str, Any]]) -> set[str]:
+    """Return the ids of the nodes that are attached to an agent."""
+    return {
+        name
+        for node in nodes
+        if node.get("type") == "AI_AGENT"
+        for _index, name in _strings(node.get("attached_nodes"))
+    }

@@ -1,0 +1,263 @@
+"""One run of a node: from its enter to its exit, with attempts, bounds, waiting, and what it delivers."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import cast
+
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
+from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
+from callboard.languages.graph.conversion import converted
+from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
+from callboard.languages.graph.runners.catalog import runner_of
+from callboard.languages.graph.shaping import Ports, refused, shaped, travelling
+from callboard.languages.graph.times import after
+from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
+from callboard.languages.language import Cancelled, Expired, Failed, Instant, Node, Ok, SignalArrived, Stage
+
+RETRIES_MAX = 1_000
+"""However many attempts a node wants."""
+
+OTHER_TIMEOUT = frozenset({"WAIT", "TIMEOUT", "MERGE"})
+"""Subtypes of FLOW to which ``timeout_seconds`` says something of their own."""
+
+
+class Metered:
+    """A node that counts what the turns on it cost; in all else it is the node."""
+
+    def __init__(self, node: Node, spend: Callable[[Usage], None]) -> None:
+        self._node = node
+        self._spend = spend
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._node, name)
+
+    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
+        outcome = await self._node.turn(slot, request)
+        if isinstance(outcome, Ok):
+            self._spend(outcome.value.usage)
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """What all visits of an execution have in common."""
+
+    stage: Stage
+    graph: Graph
+    agenda: Agenda
+    context: Context
+    execution: Execution
+
+    async def visit(self, task: Task) -> Failure | None:
+        """Run a node and hand on what it delivers; return why it failed, if it did."""
+        node_spec = self.graph.nodes[task.node]
+        inputs = self.agenda.inputs(task)
+        path = task.path
+        node = self.stage.enter(path, "node", node=node_spec.id, name=node_spec.name, input=inputs)
+        record = Record(
+            node_spec,
+            task,
+            node.iteration,
+            "RUNNING",
+            node.entered_at,
+            input_data=inputs,
+            retries_max=_retries(node_spec),
+        )
+        self.execution.begin(record)
+        run = _Run(self, node_spec, task, node, record)
+        try:
+            deliveries = await run.deliveries()
+        except Cancelled as cancelled:
+            record.status, record.error = (
+                "FAILED",
+                Failure(CANCELED, cancelled.cause.message or "the node was canceled"),
+            )
+            record.ended = node.exit("cancelled", _exit_record(record), cancelled.cause)
+            raise
+        if isinstance(deliveries, Failure):
+            record.status, record.error = "FAILED", deliveries
+            record.ended = node.exit("failed", _exit_record(record), deliveries)
+            return deliveries
+        record.status, record.credits = "COMPLETED", int(number(node_spec.setting("credit_cost")))
+        record.ended = node.exit("ok", _exit_record(record))
+        self.execution.complete(record)
+        self.context.remember(node_spec, record.output_data)
+        self._hand_on(task, node, deliveries)
+        return None
+
+    def _hand_on(self, task: Task, node: Node, deliveries: dict[int, Delivery]) -> None:
+        for wire in self.graph.outgoing[task.node]:
+            delivery = deliveries[wire.index]
+            if delivery is not None:
+                names = {"count": len(delivery.values)} if isinstance(delivery, Items) else {}
+                node.route(wire.target, f"port {wire.output_key}", wire.index, output_key=wire.output_key, **names)
+        self.agenda.finish(task, deliveries, f"{node.path}#{node.iteration}")
+
+
+def _exit_record(record: Record) -> dict[str, JSON]:
+    """What the node's exit says of it in the language's own terms."""
+    return {
+        "output_data": record.output_data,
+        "credits_consumed": record.credits,
+        "execution_details": record.details,
+    }
+
+
+def _retries(spec: GraphNode) -> int:
+    return max(0, min(int(number(spec.configurations.get("retry_attempts"))), RETRIES_MAX))
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of a node while it lasts."""
+
+    visitor: Visitor
+    spec: GraphNode
+    task: Task
+    node: Node
+    record: Record
+
+    async def deliveries(self) -> dict[int, Delivery] | Failure:
+        """Do the node's work; return what each of its connections delivers, or why there is nothing."""
+        outcome = await self._attempts()
+        if not isinstance(outcome, Failure | Outputs):
+            outcome = await self._waited(outcome)
+        if isinstance(outcome, Failure):
+            return outcome
+        self.record.details.update(outcome.details)
+        ports = shaped(self.spec, outcome.ports)
+        self.record.output_data = ports
+        if refusal := refused(outcome.ports):
+            return _refusal(*refusal)
+        return await self._delivered(ports)
+
+    async def _attempts(self) -> Outcome | Failure:
+        for attempt in range(self.record.retries_max + 1):
+            try:
+                return await self._attempt()
+            except NodeFailed as failed:
+                failure = _exception(failed)
+                if failed.final or attempt == self.record.retries_max:
+                    return failure
+            await self._back_off(attempt, failure)
+        raise AssertionError("the last attempt returns")
+
+    async def _attempt(self) -> Outcome:
+        """Have the runner work, within the node's bound."""
+        metered = cast(Node, Metered(self.node, self.visitor.execution.spend))
+        arrivals = self.visitor.agenda.arrivals(self.task)
+        context = self.visitor.context
+        work = Work(self.visitor.stage, metered, self.spec, self.record.input_data, arrivals, context)
+        runner = runner_of(self.spec)
+        seconds = _bound(self.spec)
+        if not seconds:
+            return await runner(work)
+        stage = self.visitor.stage
+        due = after(stage.now(), seconds)
+        raced = await stage.within(due, _caught(runner(work)), node=self.node, slot="timeout")
+        if isinstance(raced, Expired):
+            raise NodeFailed("graph.timeout", f"no result within {seconds:g} seconds")
+        if isinstance(raced.value, NodeFailed):
+            raise raced.value
+        return raced.value
+
+    async def _back_off(self, attempt: int, failure: Failure) -> None:
+        configured = self.spec.configurations
+        base = max(0.0, number(configured.get("retry_backoff_seconds")))
+        factor = max(0.0, number(configured.get("retry_backoff_factor"), 1.0))
+        jitter = max(0.0, number(configured.get("retry_jitter_seconds")))
+        delay = _grown(base, factor, attempt) + (jitter * self.node.random("jitter") if jitter else 0.0)
+        self.record.status, self.record.retries = "RETRYING", attempt + 1
+        self.node.retry(failure.message, attempt=attempt + 1, delay=delay, error=failure)
+        if delay:
+            await self.node.sleep("backoff", after(self.visitor.stage.now(), delay), "retry")
+        self.record.status = "RUNNING"
+
+    async def _waited(self, outcome: Delay | Await | AskHuman) -> Outputs | Failure:
+        """Wait as the runner has asked for; nothing bounds it but what it asked for itself."""
+        self.record.status = "WAITING_INPUT"
+        stage, start = self.visitor.stage, self.visitor.stage.now()
+        match outcome:
+            case Delay(seconds, then):
+                await self.node.sleep("delay", after(start, seconds), "delay")
+                return then(start, stage.now())
+            case Await():
+                return await self._signalled(outcome, start)
+            case AskHuman(ask):
+                try:
+                    return await ask()
+                except NodeFailed as failed:
+                    return _exception(failed)
+
+    async def _signalled(self, outcome: Await, start: Instant) -> Outputs:
+        stage = self.visitor.stage
+        if outcome.timeout_s is None:
+            arrived = await self.node.signal("wait", outcome.signal)
+            return outcome.arrived(arrived.data, start, stage.now())
+        due = after(start, outcome.timeout_s)
+        raced: Ok[SignalArrived] | Expired[SignalArrived] = await stage.within(
+            due, _signal(self.node, outcome.signal, due), node=self.node, slot="wait.bound"
+        )
+        if isinstance(raced, Ok):
+            return outcome.arrived(raced.value.data, start, stage.now())
+        return outcome.expired(start, stage.now())
+
+    async def _delivered(self, ports: Ports) -> dict[int, Delivery]:
+        deliveries: dict[int, Delivery] = {}
+        for wire in self.visitor.graph.outgoing[self.spec.id]:
+            value = travelling(ports, wire)
+            if value is None:
+                deliveries[wire.index] = None
+            elif wire.fans_out and isinstance(value, list):
+                deliveries[wire.index] = Items(await converted(self.node, wire, value))
+            else:
+                [made] = await converted(self.node, wire, [value])
+                deliveries[wire.index] = Value(made)
+        return deliveries
+
+
+async def _caught(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
+    """Return a runner's failure: a task that ends by raising ends the run."""
+    try:
+        return await working
+    except NodeFailed as failed:
+        return failed
+
+
+async def _signal(node: Node, name: str, due: Instant) -> SignalArrived:
+    return await node.signal("wait", name, due=due)
+
+
+def _bound(spec: GraphNode) -> float:
+    """Return how long one attempt may take, in seconds; 0 for ever."""
+    names = ["timeout_seconds", "timeout"]
+    if spec.type == "HUMAN_IN_THE_LOOP" or (spec.type == "FLOW" and spec.subtype in OTHER_TIMEOUT):
+        names = ["timeout"]
+    given = next((spec.configurations[name] for name in names if spec.configurations.get(name) is not None), 0)
+    return max(0.0, number(given))
+
+
+def _grown(base: float, factor: float, times: int) -> float:
+    try:
+        return base * factor**times
+    except OverflowError:
+        return float("inf")
+
+
+def _exception(failed: NodeFailed) -> Failure:
+    return Failure(
+        EXCEPTION,
+        failed.failure.message,
+        details=failed.failure.details,
+        retryable=not failed.final,
+        previous=failed.failure,
+    )
+
+
+def _refusal(port: str, payload: dict[str, JSON]) -> Failure:
+    """Make the failure of a node that says that it has failed."""
+    text = payload.get("error_message") or payload.get("error")
+    details = {"port": port, **{name: payload[name] for name in ("error_code", "error_details") if payload.get(name)}}
+    message = text if isinstance(text, str) and text else "the node's output says success: false"
+    return Failure(REFUSAL, message, details=details, retryable=False)

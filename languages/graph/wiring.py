@@ -1,0 +1,134 @@
+"""The wiring of a graph: its nodes with what the registry says of them, the connections between them, and its order.
+
+Attached nodes are no part of it: an agent has them, and connections that touch them are dropped.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.node_specs import NodeSpec
+
+ITERATION = "iteration"
+"""The output key that fans out: a list on this port runs the successor once for each item."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A node as it is executed.
+
+    ``configurations`` are those that the document gives, coerced; `setting` adds the registry's defaults.
+    ``output_params`` are declared by the node itself, and count where the registry has no table.
+    """
+
+    id: str
+    name: str
+    type: str
+    subtype: str
+    configurations: dict[str, JSON]
+    spec: NodeSpec | None = None
+    output_params: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    attached: tuple[str, ...] = ()
+
+    def setting(self, *names: str) -> JSON:
+        """Return the first configuration of these names that is given; else the registry's default of one of them."""
+        for name in names:
+            if (given := self.configurations.get(name)) is not None:
+                return given
+        declared = self.spec.configurations if self.spec is not None else {}
+        return next((declared[name].default for name in names if name in declared), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A connection between two nodes of the graph; ``index`` is its place among them, in the document's order."""
+
+    index: int
+    source: str
+    target: str
+    output_key: str
+    conversion: str | None = None
+
+    @property
+    def fans_out(self) -> bool:
+        return self.output_key == ITERATION
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph that was checked. ``nodes`` are in the document's order, ``attached`` those that agents have."""
+
+    id: str
+    name: str
+    version: str
+    created_by: str
+    nodes: dict[str, GraphNode]
+    attached: dict[str, GraphNode]
+    wires: tuple[Wire, ...]
+    triggers: tuple[str, ...]
+    variables: dict[str, JSON]
+
+    @cached_property
+    def outgoing(self) -> dict[str, list[Wire]]:
+        """The connections of each node, in the order of their declaration."""
+        return _grouped(self.nodes, ((wire.source, wire) for wire in self.wires))
+
+    @cached_property
+    def incoming(self) -> dict[str, list[Wire]]:
+        return _grouped(self.nodes, ((wire.target, wire) for wire in self.wires))
+
+    def starts(self) -> list[str]:
+        """The nodes that a run begins with: the triggers as they are listed, else all that nothing leads to."""
+        listed = [name for name in dict.fromkeys(self.triggers) if name in self.nodes]
+        return listed or [name for name in self.nodes if not self.incoming[name]]
+
+    def reachable(self, starts: Iterable[str]) -> set[str]:
+        """The nodes that can be come to from these."""
+        found: set[str] = set()
+        ways = deque(starts)
+        while ways:
+            name = ways.popleft()
+            if name not in found:
+                found.add(name)
+                ways.extend(wire.target for wire in self.outgoing[name])
+        return found
+
+
+def _grouped(names: Iterable[str], found: Iterable[tuple[str, Wire]]) -> dict[str, list[Wire]]:
+    groups: dict[str, list[Wire]] = {name: [] for name in names}
+    for name, wire in found:
+        groups[name].append(wire)
+    return groups
+
+
+def cycle_of(successors: dict[str, list[str]]) -> list[str] | None:
+    """Return a cycle, its first node repeated at the end; None if there is none.
+
+    What is left when nodes without predecessors are taken away, again and again, holds every cycle.
+    """
+    degrees = dict.fromkeys(successors, 0)
+    for targets in successors.values():
+        for target in targets:
+            degrees[target] += 1
+    free = [name for name, degree in degrees.items() if not degree]
+    while free:
+        name = free.pop()
+        del degrees[name]
+        for target in successors[name]:
+            degrees[target] -= 1
+            if not degrees[target]:
+                free.append(target)
+    if not degrees:
+        return None
+    # Walked backwards: each node that is left has a predecessor that is left.
+    before = {target: name for name in degrees for target in successors[name] if target in degrees}
+    seen: dict[str, int] = {}
+    way: list[str] = []
+    current = next(iter(degrees))
+    while current not in seen:
+        seen[current] = len(way)
+        way.append(current)
+        current = before[current]
+    return [current, *reversed(way[seen[current] :])]

@@ -1,0 +1,215 @@
+"""One attempt of a node as its runner has it: what arrived, what it is configured with, what it may ask; and what a
+runner comes to.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from callboard.bus.effects import JSON, Failure
+from callboard.languages.graph.coercion import UNFIT, coerced, fitted
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, holds, parse, text_of
+from callboard.languages.graph.shaping import Ports
+from callboard.languages.graph.templates import rendered
+from callboard.languages.graph.times import ms
+from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.language import Instant, Node, Stage
+
+
+class NodeFailed(Exception):
+    """A runner failed. It is tried again as the node's retries say, unless the failure is ``final``."""
+
+    def __init__(self, code: str, message: str, *, details: JSON = None, final: bool = False) -> None:
+        super().__init__(f"{code}: {message}")
+        self.failure = Failure(code, message, details=details)
+        self.final = final
+
+
+def failed_effect(failure: Failure) -> NodeFailed:
+    """Make a runner's failure of an effect's."""
+    made = NodeFailed(failure.code, failure.message or failure.code, details=failure.details)
+    made.failure = failure
+    return made
+
+
+# -- what a runner comes to --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """A payload for each port that was taken, and what the node's record says of the work."""
+
+    ports: Ports
+    details: dict[str, JSON] = field(default_factory=dict[str, JSON])
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Go on after so many seconds; ``after`` makes the outputs of when it began and ended."""
+
+    seconds: float
+    after: Callable[[Instant, Instant], Outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait for a signal, so many seconds at most; ``arrived`` makes the outputs of its data, ``expired`` of none."""
+
+    signal: str
+    timeout_s: float | None
+    arrived: Callable[[JSON, Instant, Instant], Outputs]
+    expired: Callable[[Instant, Instant], Outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class AskHuman:
+    """Wait for a person; ``ask`` does it all, and returns the outputs.
+
+    ``NodeFailed`` that it raises is the node's end: a question is not asked again.
+    """
+
+    ask: Callable[[], Awaitable[Outputs]]
+
+
+Outcome = Outputs | Delay | Await | AskHuman
+
+
+_OWN: Any = object()
+"""Stands for the node's own input."""
+
+
+# -- what a runner is given --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Context:
+    """What is known of the execution: who started it with what, and what each node has put out, newest last."""
+
+    graph: Graph
+    trigger: dict[str, JSON]
+    user_id: str
+    variables: dict[str, JSON]
+    scripted_tools: frozenset[str] = frozenset()
+    outputs: dict[str, Ports] = field(default_factory=dict[str, Ports])
+
+    def remember(self, node: GraphNode, ports: Ports) -> None:
+        """Keep what a node has put out, under its name and its id."""
+        self.outputs[node.name] = ports
+        self.outputs[node.id] = ports
+
+    @property
+    def trigger_data(self) -> JSON:
+        return self.trigger["trigger_data"]
+
+    def trigger_root(self) -> dict[str, JSON]:
+        """What expressions see of the trigger."""
+        return {
+            "type": self.trigger["trigger_type"],
+            "data": self.trigger_data,
+            "user_id": self.trigger["user_id"],
+            "timestamp": self.trigger["timestamp"],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded."""
+
+    stage: Stage
+    node: Node
+    spec: GraphNode
+    inputs: Mapping[str, JSON]
+    arrivals: list[JSON]
+    context: Context
+
+    @property
+    def data(self) -> JSON:
+        """What is on the port ``result``, its declared members coerced."""
+        declared = self.spec.spec.input_params if self.spec.spec is not None else {}
+        return fitted(self.inputs.get(RESULT), declared)
+
+    def given(self, name: str) -> JSON:
+        """A member of the input, if that is an object and has it."""
+        data = self.data
+        return data.get(name) if isinstance(data, dict) else None
+
+    def items(self) -> list[JSON]:
+        """The input as items: a list, the list in its ``data``, or itself as the only one."""
+        match self.data:
+            case list() as items:
+                return items
+            case {"data": list() as items}:
+                return items
+            case None:
+                return []
+            case data:
+                return [data]
+
+    def setting(self, *names: str) -> JSON:
+        """The configuration of the first of these names that is given, or the registry's default."""
+        return self.spec.setting(*names)
+
+    def text(self, *names: str) -> str:
+        """A configuration that is a text, with its templates filled in; empty if there is none."""
+        return text_of(self.rendered(self.setting(*names)))
+
+    def number(self, *names: str, otherwise: float = 0) -> float:
+        """A configuration that is a number."""
+        return number(self.setting(*names), otherwise)
+
+    def rendered(self, value: JSON) -> JSON:
+        """A value with its templates filled in."""
+        return rendered(value, self.scope())
+
+    def rendered_with(self, value: JSON, names: JSON) -> JSON:
+        """A value with its templates filled in, which find further names in an object."""
+        return rendered(value, self.scope(**names) if isinstance(names, dict) else self.scope())
+
+    def scope(self, data: JSON = _OWN, /, **local: JSON) -> Scope:
+        """What an expression of this node sees; ``data`` takes the place of the input."""
+        return Scope(
+            data=self.data if data is _OWN else data,
+            inputs=self.inputs,
+            config=self.spec.configurations,
+            trigger=self.context.trigger_root(),
+            nodes=self.context.outputs,
+            variables=self.context.variables,
+            local=local,
+            now_ms=ms(self.stage.now()),
+        )
+
+    def holds(self, condition: str, scope: Scope | None = None) -> bool:
+        """Whether a condition holds.
+
+        :raises NodeFailed: if it is none
+        """
+        try:
+            return holds(condition, scope or self.scope())
+        except ExpressionInvalid as invalid:
+            raise NodeFailed("graph.expression", str(invalid)) from None
+
+    def value_at(self, path: str, scope: Scope | None = None) -> JSON:
+        """What a path, or any expression, comes to.
+
+        :raises NodeFailed: if it is none
+        """
+        try:
+            return evaluate(parse(path), scope or self.scope())
+        except ExpressionInvalid as invalid:
+            raise NodeFailed("graph.expression", str(invalid)) from None
+
+
+Runner = Callable[[Work], Awaitable[Outcome]]
+"""Does a node's work once; raises `NodeFailed`."""
+
+
+def result(payload: JSON, **details: JSON) -> Outputs:
+    """Outputs on the port ``result`` alone."""
+    return Outputs({RESULT: payload}, details)
+
+
+def number(value: Any, otherwise: float = 0) -> float:
+    """Return a number, also one that is written as text."""
+    made = coerced(value, "number")
+    return otherwise if made is UNFIT or made is None or isinstance(made, str) else made

@@ -1,0 +1,335 @@
+"""Graphs on the real run actor: a theatre that speaks the graph language in virtual time, and ways to write graphs."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.events import Event, Problem
+from callboard.bus.subjects import RunRef
+from callboard.languages.graph.language import LANGUAGE
+from callboard.languages.language import Definition, Language
+from callboard.runtime.definitions import Remembering
+from callboard.runtime.replay import Admitted
+from callboard.runtime.runlog import RunLog, read_run
+from tests.simulation import (
+    BEGINNING,
+    CrashingLog,
+    VirtualClock,
+    World,
+    check_log,
+    check_replay,
+    copied,
+    finish,
+    simulate,
+)
+from tests.theatre import Theatre
+
+REMEMBERING = Remembering(LANGUAGE)
+"""As workers have it: a definition that was parsed is not parsed again."""
+
+Answering = Callable[[Job, Any], Awaitable[JSON]]
+"""Carries out an effect of some kind, for a test."""
+
+
+class GraphTheatre(Theatre):
+    """A theatre whose plays are graphs. ``kinds`` carries out the effects of each kind."""
+
+    def __init__(
+        self, log: CrashingLog | None = None, kinds: Mapping[str, Answering] | None = None, **names: Any
+    ) -> None:
+        super().__init__({}, log=log or CrashingLog(), clock=VirtualClock(), **names)
+        self.kinds = dict(kinds or {})
+        self.asked: list[tuple[str, Any]] = []
+        """Kind and request of the effects in the order in which they were carried out."""
+
+    def language(self, name: str) -> Language[Any]:
+        assert name == LANGUAGE.name
+        return REMEMBERING
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        carrier = super().carrier(ref, admission)
+        theatre = self
+
+        class Counting(Carrier):
+            async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
+                theatre.executed.append(job.key)
+                return await super().carry(job, sessions, reporter)
+
+        return Counting(
+            models=carrier._models,  # pyright: ignore[reportPrivateUsage] - the same models, other effects
+            tools=ToolEnvironment(env={}, script=self.script),
+            kinds={kind: self._carrying(kind, answering) for kind, answering in self.kinds.items()},
+            on_delta=lambda _job, _k, _text: None,
+            model_timeout_s=10,
+        )
+
+    def _carrying(self, kind: str, answering: Answering) -> CarryEffect:
+        async def carry(job: Job, request: JSON) -> tuple[JSON, JSON]:
+            self.asked.append((kind, request))
+            return await answering(job, request), None
+
+        return carry
+
+    async def begin(
+        self,
+        graph: dict[str, Any],
+        input: JSON = None,
+        run: str = "r1",
+        breakpoints: Sequence[str] = (),
+        **options: Any,
+    ) -> RunRef:
+        """Admit a run of a graph, as the door does."""
+        definition = LANGUAGE.parse(json.dumps(graph))
+        assert isinstance(definition, Definition), definition
+        start = StartRun(
+            DefinitionSource("graph"),
+            input=input,
+            run_id=run,
+            script=self.script or None,
+            breakpoints=list(breakpoints),
+            options=options,
+        )
+        plan = LANGUAGE.admit(definition, start)
+        assert not isinstance(plan, list), plan
+        ref = RunRef("acme", run)
+        runlog = RunLog(self.log, ref, writer="admission", clock=self.clock)
+        runlog.definition = definition.name
+        accepted = ev.RunAccepted(
+            definition=ev.DefinitionRef("graph", definition.hash, definition.source, definition.name),
+            start=msgspec.to_builtins(start),
+            outline=plan.outline,
+            breakpoints=start.breakpoints,
+            seed="seed",
+        )
+        runlog.state(accepted)
+        await runlog.append_queued()
+        return ref
+
+
+# -- writing graphs ----------------------------------------------------------------------------------------------------
+
+
+def node(id: str, type: str, subtype: str, attached: Sequence[str] = (), **configurations: Any) -> dict[str, Any]:
+    written = {"id": id, "name": id, "type": type, "subtype": subtype, "configurations": configurations}
+    return {**written, "attached_nodes": list(attached)} if attached else written
+
+
+def webhook(id: str = "t", **configurations: Any) -> dict[str, Any]:
+    """A trigger that passes on ``body``."""
+    return node(id, "TRIGGER", "WEBHOOK", **{"webhook_path": "/x", **configurations})
+
+
+def step(id: str, **configurations: Any) -> dict[str, Any]:
+    """A node that passes on what it gets."""
+    return node(id, "ACTION", "FILE_OPERATION", **configurations)
+
+
+def flow(id: str, subtype: str, **configurations: Any) -> dict[str, Any]:
+    return node(id, "FLOW", subtype, **configurations)
+
+
+def condition(id: str, expression: str) -> dict[str, Any]:
+    return flow(id, "IF", condition_expression=expression)
+
+
+def graph(nodes: Sequence[dict[str, Any]], *wires: str, triggers: Sequence[str] | None = None, **more: Any) -> Any:
+    """A graph. A wire reads ``source -> target`` or ``source.port -> target``, behind ``|`` its conversion function."""
+    connections: list[dict[str, Any]] = []
+    for index, wire in enumerate(wires):
+        way, _, conversion = wire.partition("|")
+        source, target = (end.strip() for end in way.split("->"))
+        name, _, port = source.partition(".")
+        one: dict[str, Any] = {"id": f"c{index}", "from_node": name, "to_node": target}
+        if port:
+            one["output_key"] = port
+        if conversion:
+            one["conversion_function"] = conversion.strip()
+        connections.append(one)
+    listed = [one["id"] for one in nodes if one["type"] == "TRIGGER"] if triggers is None else list(triggers)
+    metadata = {"id": "g", "name": "g", "created_time": 0, "created_by": "u"}
+    return {"metadata": metadata, "nodes": list(nodes), "connections": connections, "triggers": listed, **more}
+
+
+def problems_of(written: dict[str, Any] | str) -> list[Problem]:
+    """The problems of a definition that is refused."""
+    found = LANGUAGE.parse(written if isinstance(written, str) else json.dumps(written))
+    assert isinstance(found, list), "it is not refused"
+    return found
+
+
+def parsed(written: dict[str, Any]) -> Definition[Any]:
+    found = LANGUAGE.parse(json.dumps(written))
+    assert isinstance(found, Definition), found
+    return found
+
+
+# -- performing them ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Performance:
+    """A graph that has been run to its end."""
+
+    theatre: GraphTheatre
+    ref: RunRef
+    events: list[Event]
+
+    @property
+    def end(self) -> ev.RunEnd:
+        found = ev.payload_of(self.events[-1])
+        assert isinstance(found, ev.RunEnd)
+        return found
+
+    @property
+    def results(self) -> dict[str, Any]:
+        assert isinstance(self.end.results, dict), self.end
+        return self.end.results
+
+    @property
+    def sequence(self) -> list[str]:
+        return self.results["execution_sequence"]
+
+    def record(self, node_id: str) -> dict[str, Any]:
+        return self.results["node_executions"][node_id]
+
+    def runs(self, node_id: str) -> list[dict[str, Any]]:
+        return self.results["node_runs"][node_id]
+
+    def out(self, node_id: str, port: str = "result") -> Any:
+        """What a node put out on a port."""
+        return self.record(node_id)["output_data"].get(port)
+
+    def took(self, node_id: str) -> Any:
+        """What a node found on its port."""
+        return self.record(node_id)["input_data"].get("result")
+
+    def of_type(self, event_type: str) -> list[Any]:
+        return [ev.payload_of(event) for event in self.events if event.type == event_type]
+
+
+def perform(
+    written: dict[str, Any],
+    input: JSON = None,
+    *,
+    world: World | None = None,
+    kinds: Mapping[str, Answering] | None = None,
+    breakpoints: Sequence[str] = (),
+    commands: Sequence[tuple[str, dict[str, Any]]] = (),
+    script: dict[str, Any] | None = None,
+    always_replay: bool = False,
+    park_linger_s: float = 0.0,
+    **options: Any,
+) -> Performance:
+    """Run a graph in virtual time to its end, and check its log and that it replays.
+
+    ``commands`` (verb and body) arrive once the run has parked for the first time, one after the other.
+    """
+    performances: list[Performance] = []
+
+    async def body() -> None:
+        theatre = GraphTheatre(
+            kinds=kinds, script=script or {}, always_replay=always_replay, park_linger_s=park_linger_s
+        )
+        ref = await theatre.begin(written, input, breakpoints=breakpoints, **options)
+        if commands:
+            assert await theatre.perform(ref) == "parked"
+            await theatre.perform(ref, *(theatre.command(verb, **body) for verb, body in commands))
+        events = await finish(theatre, ref, world or World())
+        check_log(events)
+        check_replay(theatre, ref, events)
+        performances.append(Performance(theatre, ref, events))
+
+    simulate(body)
+    [performance] = performances
+    return performance
+
+
+def check_deaths(
+    written: dict[str, Any],
+    input: JSON = None,
+    *,
+    world: World | None = None,
+    kinds: Mapping[str, Answering] | None = None,
+    script: dict[str, Any] | None = None,
+    **options: Any,
+) -> Performance:
+    """Perform a graph undisturbed, always in replay, and with a death after every event: the ends are the same."""
+    undisturbed = perform(written, input, world=world, kinds=kinds, script=script, **options)
+    expected = timeless(undisturbed.end.results)
+    replaying = perform(written, input, world=world, kinds=kinds, script=script, always_replay=True, **options)
+    assert timeless(replaying.end.results) == expected
+
+    async def body() -> None:
+        recorded = await read_run(undisturbed.theatre.log, undisturbed.ref)
+        for boundary in range(1, len(recorded)):
+            other = GraphTheatre(kinds=kinds, script=script or {})
+            await copied(recorded[:boundary], cast("CrashingLog", other.log))
+            cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
+            events = await finish(other, undisturbed.ref, world or World())
+            check_log(events)
+            check_replay(other, undisturbed.ref, events)
+            end = ev.payload_of(events[-1])
+            assert isinstance(end, ev.RunEnd)
+            assert timeless(end.results) == expected, f"after {boundary} events"
+            before = {item.event.key for item in recorded[:boundary] if ev.TYPES[item.event.type].kind == "outcome"}
+            assert not before & set(other.executed), f"executed again after {boundary} events"
+
+    simulate(body)
+    return undisturbed
+
+
+_TIMES = frozenset(
+    {
+        "start_time",
+        "end_time",
+        "duration_ms",
+        "timestamp",
+        "wait_start_time",
+        "wait_end_time",
+        "wait_duration_seconds",
+        "delay_start_time",
+        "delay_end_time",
+        "actual_delay_seconds",
+    }
+)
+
+
+def timeless(value: Any) -> Any:
+    """A value without the times in it, which a death moves."""
+    match value:
+        case dict():
+            return {name: timeless(member) for name, member in value.items() if name not in _TIMES}
+        case list():
+            return [timeless(item) for item in value]
+        case _:
+            return value
+
+
+def fails(code: str = "http.down") -> Answering:
+    """An effect that fails."""
+
+    async def carry(_job: Job, _request: Any) -> JSON:
+        raise EffectFailed(Failure(code, f"{code}!"))
+
+    return carry
+
+
+def answers(*values: JSON) -> Answering:
+    """An effect that is answered with these values, one after the other, the last one for ever."""
+    left = list(values)
+
+    async def carry(_job: Job, _request: Any) -> JSON:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return carry
+
+
+STARTED_MS = int(BEGINNING.timestamp() * 1000)
