@@ -33,7 +33,7 @@ def digest(*parts: Any) -> str:
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """The record of a failure, everywhere: in outcomes, node exits, run ends. Data, never a traceback.
+    """The record of a failure, everywhere: in outcomes, node exits, run ends. Data, never a traceback of the runtime.
 
     ``retryable`` is None where nobody knows. ``previous`` is the failure this one displaced or was caused by.
     """

@@ -30,7 +30,8 @@ STOPPED = frozenset({"System.GatherDispatchCancelled", "System.GatherDispatchSki
 
 
 class Cause(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A failure: ``place`` is the path of the node that it arose in, ``expression`` what it is about, if anything.
+    """A failure: ``place`` is the path of the node that it arose in, ``expression`` what it is about, if anything;
+    ``traceback`` and ``printed`` are what a tool left behind that raised it.
 
     ``causes`` are those that it came of. One that has ``caught`` is no cause: it came before, and the step of that path
     took it on. One of dispatches has their indices; ``more`` counts the dispatches whose failures are left out.
@@ -41,6 +42,8 @@ class Cause(Struct, frozen=True, omit_defaults=True, kw_only=True):
     type: str = "error"
     place: str = ""
     expression: str = ""
+    traceback: str = ""
+    printed: str = ""
     caught: str = ""
     dispatches: list[int] = []
     more: int = 0
@@ -103,7 +106,9 @@ class Causes:
             message=error.message,
             type=error.type,
             place=place,
-            expression=_expression(error),
+            expression=" ".join(_detail(error, "expression").split()),
+            traceback=_detail(error, "traceback"),
+            printed=_detail(error, "printed"),
             caught=known.caught,
             more=more,
             causes=causes,
@@ -162,10 +167,10 @@ def _evidence(error: Failure) -> Iterator[tuple[int, Failure]]:
                 continue
 
 
-def _expression(error: Failure) -> str:
-    """The expression that a failure is about: what it says alone leads nowhere."""
-    body = error.details.get("expression") if isinstance(error.details, dict) else None
-    return " ".join(body.split()) if isinstance(body, str) else ""
+def _detail(error: Failure, name: str) -> str:
+    """A text among a failure's details, where what it says alone leads nowhere."""
+    text = error.details.get(name) if isinstance(error.details, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _is_below(path: str, above: str) -> bool:

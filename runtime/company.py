@@ -23,6 +23,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.queue import Outbox
+from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission import Admission, definition_token
@@ -164,7 +165,12 @@ class Company:
         default = admission.start.model or self._config.model or ""
         return Carrier(
             models=Cast(self._models, default, script, ref, self._log),
-            tools=ToolEnvironment(env=self._lent(admission), request=self._request, script=script),
+            tools=ToolEnvironment(
+                env=self._lent(admission),
+                request=self._request,
+                script=script,
+                redact=Redaction(self.secrets(admission)).text,
+            ),
             kinds={"source": source, "provider": self._providers.carry},
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,

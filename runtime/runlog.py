@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -19,12 +18,10 @@ from msgspec import Raw
 from callboard.bus import payloads
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
 from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Recorded, append, store_blob, whole
+from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
 
 Clock = Callable[[], dt.datetime]
-
-SECRET_BYTES_MIN = 6
-"""Shorter secrets are not replaced: they would tear holes into innocent text."""
 
 TOGETHER_MAX = 100
 """Events of one run that are appended in one go."""
@@ -76,8 +73,7 @@ class RunLog:
         self._sequence = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._known_blobs: set[str] = set()
-        self._secrets: list[tuple[str, str]] = []
-        self._secrets_in_json: list[bytes] = []
+        self._redaction = Redaction()
 
     def continue_from(self, last: Recorded, behind: int = 0) -> None:
         """Take the run's last event as the one to follow; ``behind`` is the sequence of what stands behind it and is
@@ -96,12 +92,7 @@ class RunLog:
 
     def keep_secret(self, values: Mapping[str, str]) -> None:
         """Replace these values (by name) wherever they would be recorded."""
-        for name, value in values.items():
-            if len(value.encode()) >= SECRET_BYTES_MIN:
-                self._secrets.append((value, f"[secret:{name}]"))
-        # The longest first, so that a secret inside another does not leave the rest of it standing.
-        self._secrets.sort(key=lambda pair: -len(pair[0]))
-        self._secrets_in_json = [msgspec.json.encode(secret)[1:-1] for secret, _ in self._secrets]
+        self._redaction.add(values)
 
     # -- numbering ----------------------------------------------------------------------------------------------------
 
@@ -113,30 +104,16 @@ class RunLog:
     def seal(self, payload: Payload) -> bytes:
         """Encode a payload in its recorded form: secrets replaced."""
         data = encode_payload(payload)
-        if not any(secret in data for secret in self._secrets_in_json):
+        if not self._redaction.concerns(data):
             return data
         members = msgspec.json.decode(data)
-        sealed = msgspec.json.encode({name: self._sealed(value) for name, value in members.items()})
+        sealed = msgspec.json.encode({name: self._redaction.value(value) for name, value in members.items()})
         try:
             decode_payload(payload.type, sealed)
         except msgspec.ValidationError:
             # The secret is a word of the vocabulary, such as an outcome: no secret at all.
             return data
         return sealed
-
-    def _sealed(self, value: Any) -> Any:
-        match value:
-            case str():
-                for secret, replacement in self._secrets:
-                    value = value.replace(secret, replacement)
-                return value
-            case dict():
-                return {self._sealed(name): self._sealed(member) for name, member in value.items()}
-            case list():
-                return [self._sealed(member) for member in value]
-            case _:
-                text = str(value)
-                return next((replacement for secret, replacement in self._secrets if secret == text), value)
 
     def write(
         self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, cause: int = 0

@@ -13,7 +13,7 @@ import pytest
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.interrupting import Cancellation
-from tests.cli_stage import INPUT, PROGRAM, Place, next_event
+from tests.cli_stage import INPUT, PROGRAM, SKILLS, Place, next_event
 from tests.flow_providers import ours
 from tests.flows import call, cleanup, flow, mock, returned
 from tests.test_service import WAITS, Caller, standing
@@ -91,6 +91,49 @@ def test_a_dry_run_stops_where_a_way_would_be_chosen(place: Place) -> None:
     args = ("--input", INPUT, "--script", "flows/script.json", "--data-dir", "temp", "--json", "--dry-run")
     done = place.call("run", place.triage(), *args)
     assert json.loads(done.stdout)["path"] == ["gather"]
+
+
+BROKEN_TOOL = """
+import os
+
+def search(q: str) -> dict:
+    print("asking the index as", os.environ["INDEX_TOKEN"])
+    return {"hits": {}[q]}
+"""
+
+
+def test_what_a_tool_raises_and_prints_is_shown_with_its_failure(place: Place) -> None:
+    place.triage()
+    place.write("flows/logtools_of_the_test.py", BROKEN_TOOL)
+    skills = SKILLS.replace(
+        "  tools:", "  config: {TOKEN: {description: t, env: INDEX_TOKEN, required: true}}\n  tools:"
+    )
+    place.write("flows/skills.yaml", skills)
+    command = ("run", "flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json", "--run-id", "r1")
+    with place.process(*command, env={"INDEX_TOKEN": "t0ken-of-the-index"}) as process:
+        shown, stderr = process.communicate()
+    assert process.returncode == exits.OK, stderr
+    for text in (shown, place.here("trace", "r1").stdout):
+        lines = [line.strip(" │└├─") for line in text.splitlines()]
+        at = lines.index("Traceback (most recent call last):")
+        assert re.fullmatch(r'File ".*/logtools_of_the_test.py", line 6, in search', lines[at + 1])
+        assert "KeyError: 'timeout'" in lines[at:]
+        assert "asking the index as [secret:INDEX_TOKEN]" in lines[at:]
+        assert "python_host" not in text
+        assert "t0ken-of-the-index" not in text
+    assert "Traceback" not in stderr
+
+
+def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
+    place.write("broken.py", "def go() -> None:\n    print('going')\n    raise OSError('gone')\n")
+    target = {"provider": ours("tool"), "with": {"python": "broken:go", "arguments": {}}}
+    file = place.write("f.json", flow({"a": call(target), "done": returned()}))
+    failed = place.call("run", file, "--run-id", "r1")
+    assert failed.returncode == exits.FAILED
+    for text in (failed.stdout.partition("■ failed  in")[2], place.here("show", "r1").stdout):
+        assert "OSError: gone\n" in text
+        assert "in go\n" in text
+        assert re.search(r"It had printed:\n +going\n", text)
 
 
 def test_a_refused_start_is_told_whole(place: Place) -> None:

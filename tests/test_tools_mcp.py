@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from callboard.actors.tools.mcp import LIST_PAGES_MAX, McpTransport, open_mcp
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus.effects import Failure, McpTools
+from callboard.bus.redaction import Redaction
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 ENVIRONMENT = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
@@ -63,6 +65,16 @@ async def test_an_error_result_is_a_failure_with_its_text() -> None:
             await call(transport, "refuse", {"reason": "not on a Sunday"})
         assert caught.value.failure == Failure("tool.failed", "not on a Sunday")
         assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
+
+
+async def test_what_a_server_says_on_stderr_is_told_with_a_failure_and_without_secrets() -> None:
+    environment = replace(ENVIRONMENT, redact=Redaction({"DESK_TOKEN": "t0ken-of-the-desk"}).text)
+    with capture_logs():
+        async with open_mcp(server(), environment) as transport:
+            await call(transport, "weather", {"city": "Rome"})
+            with pytest.raises(ToolFailed) as caught:
+                await call(transport, "refuse", {"reason": "no", "aside": "I saw t0ken-of-the-desk"})
+    assert caught.value.failure.details == {"printed": "I saw [secret:DESK_TOKEN]"}
 
 
 async def test_environment_variables_are_lent_by_name_only() -> None:
@@ -114,6 +126,8 @@ async def test_a_server_that_dies_in_a_call_is_a_crash_for_all_its_calls() -> No
         await failing("pid")
     assert [failure.code for failure in failures] == ["tool.crashed"] * 3
     assert "desk" in failures[0].message
+    assert all(failure.details["printed"] == "the desk is on fire" for failure in failures[:2])
+    assert failures[2].details == {"server": "desk"}
 
 
 async def test_calls_from_several_tasks_at_once() -> None:
@@ -145,6 +159,7 @@ async def test_a_listing_without_end_is_refused() -> None:
     ("command", "said"),
     [
         (program("mcp_impostor.py", "exits"), "Connection closed"),
+        ([sys.executable, "-c", "import module_that_nobody_has"], "; it printed last: ModuleNotFoundError: No module"),
         (program("mcp_impostor.py", "garbage"), "lines to stdout that are no MCP messages"),
         (program("mcp_impostor.py", "silent"), "was not ready within 2 s"),
         (["no-such-program-anywhere"], "No such file or directory"),

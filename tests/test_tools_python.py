@@ -1,10 +1,12 @@
 """Python tools in real processes: what models see of them, what they return, and everything they can do wrong."""
 
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard.actors.tools.python import HOSTS_MAX, open_python
+from callboard.actors.tools.stderr import PRINTED_CHARS_MAX
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, PythonTools, ToolSpec
+from callboard.bus.redaction import Redaction
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
@@ -227,16 +231,70 @@ async def test_input_that_does_not_fit_lists_every_problem() -> None:
 # -- what goes wrong ----------------------------------------------------------------------------------------------
 
 
-async def test_an_exception_is_a_failure_without_traceback_and_the_log_has_it() -> None:
+async def test_an_exception_is_a_failure_with_the_traceback_of_the_tool_and_the_log_has_all_of_it() -> None:
     with capture_logs() as logs, pytest.raises(ToolFailed) as caught:
         await call("fails")
-    assert caught.value.failure == Failure("tool.failed", "tool fails raised ValueError: cannot do that with 6 letters")
-    traceback = next(log["traceback"] for log in logs if log["event"] == "tool.failed")
-    assert "local_secret" in traceback
+    failure = caught.value.failure
+    assert (failure.code, failure.message) == (
+        "tool.failed",
+        "tool fails raised ValueError: cannot do that with 6 letters",
+    )
+    first, place, *_, last = failure.details["traceback"].splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert re.fullmatch(rf'  File "{FIXTURES}/functions.py", line \d+, in fails', place)
+    assert last == "ValueError: cannot do that with 6 letters"
+    assert set(failure.details) == {"traceback"}
+    logged = next(log["traceback"] for log in logs if log["event"] == "tool.failed")
+    assert "python_host.py" in logged
+
+
+async def test_what_was_printed_and_what_led_to_a_failure_is_told_with_it() -> None:
+    environment = replace(ENVIRONMENT, redact=Redaction({"TOKEN": "t0ken-of-the-test"}).text)
+    with capture_logs():
+        async with open_python(tools("explains"), environment) as transport:
+            with pytest.raises(ToolFailed):
+                await transport.call("explains", {"token": "of an earlier call"}, CONTEXT)
+            with pytest.raises(ToolFailed) as caught:
+                await transport.call("explains", {"token": "t0ken-of-the-test"}, CONTEXT)
+    told = caught.value.failure.details
+    assert told["printed"] == "line 0 of it\nline 1 of it\nusing [secret:TOKEN]\nno newline"
+    assert "KeyError: 'missing'\n\nThe above exception was the direct cause" in told["traceback"]
+    files = re.findall(r'File "([^"]+)"', told["traceback"])
+    assert files == [f"{FIXTURES}/functions.py"] * 3
+
+
+async def test_what_is_told_of_much_that_was_printed_is_its_end() -> None:
+    found = await failure("explains", token="s", lines=20_000)
+    printed = found.details["printed"].splitlines()
+    assert printed[0] == "…"
+    assert printed[-3:] == ["line 19999 of it", "using s", "no newline"]
+    assert 0.9 * PRINTED_CHARS_MAX < len(found.details["printed"]) <= PRINTED_CHARS_MAX + 2
+
+
+async def test_a_coroutine_has_a_traceback_without_the_event_loop() -> None:
+    found = await failure("fails_later")
+    assert re.findall(r"in (\w+)", found.details["traceback"]) == ["fails_later", "_inner"]
 
 
 async def test_sys_exit_is_a_failure_of_the_tool() -> None:
-    assert await failure("exits") == Failure("tool.failed", "tool exits raised SystemExit: leaving")
+    found = await failure("exits")
+    assert (found.code, found.message) == ("tool.failed", "tool exits raised SystemExit: leaving")
+
+
+async def test_an_import_that_fails_shows_where() -> None:
+    found = await opening_failure("broken_import.tool")
+    [place] = re.findall(r"File .*", found.details["traceback"])
+    assert "broken_import.py" in place
+    loud = await opening_failure("exits_at_import:tool")
+    assert "it printed last: leaving at the import" in loud.message
+
+
+async def test_the_last_words_of_a_process_are_told() -> None:
+    found = await failure("dies_loudly")
+    assert found.message.endswith("ended with exit status 3; it printed last: the last words")
+    assert found.details == {"printed": "the last words"}
+    crash = await failure("segfaults")
+    assert "Fatal Python error: Segmentation fault" in crash.details["printed"]
 
 
 @pytest.mark.parametrize(("name", "how"), [("dies", "ended with exit status 3"), ("segfaults", "killed by SIGSEGV")])
@@ -263,7 +321,7 @@ async def test_prints_of_every_kind_go_to_the_log_and_hurt_nothing() -> None:
 async def test_a_call_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     started = tmp_path / "pids"
     found = await failure("hangs", timeout_s=3.0, started=str(started))
-    assert (found.code, found.details) == ("tool.timeout", {"timeout_s": 3.0})
+    assert (found.code, found.details) == ("tool.timeout", {"timeout_s": 3.0, "printed": "hanging now"})
     for pid in map(int, started.read_text().split()):
         await until(lambda pid=pid: is_gone(pid))
 

@@ -2,11 +2,19 @@
 
 from typing import Any
 
+import msgspec
+
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus.effects import JSON, Failure
 
 MESSAGE_CHARS_MAX = 2000
 """How much of a foreign error's text enters a failure, and so the log."""
+
+LINE_CHARS_MAX = 1_000
+"""A longer line of what was printed, or of a traceback, is left out: cut, it could show a part of a secret."""
+
+SAID_CHARS_MAX = 200
+"""The last line that was printed is quoted in a failure's message if it is no longer than this."""
 
 
 def shortened(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
@@ -14,9 +22,40 @@ def shortened(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
     return text if len(text) <= chars_max else f"{text[:chars_max]}… ({len(text) - chars_max} more characters)"
 
 
-def tool_failed(code: str, message: str, details: JSON = None, retryable: bool | None = None) -> ToolFailed:
-    """Build the exception of a tool failure; the message is shortened."""
-    return ToolFailed(Failure(code=code, message=shortened(message), details=details, retryable=retryable))
+def last_lines(text: str, chars_max: int) -> str:
+    """Return the last lines of a text that have room; an ellipsis in a line of its own stands for those before."""
+    kept: list[str] = []
+    room = chars_max
+    for line in reversed(text.rstrip().split("\n")):
+        line = line if len(line) <= LINE_CHARS_MAX else f"… (a line of {len(line)} characters)"
+        room -= len(line) + 1
+        if room < 0:
+            kept.append("…")
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept))
+
+
+def with_printed(failure: Failure, printed: str) -> Failure:
+    """Add to a failure's details what was printed before it, if anything was."""
+    if not printed or not isinstance(failure.details, dict | None):
+        return failure
+    details: dict[str, Any] = {**(failure.details or {}), "printed": printed}
+    return msgspec.structs.replace(failure, details=details)
+
+
+def last_words(printed: str) -> str:
+    """What a failure's message adds of what was printed: its last line, if that is short."""
+    line = printed.rpartition("\n")[2].strip()
+    return f"; it printed last: {line}" if line and len(line) <= SAID_CHARS_MAX else ""
+
+
+def tool_failed(
+    code: str, message: str, details: JSON = None, retryable: bool | None = None, printed: str = ""
+) -> ToolFailed:
+    """Build the exception of a tool failure; the message is shortened, what was printed becomes part of the details."""
+    failure = Failure(code=code, message=shortened(message), details=details, retryable=retryable)
+    return ToolFailed(with_printed(failure, printed))
 
 
 def described(error: BaseException) -> str:

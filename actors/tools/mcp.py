@@ -1,8 +1,8 @@
 """The transport of MCP servers, over stdio or streamable HTTP: a session of its own for every node execution.
 
 Environment variables go to a server by name (``env``: the server's name of it to the worker's), and values of
-``headers`` may hold ``${VARIABLE}``. What a server writes to stderr goes to the structured log. Structured content is a
-call's output, else its text parts as one text, else the list of its parts.
+``headers`` may hold ``${VARIABLE}``. What a server writes to stderr goes to the structured log, and its end into the
+failure of a call. Structured content is a call's output, else its text parts as one text, else the list of its parts.
 """
 
 import importlib
@@ -16,9 +16,9 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from callboard.actors.tools.failures import described, shortened, tool_failed
+from callboard.actors.tools.failures import described, last_words, shortened, tool_failed, with_printed
 from callboard.actors.tools.lent import fill, pick
-from callboard.actors.tools.stderr import open_stderr
+from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import JSON, McpTools, ToolSpec
 
@@ -48,15 +48,16 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     :raises ToolFailed: ``tool.unavailable`` if the server cannot be started or reached, does not speak MCP, or has not
         listed its tools within ``timeout_s``
     """
-    garbage: list[str] = []
+    heard = _Heard(environment.redact)
     opened = False
     # One scope around all, its deadline lifted once open: a scope may not end inside those that the SDK enters.
     with anyio.CancelScope(deadline=anyio.current_time() + source.timeout_s) as opening:
         try:
             await to_thread.run_sync(importlib.import_module, "mcp")  # most of a second, not on the event loop
             async with AsyncExitStack() as stack:
-                client = await _connect(stack, source, environment, garbage)
-                transport = McpTransport(source, client, await _list(client))
+                client = await _connect(stack, source, environment, heard)
+                transport = McpTransport(source, client, await _list(client), heard)
+                await heard.since(0)  # what it printed at its start belongs to no call
                 opening.deadline = math.inf
                 opened = True
                 try:
@@ -68,14 +69,33 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
         except Exception as error:
             if opened:
                 raise
-            raise _unavailable(source, f"cannot be opened: {described(error)}", garbage) from error
+            raise await _unavailable(source, f"cannot be opened: {described(error)}", heard) from error
     if not opened:
-        raise _unavailable(source, f"was not ready within {source.timeout_s:g} s", garbage)
+        raise await _unavailable(source, f"was not ready within {source.timeout_s:g} s", heard)
 
 
-async def _connect(
-    stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, garbage: list[str]
-) -> "Client":
+class _Heard:
+    """What a server says besides its answers: what it prints, and how many messages there were that are none."""
+
+    def __init__(self, redact: Redact) -> None:
+        self.stderr: Printed | None = None
+        self.garbage = 0
+        self._redact = redact
+
+    @property
+    def position(self) -> int:
+        """How much it has printed so far."""
+        return self.stderr.position if self.stderr is not None else 0
+
+    async def since(self, position: int) -> str:
+        """What it has printed behind a position, without secrets."""
+        if self.stderr is None:
+            return ""
+        with anyio.CancelScope(shield=True):
+            return await to_thread.run_sync(self.stderr.since, position, self._redact)
+
+
+async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: _Heard) -> "Client":
     import httpx2
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -83,12 +103,13 @@ async def _connect(
 
     async def heed(message: object) -> None:
         if isinstance(message, Exception):
-            garbage.append(type(message).__name__)
+            heard.garbage += 1
 
     who = f"MCP server {source.name}"
     env = pick(source.env, environment.env, who)
     if source.command:
-        stderr = stack.enter_context(open_stderr(_log.bind(server=source.name)))
+        writer, heard.stderr = open_stderr(_log.bind(server=source.name))
+        stderr = stack.enter_context(writer)
         command, *args = source.command
         transport = stdio_client(StdioServerParameters(command=command, args=args, env=env), errlog=stderr)
     elif source.url:
@@ -113,30 +134,41 @@ async def _list(client: "Client") -> list[ToolSpec]:
     raise ValueError(f"its list of tools has more than {LIST_PAGES_MAX} pages")
 
 
-def _unavailable(source: McpTools, what: str, garbage: list[str]) -> ToolFailed:
+async def _unavailable(source: McpTools, what: str, heard: _Heard) -> ToolFailed:
     where = shlex.join(source.command) if source.command else source.url
-    remedy = "what it wrote to stderr is in the worker's log" if source.command else "see that it runs at this address"
-    if garbage and source.command:
-        remedy = f"it wrote {len(garbage)} lines to stdout that are no MCP messages (prints belong on stderr); {remedy}"
-    message = f"MCP server {source.name} ({shortened(where, 200)}) {what}; {remedy}"
-    return tool_failed("tool.unavailable", message, {"server": source.name}, retryable=True)
+    printed = await heard.since(0)
+    remedy = last_words(printed) if source.command else "; see that it runs at this address"
+    if heard.garbage and source.command:
+        remedy = (
+            f"; it wrote {heard.garbage} lines to stdout that are no MCP messages (prints belong on stderr){remedy}"
+        )
+    message = f"MCP server {source.name} ({shortened(where, 200)}) {what}{remedy}"
+    return tool_failed("tool.unavailable", message, {"server": source.name}, retryable=True, printed=printed)
 
 
 class McpTransport:
     """An open session with an MCP server."""
 
-    def __init__(self, source: McpTools, client: "Client", specs: list[ToolSpec]) -> None:
+    def __init__(self, source: McpTools, client: "Client", specs: list[ToolSpec], heard: _Heard) -> None:
         self.specs = specs
         self.open = True
+        self._heard = heard
         self._source = source
         self._client = client
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
-        """Call a tool of the server.
+        """Call a tool of the server. What the server prints meanwhile is told with a failure.
 
         :raises ToolFailed: ``tool.failed`` if the server says so, ``tool.timeout``, ``tool.crashed`` if the server is
             gone, ``tool.bad_output`` if the result does not fit the tool's own output schema
         """
+        position = self._heard.position
+        try:
+            return await self._called(tool, input, context)
+        except ToolFailed as failed:
+            raise ToolFailed(with_printed(failed.failure, await self._heard.since(position))) from failed.__cause__
+
+    async def _called(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 

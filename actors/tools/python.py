@@ -3,7 +3,7 @@
 A process runs one call at a time; calls at the same time get processes of their own (up to `HOSTS_MAX`), idle ones are
 used again. A call that hangs is ended with its process, and so is a cancelled one. The working directory and the
 worker's ``sys.path`` are where functions are imported from, also for the listing: an import that hangs or exits cannot
-stall the worker. What tools print goes to the structured log.
+stall the worker. What tools print goes to the structured log, and its end into the failure of a call.
 
 Output is whatever has a JSON form: JSON values, dataclasses, pydantic models, dates, UUIDs, sets. NaN
 and infinity have none.
@@ -19,10 +19,11 @@ import anyio
 import msgspec
 import structlog
 
-from callboard.actors.tools.failures import described, tool_failed
+from callboard.actors.tools.failures import described, last_words, tool_failed, with_printed
 from callboard.actors.tools.lent import fill
 from callboard.actors.tools.python_frames import Call, Describe, Described, Logged, Refused, Reported, Returned, Setup
 from callboard.actors.tools.python_process import HostDied, HostProcess
+from callboard.actors.tools.stderr import Redact
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import JSON, PythonTools, ToolSpec
 
@@ -47,6 +48,22 @@ async def open_python(source: PythonTools, environment: ToolEnvironment) -> Asyn
         await transport.close()
 
 
+async def _killed(host: HostProcess | None, redact: Redact) -> str:
+    """End a process that is of no use any more, if there is one; return what it had printed."""
+    if host is None:
+        return ""
+    await host.kill()
+    return await host.printed(redact)
+
+
+class _Overdue(Exception):
+    """There was no answer in time; ``printed`` is what had been printed by then."""
+
+    def __init__(self, printed: str) -> None:
+        super().__init__("no answer in time")
+        self.printed = printed
+
+
 class PythonTransport:
     """An open source of Python tools."""
 
@@ -69,17 +86,21 @@ class PythonTransport:
         names = ", ".join(sorted(self._setup.functions))
         try:
             answer = await self._ask(Describe(), ToolCallContext("", "", ""))
-        except TimeoutError:
+        except _Overdue as overdue:
             message = f"the modules of the Python tools {names} took more than {self._timeout_s:g} s to import"
-            raise tool_failed("tool.unavailable", f"{message}; nothing in them may block at import") from None
-        except (HostDied, OSError) as error:
-            message = f"the process that imports the Python tools {names} {error}; see the worker's log"
-            raise tool_failed("tool.unavailable", message) from error
+            message = f"{message}; nothing in them may block at import"
+            raise tool_failed("tool.unavailable", message, printed=overdue.printed) from None
+        except HostDied as died:
+            message = f"the process that imports the Python tools {names} {died}{last_words(died.printed)}"
+            raise tool_failed("tool.unavailable", message, printed=died.printed) from died
+        except OSError as error:
+            message = f"no process can be started that imports the Python tools {names}: {described(error)}"
+            raise tool_failed("tool.unavailable", message, retryable=True) from error
         match answer:
             case Described(specs):
                 self.specs = specs
             case Refused(failure, traceback):
-                _log.warning("tool.unavailable", message=failure.message, traceback=traceback)
+                _log.info("tool.unavailable", message=failure.message, traceback=traceback)
                 raise ToolFailed(failure)
             case Returned():
                 raise tool_failed("tool.unavailable", f"the process of the Python tools {names} answered out of turn")
@@ -102,12 +123,13 @@ class PythonTransport:
         )
         try:
             answer = await self._ask(request, context)
-        except TimeoutError:
+        except _Overdue as overdue:
             message = f"tool {tool} did not end within {self._timeout_s:g} s and was killed"
-            raise tool_failed("tool.timeout", message, {"timeout_s": self._timeout_s}) from None
+            details = {"timeout_s": self._timeout_s}
+            raise tool_failed("tool.timeout", message, details, printed=overdue.printed) from None
         except HostDied as died:
-            message = f"the process of tool {tool} {died}; what it printed is in the worker's log"
-            raise tool_failed("tool.crashed", message) from died
+            message = f"the process of tool {tool} {died}{last_words(died.printed)}"
+            raise tool_failed("tool.crashed", message, printed=died.printed) from died
         except OSError as error:
             message = f"no process can be started for tool {tool}: {described(error)}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
@@ -115,7 +137,8 @@ class PythonTransport:
             case Returned(output):
                 return msgspec.json.decode(output)
             case Refused(failure, traceback):
-                _log.warning(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)
+                # The run has what its author can use of it.
+                _log.info(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)
                 raise ToolFailed(failure)
             case Described():
                 raise tool_failed("tool.crashed", f"the process of tool {tool} answered out of turn")
@@ -123,7 +146,11 @@ class PythonTransport:
     async def _ask(self, request: Describe | Call, context: ToolCallContext) -> Described | Returned | Refused:
         """Have a process of the pool answer; it is back in the pool afterwards, or dead.
 
-        :raises TimeoutError: if there is no answer within the time limit, waiting for a free process not counted
+        What was printed is told with every failure.
+
+        :raises _Overdue: if there is no answer within the time limit, waiting for a free process not counted
+        :raises HostDied: if the process ends before it has answered
+        :raises OSError: if no process can be started
         """
         log = _log.bind(tool=getattr(request, "tool", None), run=context.run, path=context.path)
 
@@ -133,16 +160,26 @@ class PythonTransport:
             else:
                 log.log(event.level, "tool.log", message=event.message)
 
+        redact = self._environment.redact
         async with self._slots:
-            with anyio.fail_after(self._timeout_s):
-                host = await self._take()
-                try:
+            host: HostProcess | None = None
+            try:
+                with anyio.fail_after(self._timeout_s):
+                    host = await self._take()
                     answer = await host.ask(request, heard)
-                except BaseException:
-                    await host.kill()
-                    raise
-                finally:
-                    self._busy.discard(host)
+            except TimeoutError:
+                raise _Overdue(await _killed(host, redact)) from None
+            except HostDied as died:
+                died.printed = await _killed(died.host, redact)
+                raise
+            except BaseException:
+                await _killed(host, redact)
+                raise
+            finally:
+                self._busy -= {host}
+            if isinstance(answer, Refused):
+                failure = with_printed(answer.failure, await host.printed(redact))
+                answer = msgspec.structs.replace(answer, failure=failure)
             if self._closed:
                 await host.kill()
             else:

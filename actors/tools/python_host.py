@@ -2,7 +2,7 @@
 
 Started as ``python -m callboard.actors.tools.python_host``. It speaks frames (`python_frames`) over the pipes it finds
 as stdin and stdout, which it moves away before any tool runs: to a tool, stdin is empty and stdout is the same as
-stderr, which the worker logs. So prints, fork and exec cannot reach the protocol. It ends with its worker: when the
+stderr, which the worker reads. So prints, fork and exec cannot reach the protocol. It ends with its worker: when the
 pipe closes it has `EXIT_GRACE_S` to finish, whatever a tool is doing.
 """
 
@@ -44,6 +44,7 @@ from callboard.actors.tools.python_frames import (
     request_decoder,
 )
 from callboard.actors.tools.python_signature import NotATool, ToolFunction, load_function
+from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.finite import NotFinite, encoded
 
@@ -170,7 +171,9 @@ class Host:
         if not refused:
             return Described([spec.spec for spec in specs if isinstance(spec, ToolFunction)])
         messages = "; ".join(refusal.failure.message for refusal in refused)
-        return Refused(Failure("tool.unavailable", messages), "\n".join(refusal.traceback for refusal in refused))
+        # Modules that do not load have one cause, as a rule: the first one's traceback tells it.
+        told = Failure("tool.unavailable", messages, details=refused[0].failure.details)
+        return Refused(told, "\n".join(refusal.traceback for refusal in refused))
 
     def _load(self, name: str) -> "ToolFunction | Refused":
         if name in self._functions:
@@ -180,7 +183,7 @@ class Host:
         except BaseException as error:  # an import may raise anything, SystemExit included
             why = str(error) if isinstance(error, NotATool) else described(error)
             message = f"tool {name} ({self._setup.functions[name]}) cannot be loaded: {why}"
-            return Refused(Failure("tool.unavailable", shortened(message)), traceback.format_exc())
+            return _raised("tool.unavailable", message, error)
         self._functions[name] = function
         return function
 
@@ -205,9 +208,19 @@ class Host:
             if inspect.isawaitable(output):
                 output = self._runner.run(_wait(output))
         except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
-            message = f"tool {call.tool} raised {described(error)}"
-            return Refused(Failure("tool.failed", shortened(message)), traceback.format_exc())
+            return _raised("tool.failed", f"tool {call.tool} raised {described(error)}", error)
         return _encoded(call, output)
+
+
+def _raised(code: str, message: str, error: BaseException) -> Refused:
+    """Tell what a tool raised: with its own traceback for the run, with all of it for the log."""
+    for stream in (sys.stdout, sys.stderr):
+        # What was printed is to be in the pipe before the answer is; a tool may have closed or replaced the stream.
+        with suppress(Exception):
+            stream.flush()
+    own = traceback_of(error)
+    details = {"traceback": own} if own else None
+    return Refused(Failure(code, shortened(message), details=details), traceback.format_exc())
 
 
 async def _wait(awaitable: Any) -> Any:

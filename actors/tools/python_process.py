@@ -9,6 +9,7 @@ from subprocess import PIPE
 from typing import Any
 
 import anyio
+from anyio import to_thread
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -25,7 +26,7 @@ from callboard.actors.tools.python_frames import (
     frame_length,
     reply_decoder,
 )
-from callboard.actors.tools.stderr import open_stderr
+from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 
 EXIT_GRACE_S = 2.0
 """How long a process may take to end by itself before it is killed; longer than the host's own grace."""
@@ -37,19 +38,26 @@ _BROKEN = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, a
 
 
 class HostDied(Exception):
-    """The process ended in the middle of a request; the text says how."""
+    """The process ended in the middle of a request; the text says how, ``printed`` what it had printed."""
+
+    def __init__(self, how: str, host: "HostProcess") -> None:
+        super().__init__(how)
+        self.host = host
+        self.printed = ""
 
 
 class HostProcess:
     """A running host. It takes one request at a time; after a timeout or a cancellation only `kill` is left."""
 
-    def __init__(self, process: Process, frame_bytes_max: int) -> None:
+    def __init__(self, process: Process, frame_bytes_max: int, printed: Printed) -> None:
         assert process.stdin is not None, "the host is spawned with both pipes"
         assert process.stdout is not None
         self._process = process
         self._stdin = process.stdin
         self._frames = BufferedByteReceiveStream(process.stdout)
         self._frame_bytes_max = frame_bytes_max
+        self._printed = printed
+        self._asked_at = 0
 
     @classmethod
     async def start(cls, setup: Setup, env: Mapping[str, str], output_bytes_max: int, log: Any) -> "HostProcess":
@@ -59,16 +67,17 @@ class HostProcess:
         """
         command = [sys.executable, "-P", "-m", "callboard.actors.tools.python_host"]
         host: HostProcess | None = None
-        with open_stderr(log) as stderr, anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
+        writer, printed = open_stderr(log)
+        with writer as stderr, anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
             process = await anyio.open_process(
                 command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, start_new_session=True
             )
-            host = cls(process, output_bytes_max + FRAME_BYTES_SLACK)
+            host = cls(process, output_bytes_max + FRAME_BYTES_SLACK, printed)
         assert host is not None, "a shielded spawn either raises or returns"
         try:
             await host._stdin.send(encode_frame(setup))
         except _BROKEN as error:
-            raise HostDied(await host.reap()) from error
+            raise HostDied(await host.reap(), host) from error
         except BaseException:
             await host.kill()
             raise
@@ -83,6 +92,8 @@ class HostProcess:
 
         :raises HostDied: if the process ends, or says what is no frame, before it has answered
         """
+        if isinstance(request, Call):
+            self._asked_at = self._printed.position
         try:
             await self._stdin.send(encode_frame(request))
             while True:
@@ -92,13 +103,18 @@ class HostProcess:
                     case answer:
                         return answer
         except _BROKEN as error:
-            raise HostDied(await self.reap()) from error
+            raise HostDied(await self.reap(), self) from error
+
+    async def printed(self, redact: Redact) -> str:
+        """Return the end of what it has printed since it was asked, without secrets."""
+        with anyio.CancelScope(shield=True):
+            return await to_thread.run_sync(self._printed.since, self._asked_at, redact)
 
     async def _receive(self) -> Reply:
         size = frame_length(await self._frames.receive_exactly(LENGTH_BYTES))
         if size > self._frame_bytes_max:
             await self.kill()
-            raise HostDied(f"sent a frame of {size} bytes, more than {self._frame_bytes_max}")
+            raise HostDied(f"sent a frame of {size} bytes, more than {self._frame_bytes_max}", self)
         return reply_decoder.decode(await self._frames.receive_exactly(size))
 
     async def reap(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from callboard.bus.effects import JSON, Failure, ToolSpec
+from callboard.bus.redaction import Redaction
 
 OnProgress = Callable[[str], None]
 """Takes a line of progress that a tool reports; must not block and never raises."""
@@ -39,12 +40,16 @@ class ToolCallContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnvironment:
-    """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script."""
+    """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script.
+
+    ``redact`` replaces the run's secrets in what tools print.
+    """
 
     env: Mapping[str, str]
     request: Callable[..., Any] | None = None
     script: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output_bytes_max: int = 256 * 1024 * 1024
+    redact: Callable[[str], str] = Redaction().text
 
 
 class ToolTransport(Protocol):

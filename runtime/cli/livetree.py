@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from callboard.bus.events import Event
+from callboard.projections.projection import known
 from callboard.projections.renders import duration_text
 from callboard.projections.results import Results
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
+from callboard.runtime.cli.narrate import narrated
+from callboard.runtime.cli.showing import failure_lines
 from callboard.runtime.cli.treetext import MARKS, Row, rows
 from callboard.runtime.cli.views import tokens
 
@@ -56,6 +59,9 @@ class LiveTree:
         self._results.apply(event)
         if event.type != "model.call":
             self._said = ""
+        payload = known(event)
+        if payload is not None and (behind := failure_lines(payload)):
+            self.notice("\n  ".join([narrated(event, payload), *behind]))
 
     def delta(self, text: str) -> None:
         """Take a piece of what a model is saying."""

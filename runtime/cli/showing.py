@@ -7,10 +7,11 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from callboard.bus.events import AT_REST, Event
+from callboard.bus.events import AT_REST, EffectResult, Event, Payload, ToolResult
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
 from callboard.projections.projection import known
+from callboard.runtime.cli.evidence import evidence_of
 from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.views import compact
 
@@ -77,7 +78,15 @@ class Lines(Quietly):
         run = f"{event.run}  " if self._named else ""
         # What belongs to a node stands below its enter, what belongs to an inner node further in.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
-        click.echo(f"{run}{passed_s:9.3f} s  {'  ' * depth}{narrated(event, payload)}")
+        indent = "  " * depth
+        click.echo(f"{run}{passed_s:9.3f} s  {indent}{narrated(event, payload)}")
+        for line in failure_lines(payload):
+            click.echo(f"{run}{' ' * 13}{indent}  {line}")
+
+
+def failure_lines(payload: Payload) -> list[str]:
+    """What lies behind the failure of a tool, or of opening tools, where it happens; it is not told again behind it."""
+    return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
 
 
 def event_object(event: Event) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """A trace as a tree of text: a line per node execution, effect, route and warning, with marks and durations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from callboard.projections.causes import brief
 from callboard.projections.eliding import elided
 from callboard.projections.renders import duration_text, node_label, placed_label
 from callboard.projections.tree import Attempt, Effect, Node, Trace
+from callboard.runtime.cli.evidence import evidence_of
 from callboard.runtime.cli.narrate import short
 
 State = Literal["running", "ok", "failed", "cancelled", "skipped", "note", "warning"]
@@ -52,6 +53,8 @@ class _Item(NamedTuple):
     text: str
     aside: str
     below: Node | None = None
+    behind: Sequence[str] = ()
+    """Lines of their own below it."""
 
 
 def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
@@ -79,8 +82,11 @@ def _below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
     for position, item in enumerate(items):
         last = position == len(items) - 1
         yield Row(f"{indent}{'└─ ' if last else '├─ '}", item.state, item.text, item.aside)
+        inner = f"{indent}{'   ' if last else '│  '}"
+        if all_effects:
+            yield from (Row(inner, "note", line, "") for line in item.behind)
         if item.below is not None:
-            yield from _below(item.below, f"{indent}{'   ' if last else '│  '}", all_effects)
+            yield from _below(item.below, inner, all_effects)
 
 
 def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
@@ -136,4 +142,5 @@ def _effect_item(effect: Effect, node: Node) -> _Item:
         told.append(f"executed {effect.executions}×")
     if effect.error:
         told.append(brief(effect.error))
-    return _Item(effect.first_n, _STATES.get(effect.outcome, "note"), placed_label(effect, node), "  ".join(told))
+    state = _STATES.get(effect.outcome, "note")
+    return _Item(effect.first_n, state, placed_label(effect, node), "  ".join(told), behind=evidence_of(effect.error))

@@ -19,6 +19,7 @@ from callboard.projections.causes import Cause, brief
 from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text
 from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
+from callboard.runtime.cli.evidence import evidence_lines
 from callboard.runtime.cli.narrate import local, short
 from callboard.runtime.cli.options import Settings
 
@@ -109,26 +110,33 @@ def summary_text(result: RunResult, events: Sequence[Event]) -> str:
 
 
 def cause_lines(cause: Cause | None) -> list[str]:
-    """Return a failure and what led to it, a line each: of a Gather its dispatches', and what was caught before."""
-    lines = list(_cause_lines(cause)) if cause is not None else []
-    return lines if len(lines) <= CAUSES_SHOWN_MAX else [*lines[: CAUSES_SHOWN_MAX - 1], "…"]
+    """Return a failure and what led to it, a line each: of a Gather its dispatches', and what was caught before.
+
+    Below one that a tool raised stand its traceback, and what it had printed.
+    """
+    found = list(_told(cause)) if cause is not None else []
+    if len(found) > CAUSES_SHOWN_MAX:
+        found = [*found[: CAUSES_SHOWN_MAX - 1], ("…", [])]
+    return [line for told, evidence in found for line in [told, *evidence]]
 
 
-def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[str]:
+def _told(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the line of each failure, and the lines of what the tool left behind that raised it."""
     kind = f" ({cause.type})" if cause.type not in ("", "error") else ""
     told = f"{cause.code}{kind}: {' '.join(cause.message.split())}".removesuffix(": ")
     about = f", in {{{{ {short(cause.expression)} }}}}" if cause.expression else ""
     place = f"  (at {cause.place})" if cause.place not in ("", above) else ""
-    yield f"{indent}{lead}{told}{about}{place}"
+    evidence = [f"{indent}  {line}".rstrip() for line in evidence_lines(cause.traceback, cause.printed)]
+    yield f"{indent}{lead}{told}{about}{place}", evidence
     for below in cause.causes:
         if below.dispatches:
-            yield from _cause_lines(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
+            yield from _told(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
     if cause.more:
-        yield f"{indent}  … and {cause.more} more"
+        yield f"{indent}  … and {cause.more} more", []
     for below in cause.causes:
         if not below.dispatches:
             lead = f"earlier, caught at {below.caught}: " if below.caught else "after "
-            yield from _cause_lines(below, lead, indent, below.caught or cause.place)
+            yield from _told(below, lead, indent, below.caught or cause.place)
 
 
 def _indices(dispatches: list[int]) -> str:

@@ -1,0 +1,35 @@
+"""Evidence: what a tool left behind when it failed, as lines for people: its traceback, and what it had printed."""
+
+import re
+
+from callboard.bus.effects import Failure
+
+TRACEBACK_LINES_MAX = 30
+"""How many lines of a traceback are shown: its last ones."""
+
+PRINTED_LINES_MAX = 10
+"""How many lines of what was printed are shown: the last ones."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal might take for an order."""
+
+
+def evidence_of(error: Failure | None) -> list[str]:
+    """Return the lines of what is in a failure's details; none if there is nothing."""
+    details = error.details if error is not None else None
+    return evidence_lines(details.get("traceback"), details.get("printed")) if isinstance(details, dict) else []
+
+
+def evidence_lines(traceback: object, printed: object) -> list[str]:
+    """Return the lines of a traceback and of what was printed before it, if they are texts."""
+    lines = _last(traceback, TRACEBACK_LINES_MAX)
+    if said := _last(printed, PRINTED_LINES_MAX):
+        lines += ["It had printed:", *(f"  {line}" for line in said)]
+    return lines
+
+
+def _last(text: object, lines_max: int) -> list[str]:
+    if not isinstance(text, str):
+        return []
+    lines = [_CONTROL.sub("", line) for line in text.splitlines()]
+    return lines if len(lines) <= lines_max else [f"… {len(lines) - lines_max} lines before", *lines[-lines_max:]]
