@@ -17,7 +17,7 @@ TELL_WAIT_S = 2.0
 
 
 class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``show`` and ``trace``."""
+    """For ``show``, ``trace`` and ``state``."""
 
     run_id: str
 

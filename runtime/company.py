@@ -14,6 +14,7 @@ from callboard.actors.fetch import FetchRules
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
+from callboard.actors.prompts import Prompts
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
@@ -162,19 +163,26 @@ class Company:
             except SourceFailed as error:
                 raise EffectFailed(error.failure) from error
 
+        tools = ToolEnvironment(
+            env=self._lent(admission),
+            request=self._request,
+            script=script,
+            redact=Redaction(self.secrets(admission)).text,
+        )
+        permits = Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands)
+        prompts = Prompts(self._config.prompt_folders, tools, permits)
+
+        async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
+            return await prompts.resolve(request), None
+
         default = admission.start.model or self._config.model or ""
         return Carrier(
             models=Cast(self._models, default, script, ref, self._log),
-            tools=ToolEnvironment(
-                env=self._lent(admission),
-                request=self._request,
-                script=script,
-                redact=Redaction(self.secrets(admission)).text,
-            ),
-            kinds={"source": source, "provider": self._providers.carry},
+            tools=tools,
+            kinds={"source": source, "provider": self._providers.carry, "prompt": prompt},
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
-            permits=Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands),
+            permits=permits,
         )
 
     def _offline(self, admission: Admitted) -> bool:

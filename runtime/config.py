@@ -34,6 +34,7 @@ _HIDDEN = (*_SECRETS, "fetch_auth")
 """Settings whose values no message repeats."""
 
 _PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key")
+_FOLDERS = ("prompt_folders",)
 
 
 def _words(value: Any) -> Any:
@@ -43,6 +44,7 @@ def _words(value: Any) -> Any:
 
 Name = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Name, ...], BeforeValidator(_words)]
+Folders = Annotated[tuple[Path, ...], BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
@@ -83,6 +85,7 @@ class Config(BaseModel):
     tools_allow_mcp_commands: Patterns | None = Field(
         None, description="programs that may be started as MCP servers; none: all"
     )
+    prompt_folders: Folders = Field((), description="folders of the prompts that definitions refer to by name")
     offline: bool = Field(False, description="fetch no sources from the web, whatever a start says")
     fetch_auth: dict[str, SecretStr] = Field(
         default_factory=dict[str, SecretStr], description="bearer tokens for sources, by host"
@@ -158,7 +161,7 @@ class Config(BaseModel):
         if isinstance(value, ProviderSettings):
             return value.shown()
         if isinstance(value, tuple):
-            return ", ".join(value)
+            return ", ".join(map(str, value))
         if isinstance(value, dict):
             return ", ".join(f"{key}={one}" for key, one in value.items())
         return without_secrets(str(value)) if name == "nats_url" else str(value)
@@ -242,6 +245,8 @@ def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> 
             problems.append(_unknown(name, str(path)))
         elif name in _PATHS and isinstance(value, str):
             found[name] = (path.parent / value, str(path))
+        elif name in _FOLDERS and isinstance(value, list):
+            found[name] = ([path.parent / str(folder) for folder in value], str(path))
         else:
             found[name] = (value, str(path))
     return found

@@ -16,6 +16,7 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.projections.language_views import STATES
 from callboard.projections.projection import fold
 from callboard.projections.results import Results, RunResult
 from callboard.projections.trace import TraceFold
@@ -90,6 +91,7 @@ class Verbs:
             "show": self.show,
             "result": self.result,
             "trace": self.trace,
+            "state": self.state,
             "events": self.events,
             "definition": self.definition,
         }
@@ -167,6 +169,17 @@ class Verbs:
         """Return a run's tree of nodes and effects, with times."""
         request = _read(body, OneRun)
         return fold(TraceFold(), await self._client(tenant).events(request.run_id))
+
+    async def state(self, tenant: str, body: bytes) -> Any:
+        """Return the document from which another run can go on where this one stands, in the shape of its language."""
+        request = _read(body, OneRun)
+        events = await self._client(tenant).events(request.run_id)
+        accepted = ev.payload_of(events[0])
+        language = accepted.definition.language if isinstance(accepted, ev.RunAccepted) else ""
+        made = STATES.get(language)
+        if made is None:
+            raise ApiError(400, "state.none", f"a {language} has no state document", run_id=request.run_id)
+        return fold(made(), events)
 
     async def result(self, tenant: str, body: bytes) -> Result:
         """Return a run's end, waiting for it if asked to."""

@@ -22,6 +22,8 @@ NO_CODES = {
     "definition.hash": "a place in a start message",
     "options.connections": "a place in a start message",
     "options.start_from_node": "likewise",
+    "state.paused_at_step": "a place in a start message",
+    "state.next_step": "a place in a start message",
 }
 """What looks like a code in the source, and why it is none."""
 

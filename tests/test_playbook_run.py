@@ -124,7 +124,8 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
         theatre, ref = await parked(ask_play())
 
         def answer(**fields: Any) -> Any:
-            return theatre.command("answer", **{"interaction": ASK, **fields})
+            body: dict[str, Any] = {"interaction": ASK, **fields}
+            return theatre.command("answer", **body)
 
         wrong = [
             answer(user_response="z", id="outside"),
@@ -161,11 +162,10 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
 def test_an_answer_that_comes_when_the_next_question_is_open_is_late() -> None:
     async def body() -> None:
         theatre, ref = await parked(Play(doc(steps('@elicit(input, "a")', '@elicit(input, "b")'))))
-        first = {"interaction": "1#1.1!ask"}
-        await theatre.perform(ref, theatre.command("answer", **first, user_response="A"))
-        await theatre.perform(ref, theatre.command("answer", **first, user_response="B", id="late"))
+        for said in ("A", "B"):
+            await theatre.perform(ref, theatre.command("answer", interaction="1#1.1!ask", user_response=said, id=said))
         events = await theatre.events(ref)
-        assert refusals(events) == [("answer.late", "late")]
+        assert refusals(events) == [("answer.late", "B")]
         assert "2#1.1!ask" in payloads(events, ev.CommandRefused)[0].message
 
     live(body)

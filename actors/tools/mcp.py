@@ -24,7 +24,7 @@ from callboard.bus.effects import JSON, McpTools, ToolSpec
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, GetPromptResult
 
 LIST_PAGES_MAX = 100
 """How many pages of tools a server may have: a paginator that never ends cannot hang a node."""
@@ -72,6 +72,42 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
             raise await _unavailable(source, f"cannot be opened: {described(error)}", heard) from error
     if not opened:
         raise await _unavailable(source, f"was not ready within {source.timeout_s:g} s", heard)
+
+
+async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str) -> str:
+    """Start or reach an MCP server, have it fill in a prompt without arguments, and let it go again.
+
+    :raises ToolFailed: ``tool.unavailable`` as in `open_mcp`, ``tool.failed`` if the server has no such prompt,
+        ``tool.bad_output`` if that holds no text
+    """
+    from mcp import MCPError
+
+    heard = _Heard(environment.redact)
+    found: GetPromptResult | None = None
+    refused: MCPError | None = None
+    who = f"MCP server {source.name}"
+    try:
+        with anyio.fail_after(source.timeout_s):
+            await to_thread.run_sync(importlib.import_module, "mcp")
+            async with AsyncExitStack() as stack:
+                client = await _connect(stack, source, environment, heard)
+                try:
+                    found = await client.get_prompt(name)
+                except MCPError as error:
+                    # Raised below: out of the client's task group it would come wrapped.
+                    refused = error
+    except TimeoutError:
+        raise await _unavailable(source, f"gave no prompt within {source.timeout_s:g} s", heard) from None
+    except ToolFailed:
+        raise
+    except Exception as error:
+        raise await _unavailable(source, f"cannot be opened: {described(error)}", heard) from error
+    if found is None:
+        raise tool_failed("tool.failed", f"{who}: {refused.message if refused else 'no answer'}")
+    texts = [message.content.text for message in found.messages if message.content.type == "text"]
+    if not texts:
+        raise tool_failed("tool.bad_output", f"the prompt {name} of {who} holds no text")
+    return "\n\n".join(texts)
 
 
 class _Heard:

@@ -28,9 +28,9 @@ M = TypeVar("M", bound=BaseModel)
 def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] | list[Problem]:
     """Make a plan of a definition and a start.
 
-    ``Plan.input`` has the value of every input as a text; ``Plan.options`` the `Options`, complete, and
-    ``system_prompt``. ``Plan.needs`` has ``model``, whether the run may need one, and ``environment``, the worker's
-    variables that its tools borrow.
+    ``Plan.input`` has the value of every input as a text; ``Plan.options`` the `Options`, complete, ``system_prompt``
+    and ``first_step``, the place of the step to begin at. ``Plan.needs`` has ``model``, whether the run may need one,
+    and ``environment``, the worker's variables that its tools borrow.
     """
     playbook = definition.document
     options, problems = _read(Options, start.options, "options")
@@ -50,7 +50,11 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
         definition=definition,
         input=given,
         arguments={},
-        options={**options.model_dump(mode="json"), "system_prompt": system},
+        options={
+            **options.model_dump(mode="json"),
+            "system_prompt": system,
+            "first_step": state.place(playbook),
+        },
         outline=outline(playbook),
         needs={"model": any(map(_needs_model, playbook.steps)), "environment": borrowed(options.connections)},
         warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
@@ -58,12 +62,14 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
     )
 
 
-def _read(model: type[M], given: JSON, where: str) -> tuple[M, list[Problem]]:
-    """Read a part of a start; what is wrong with it comes with what it is without."""
+def _read(model: type[M], given: dict[str, JSON], where: str) -> tuple[M, list[Problem]]:
+    """Read a part of a start; what is wrong with it comes with what it is without the members that are."""
     try:
         return model.model_validate(given), []
     except ValidationError as error:
-        return model(), from_pydantic(error, model, Tree({where: given}), (where,))
+        wrong = {detail["loc"][0] for detail in error.errors(include_url=False) if detail["loc"]}
+        rest = {name: value for name, value in given.items() if name not in wrong}
+        return model.model_validate(rest), from_pydantic(error, model, Tree({where: given}), (where,))
 
 
 def _surplus(start: StartRun) -> list[Problem]:
@@ -123,7 +129,6 @@ def _says(step: Step) -> bool:
     return bool(step.content or step.prompt_ref)
 
 
-def plan_options(recorded: dict[str, Any]) -> tuple[Options, str]:
-    """Read ``Plan.options`` back: the options, and the system prompt."""
-    kept = {name: value for name, value in recorded.items() if name != "system_prompt"}
-    return Options.model_validate(kept), recorded["system_prompt"]
+def plan_options(recorded: dict[str, Any]) -> Options:
+    """Read the options in ``Plan.options`` back."""
+    return Options.model_validate({name: recorded[name] for name in Options.model_fields})

@@ -38,18 +38,18 @@ class _Run:
 
     def __init__(self, plan: Plan[Playbook], stage: Stage) -> None:
         playbook = plan.definition.document
-        options, system = plan_options(plan.options)
+        options = plan_options(plan.options)
         self._stage = stage
         self._playbook = playbook
         self._breakpoints = frozenset(plan.breakpoints or ())
         self._expires = dt.timedelta(seconds=options.expires_after)
         self._state = State.model_validate(stage.info.state or {})
-        self._first = self._state.place(playbook)
+        self._first: int = plan.options["first_step"]
         self._names = Names(plan.input, self._state.named())
         self._record = Record(playbook, self._state, self._first)
         before = zip(playbook.steps, self._record.steps, strict=True)
         context = [Entry(step, standing.output) for step, standing in before if standing.output is not None]
-        self._setting = Setting(stage, self._names, context, options, system)
+        self._setting = Setting(stage, self._names, context, options, plan.options["system_prompt"])
         self._stands = 0
 
     async def end(self) -> End:
@@ -71,7 +71,8 @@ class _Run:
         step, standing = self._playbook.steps[place], self._record.steps[place]
         if lapsed := await self._stand():
             return lapsed
-        node = self._stage.enter(encode_id(step.label), "step", node=step.label, name=step.title)
+        path = encode_id(step.label)
+        node = self._stage.enter(path, "step", node=step.label, name=step.title, input={"place": place})
         # A response that a saved state holds already is not asked for again.
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
@@ -112,7 +113,8 @@ class _Run:
         node = self._stage.enter(path, "substep", node=step.label, name=step.title)
         standing = Standing(step.label)
         around.standing.inner.append(standing)
-        visit = Visit(self._setting, node, step, standing, above=tuple(above), answers=list(around.answers))
+        answers = list(around.answers)
+        visit = Visit(self._setting, node, step, standing, inner=True, above=tuple(above), answers=answers)
         return await self._left(visit, visit.carried_out())
 
     async def _left(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
@@ -127,7 +129,7 @@ class _Run:
         match outcome:
             case Done(text):
                 visit.capture(text)
-                self._record.completed(standing, step, text)
+                self._record.completed(standing, text, None if visit.inner else step.number)
                 if not standing.inner:
                     # The output of a step that took a branch is there as that of its sub-steps.
                     self._setting.context.append(Entry(step, text, f"{node.path}#{node.iteration}"))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from callboard.languages.playbook.document import Playbook, Step
+from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.state import State
 
 Status = Literal["pending", "running", "completed", "failed", "skipped", "paused", "awaiting_input"]
@@ -34,10 +34,11 @@ class Record:
             entry.status = "skipped" if entry.output is None else "completed"
             self.last = self.last if entry.output is None else entry.output
 
-    def completed(self, standing: Standing, step: Step, output: str) -> None:
-        """Note what a step or a sub-step came to; a step's output is that of its last sub-step."""
+    def completed(self, standing: Standing, output: str, number: int | None) -> None:
+        """Note what a step came to; ``number`` is None for a sub-step, whose output is not the step's yet."""
         standing.status, standing.output = "completed", output
-        self.outputs[str(step.number)] = output
+        if number is not None:
+            self.outputs[str(number)] = output
         self.last = output
 
     def results(self, named: dict[str, str], artifact_type: str) -> dict[str, Any]:

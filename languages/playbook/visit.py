@@ -40,9 +40,10 @@ class Setting:
 
 @dataclass(slots=True)
 class Visit:
-    """A visit. ``above`` and ``answers`` come from the step around a sub-step: its texts, and what people answered.
+    """A visit, ``inner`` if it is one of a sub-step.
 
-    ``known`` is a response that nobody has to be asked for.
+    ``above`` and ``answers`` come from the step around that: its texts, and what people answered. ``known`` is a
+    response that nobody has to be asked for.
     """
 
     setting: Setting
@@ -50,6 +51,7 @@ class Visit:
     step: Step
     standing: Standing
     known: str | None = None
+    inner: bool = False
     above: tuple[str, ...] = ()
     answers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     named: dict[str, str] = field(default_factory=dict[str, str])

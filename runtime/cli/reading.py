@@ -6,19 +6,19 @@ from typing import Any
 
 import click
 
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, payload_of
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.eliding import elided
-from callboard.projections.flow_trace import FlowTrace
 from callboard.projections.jaeger import jaeger
+from callboard.projections.language_views import RESULTS, STATES
 from callboard.projections.mermaid import mermaid
-from callboard.projections.projection import Projection, fold
+from callboard.projections.projection import fold
 from callboard.projections.renders import step_rows, step_table, waterfall
 from callboard.projections.results import RunResult
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
-from callboard.projections.workflow_trace import WorkflowExecution
 from callboard.runtime.cli.drawing import svg_of_run, title_of
 from callboard.runtime.cli.narrate import local, short
 from callboard.runtime.cli.options import Settings
@@ -40,9 +40,6 @@ from callboard.runtime.cli.views import (
 )
 from callboard.runtime.config import Config
 
-LANGUAGE_RESULTS: dict[str, Callable[[], Projection[Any]]] = {"flow": FlowTrace, "workflow": WorkflowExecution}
-"""The projection with a language's own execution result; for others the common one stands in."""
-
 
 async def events_of(run: str, config: Config, name: str) -> list[Event]:
     """Read a run's log.
@@ -53,15 +50,33 @@ async def events_of(run: str, config: Config, name: str) -> list[Event]:
         return await house.client.events(run)
 
 
-async def show_run(run: str, config: Config, settings: Settings) -> None:
-    """Print how a run stands."""
+async def show_run(run: str, config: Config, settings: Settings, *, state: bool = False) -> None:
+    """Print how a run stands; ``state``: as the state document of its language.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
     events = await events_of(run, config, "show")
     result = result_of(events)
+    if state:
+        saved = state_of(events, result.language)
+        click.echo(compact(saved) if settings.as_json else pretty(saved))
+        return
     click.echo(
         compact({**result_object(result), "path": path_of(events)})
         if settings.as_json
         else _standing(result, events, settings)
     )
+
+
+def state_of(events: Sequence[Event], language: str) -> Any:
+    """Return the document from which another run goes on where this one stands.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
+    made = STATES.get(language)
+    if made is None:
+        raise CallboardError("state.none", f"a {language} has no state document", remedy="Only playbooks have one.")
+    return fold(made(), events)
 
 
 def _standing(result: RunResult, events: Sequence[Event], settings: Settings) -> str:
@@ -119,7 +134,7 @@ def spans_of(events: Sequence[Event]) -> list[Span]:
 def language_result(events: Sequence[Event]) -> Any:
     """Return a run's result as its language's specification has it."""
     common = result_of(events)
-    made = LANGUAGE_RESULTS.get(common.language)
+    made = RESULTS.get(common.language)
     return fold(made(), events) if made else common
 
 

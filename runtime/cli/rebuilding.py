@@ -19,6 +19,7 @@ from callboard.bus.events import Event
 from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.diagram import DiagramFold
+from callboard.projections.language_views import RESULTS
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.projection import Projection
 from callboard.projections.results import Results
@@ -30,7 +31,6 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.listing import run_rows, standing_events
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.reading import LANGUAGE_RESULTS
 from callboard.runtime.cli.views import compact, result_of
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
@@ -69,7 +69,7 @@ VIEWS: dict[str, Callable[[], Projection[Any]]] = {
 
 def views_of(language: str) -> dict[str, Callable[[], Projection[Any]]]:
     """Return the views of a run: those of every run, and that of its language."""
-    return {**VIEWS, **{f"{name} result": made for name, made in LANGUAGE_RESULTS.items() if name == language}}
+    return {**VIEWS, **{f"{name} result": made for name, made in RESULTS.items() if name == language}}
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):

@@ -8,15 +8,18 @@ from callboard.runtime.cli.options import Settings, settings_options
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
+@click.option("--state", is_flag=True, help="Print the state document from which a start can go on (playbooks).")
 @settings_options
-def show(settings: Settings, run: str) -> None:
+def show(settings: Settings, run: str, state: bool) -> None:
     """Show how RUN stands: status, nodes, what it waits for, usage, error.
 
     The exit code is about this command, not about the run.
     """
+    from functools import partial
+
     import anyio
 
     from callboard.runtime.cli.reading import show_run
     from callboard.runtime.cli.settings import configured
 
-    anyio.run(show_run, run, configured(settings), settings)
+    anyio.run(partial(show_run, run, configured(settings), settings, state=state))

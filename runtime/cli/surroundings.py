@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from callboard.runtime.config import Config
 
@@ -44,4 +45,6 @@ def _environment(folders: tuple[Path, ...]) -> Mapping[str, str]:
 
 def settled(config: Config) -> Config:
     """Return the configuration with its paths made absolute, so that it holds in another working directory."""
-    return config.model_copy(update={name: value.absolute() for name, value in config if isinstance(value, Path)})
+    paths: dict[str, Any] = {name: value.absolute() for name, value in config if isinstance(value, Path)}
+    paths["prompt_folders"] = tuple(folder.absolute() for folder in config.prompt_folders)
+    return config.model_copy(update=paths)

@@ -1,0 +1,87 @@
+"""Prompts: texts that a definition refers to by name; carries out the effect kind ``prompt``.
+
+A request is ``{"scheme": "library" | "mcp" | "", "identifier": …}``; without a scheme it is a library's too. A library
+is a folder that the operator names: the prompt ``review`` is ``review.md``, ``review.txt`` or ``review`` in one of
+them. ``mcp`` is ``server/name``; ``source`` then says how that server is started or reached.
+"""
+
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+
+from callboard.actors.carrier import EffectFailed
+from callboard.actors.permits import EVERYTHING, Permits
+from callboard.actors.tools.mcp import read_prompt
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus.effects import JSON, Failure, McpTools
+
+PROMPT_BYTES_MAX = 1024 * 1024
+"""How large a prompt may be."""
+
+SUFFIXES = (".md", ".txt", "")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What one worker has: the folders of its libraries, what it lends to MCP servers, and which it may start."""
+
+    folders: Sequence[Path] = ()
+    environment: ToolEnvironment = field(default_factory=lambda: ToolEnvironment(env={}))
+    permits: Permits = EVERYTHING
+
+    async def resolve(self, request: JSON) -> str:
+        """Return the text of a prompt.
+
+        :raises EffectFailed: ``prompt.unknown``, ``prompt.unreadable``
+        :raises ToolFailed: whatever keeps an MCP server from answering
+        """
+        match request:
+            case {"scheme": "mcp", "identifier": str(identifier), **rest}:
+                return await self._served(identifier, rest)
+            case {"scheme": "library" | "", "identifier": str(identifier)}:
+                return await to_thread.run_sync(self._read, identifier)
+            case _:
+                raise _failed("prompt.unknown", "a prompt is asked for by scheme and identifier")
+
+    async def _served(self, identifier: str, rest: Mapping[str, Any]) -> str:
+        server, slash, name = identifier.partition("/")
+        if not (server and slash and name):
+            raise _failed("prompt.unknown", f"{identifier!r} is not of the form server/name")
+        if "source" not in rest:
+            raise _failed("prompt.unknown", f"the start has no connection to an MCP server {server!r}")
+        source = msgspec.convert({"type": "mcp", **rest["source"]}, McpTools)
+        self.permits.check([source])
+        text = await read_prompt(source, self.environment, name)
+        if len(text.encode()) > PROMPT_BYTES_MAX:
+            raise _failed("prompt.unreadable", f"the prompt {identifier} has more than {PROMPT_BYTES_MAX} bytes")
+        return text
+
+    def _read(self, identifier: str) -> str:
+        # A name without slashes and dots leads nowhere but into the folders.
+        names = [f"{identifier}{suffix}" for suffix in SUFFIXES] if _NAME.fullmatch(identifier) else []
+        for path in (folder / name for folder in self.folders for name in names):
+            try:
+                found = path.stat()
+                if not stat.S_ISREG(found.st_mode):
+                    continue  # a pipe might never end
+                if found.st_size > PROMPT_BYTES_MAX:
+                    raise _failed("prompt.unreadable", f"{path.name} has more than {PROMPT_BYTES_MAX} bytes")
+                return path.read_text(encoding="utf-8-sig")
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError) as error:
+                raise _failed("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
+        where = f"{len(self.folders)} folders of prompts" if self.folders else "no folder of prompts"
+        raise _failed("prompt.unknown", f"there is no prompt {identifier!r}; this worker has {where}")
+
+
+def _failed(code: str, message: str) -> EffectFailed:
+    return EffectFailed(Failure(code, message, retryable=False))
