@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard.bus.schemas import followable
+from callboard.bus.schemas.checking import ENDLESS
 from callboard.languages.flow.contract import Contract, PhaseContract, contract_of
 from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
 from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, schema_faults
@@ -251,11 +251,9 @@ VALUES = st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), st.sampled_from
 @given(schema=SCHEMAS, defined=SCHEMAS, value=VALUES)
 def test_verdicts_with_patterns_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
     whole = {"$defs": {"one": defined}, "allOf": [schema], "additionalProperties": True}
-    try:
-        expected = followable(Draft202012Validator)(whole).is_valid(value)
-    except RecursionError:
-        return
-    assert (Schema(whole).violation(value) is None) == expected
+    violation = Schema(whole).violation(value)
+    if violation is None or violation.message != ENDLESS:
+        assert (violation is None) == Draft202012Validator(whole).is_valid(value)
 
 
 def test_defaults_and_names() -> None:

@@ -180,8 +180,16 @@ async def test_outputs_over_the_limit_are_refused() -> None:
     assert found == Failure("tool.output_too_large", "the output of tool order has 101 bytes, the limit is 100")
 
 
-async def test_a_pattern_that_python_cannot_read_is_left_to_who_serves_the_tool() -> None:
-    words = ToolSpec("words", "", {"properties": {"q": {"pattern": "^\\p{L}+$"}}})
+async def test_patterns_are_those_of_json_schema_and_none_holds_the_worker_up() -> None:
+    words = ToolSpec("words", "", {"properties": {"q": {"pattern": "^\\p{L}+$"}, "slow": {"pattern": "^(a+)+$"}}})
+    async with open_toolbox([ScriptedTools([words])], environment({"words": [{"output": 1}]})) as toolbox:
+        assert await call(toolbox, "words", {"q": "é", "slow": "a" * 40}) == 1
+        found = await call_failure(toolbox, "words", {"q": "1", "slow": "a" * 40 + "b"})
+        assert [problem["at"] for problem in found.details] == ["/q", "/slow"]
+
+
+async def test_a_pattern_that_nobody_can_read_is_left_to_who_serves_the_tool() -> None:
+    words = ToolSpec("words", "", {"properties": {"q": {"pattern": "^(a"}}})
     async with open_toolbox([ScriptedTools([words])], environment({"words": [{"output": 1}]})) as toolbox:
         with capture_logs() as logs:
             assert await call(toolbox, "words", {"q": "x"}) == 1

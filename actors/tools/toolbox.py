@@ -1,6 +1,5 @@
 """The toolbox of a node: its tools from all sources under one roof, each call checked on the way in and out."""
 
-import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +15,8 @@ from callboard.actors.tools.scripted import open_scripted, scripted_answer, scri
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import JSON, Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
 from callboard.bus.finite import NotFinite, encoded
-from callboard.bus.schemas import TOO_DEEP, followable, schema_error
+from callboard.bus.schemas import checking
+from callboard.bus.schemas.telling import told
 
 PROBLEMS_MAX = 50
 """How many problems of one input are listed."""
@@ -105,27 +105,24 @@ class Toolbox:
 class _Tool:
     spec: ToolSpec
     transport: ToolTransport
-    validator: Any
 
     def check(self, input: JSON) -> None:
         """Validate an input, listing every problem with its JSON pointer."""
-        from referencing.exceptions import Unresolvable
-
         try:
-            errors = sorted(self.validator.iter_errors(input), key=lambda error: [str(step) for step in error.path])
-        except (re.error, Unresolvable, RecursionError) as error:
-            # A pattern in JSON Schema's dialect, which is not Python's, a reference to elsewhere, or one without end:
-            # who serves the tool knows what to make of its own schema.
+            found = checking.violations(self.spec.input_schema, input)
+        except checking.Inapplicable as error:
+            # A reference to elsewhere, or one without end: who serves the tool knows what to make of its own schema.
             _log.warning("tool.schema.unusable", tool=self.spec.name, server=self.spec.server, error=_brief(str(error)))
             return
-        if not errors:
+        if not found:
             return
+        found.sort(key=lambda violation: [str(step) for step in violation.path])
         problems = [
-            {"at": "".join(f"/{_escaped(step)}" for step in error.path), "message": _brief(error.message)}
-            for error in errors[:PROBLEMS_MAX]
+            {"at": "".join(f"/{_escaped(step)}" for step in one.path), "message": _brief(told(one))}
+            for one in found[:PROBLEMS_MAX]
         ]
         listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
-        more = f"; and {len(errors) - PROBLEMS_MAX} more" if len(errors) > PROBLEMS_MAX else ""
+        more = f"; and {len(found) - PROBLEMS_MAX} more" if len(found) > PROBLEMS_MAX else ""
         message = f"the input of tool {self.spec.name} does not fit its schema: {listed}{more}"
         raise tool_failed("tool.invalid_input", message, problems)
 
@@ -215,23 +212,18 @@ def _assemble(held: Sequence[_Held], environment: ToolEnvironment) -> Toolbox:
     for spec, one in served:
         assert one.transport is not None
         named = msgspec.structs.replace(spec, server=_server(one.source))
-        tools[spec.name] = _Tool(named, one.transport, _validator(named))
+        _check_schema(named)
+        tools[spec.name] = _Tool(named, one.transport)
     return Toolbox(tools, environment)
 
 
-def _validator(spec: ToolSpec) -> Any:
-    """Compile a tool's input schema. References stay inside the schema: nothing is fetched."""
-    from jsonschema import Draft202012Validator, FormatChecker
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-
-    kind: Any = validator_for(spec.input_schema, default=Draft202012Validator)
+def _check_schema(spec: ToolSpec) -> None:
+    """:raises ToolFailed: if a tool's input schema is none"""
     try:
-        error = schema_error(spec.input_schema, kind, FormatChecker(()))
-        fault = _brief(error.message) if error is not None else ""
-    except RecursionError:
-        fault = TOO_DEEP
+        faults = checking.faults(spec.input_schema, formats=checking.NO_FORMATS, most=1)
+        fault = _brief(told(faults[0])) if faults else ""
+    except checking.Inapplicable as error:
+        fault = str(error)
     if fault:
         message = f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {fault}"
         raise tool_failed("tool.unavailable", message)
-    return followable(kind)(spec.input_schema, registry=Registry())

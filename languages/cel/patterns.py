@@ -1,6 +1,6 @@
 """Regular expressions for ``matches``: RE2's, as CEL has them."""
 
-from callboard.languages import patterns
+from callboard.bus import patterns
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, shown
 

@@ -11,7 +11,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from types import MappingProxyType
 from uuid import UUID
 
-from callboard.languages import schema_patterns
+from callboard.bus.schemas import patterns as schema_patterns
 from callboard.languages.flow.temporal import parse_duration, parse_instant
 
 HOST_CHARS_MAX = 253

@@ -8,21 +8,16 @@ import json
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from callboard.bus.effects import JSON, JsonSchema
-from callboard.bus.schemas import ENDLESS, TOO_DEEP
-from callboard.languages import schema_patterns
+from callboard.bus.schemas import checking
+from callboard.bus.schemas import patterns as schema_patterns
+from callboard.bus.schemas.checking import TOO_DEEP
 from callboard.languages.flow.formats import FORMATS
-from callboard.languages.patterns import BadPattern
 from callboard.languages.problems import Location, kind_of
-
-if TYPE_CHECKING:
-    from jsonschema import FormatChecker
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.protocols import Validator
 
 VIOLATIONS_SOUGHT_MAX = 100
 """After how many violations of one value no further ones are looked for."""
@@ -75,19 +70,20 @@ class Schema:
 
     def violation(self, value: JSON) -> Violation | None:
         """Return how arguments violate the schema, or None if they fit it."""
-        from referencing.exceptions import Unresolvable
-
         try:
-            errors = list(islice(self._validator.iter_errors(value), VIOLATIONS_SOUGHT_MAX))
-        except Unresolvable as error:
-            return Violation("", "", value, f"the schema refers to {error.ref!r}, which is not part of it")
-        except BadPattern as error:
-            return Violation("", "", value, f"the schema has a pattern that cannot be matched: {error}")
-        except RecursionError:
-            return Violation("", "", value, ENDLESS)
-        if not errors:
+            found = checking.violations(
+                self._closed,
+                value,
+                dialect=checking.DRAFT2020,
+                formats=FORMATS,
+                known=True,
+                most=VIOLATIONS_SOUGHT_MAX,
+            )
+        except checking.Inapplicable as error:
+            return Violation("", "", value, str(error))
+        if not found:
             return None
-        first, *further = _told(errors)
+        first, *further = _told(found)
         return replace(first, all=tuple(further))
 
     @cached_property
@@ -107,59 +103,29 @@ class Schema:
         return tuple(properties) if isinstance(properties, dict) else ()
 
     @cached_property
-    def _validator(self) -> "Validator":
-        return _validator({"additionalProperties": False, **self.schema})
+    def _closed(self) -> JsonSchema:
+        return {"additionalProperties": False, **self.schema}
 
 
 def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
     """Return what keeps a value from being a JSON Schema 2020-12 that can be applied, and where in it."""
     try:
-        errors = list(islice(_of_schemas().iter_errors(schema), VIOLATIONS_SOUGHT_MAX))
-    except RecursionError:
-        return [((), f"is {TOO_DEEP}")]
-    if errors:
-        closest = {tuple(error.absolute_path): error for error in reversed(errors)}
-        told = [(location, _schema_message(location, error)) for location, error in reversed(closest.items())]
+        faults = checking.faults(schema, dialect=checking.DRAFT2020, formats=FORMATS, most=VIOLATIONS_SOUGHT_MAX)
+    except checking.Inapplicable as error:
+        return [((), f"is {error}" if str(error) == TOO_DEEP else str(error))]
+    if faults:
+        closest = {fault.path: fault for fault in reversed(faults)}
+        told = [(location, _schema_message(location, fault)) for location, fault in reversed(closest.items())]
         return told[:VIOLATIONS_LISTED_MAX]
     return list(islice(_dangling(schema), VIOLATIONS_LISTED_MAX))
 
 
-def _schema_message(location: Location, error: "ValidationError") -> str:
-    if location[-1:] == ("type",) and error.validator == "anyOf":
-        return f"{_short(error.instance)} is no type that JSON has"
-    if (error.validator, error.validator_value) == ("format", "regex"):
-        return f"{_short(error.instance)} is no regular expression: {schema_patterns.fault(cast(str, error.instance))}"
-    return _message(error)
-
-
-@cache
-def _of_schemas() -> "Validator":
-    from jsonschema.validators import Draft202012Validator
-
-    return _validator(cast("JsonSchema", Draft202012Validator.META_SCHEMA))
-
-
-def _validator(schema: JsonSchema) -> "Validator":
-    from jsonschema.validators import Draft202012Validator
-    from jsonschema_specifications import REGISTRY
-
-    from callboard.languages.json_keywords import bounded
-
-    return bounded(Draft202012Validator)(schema, registry=REGISTRY, format_checker=_formats())
-
-
-@cache
-def _formats() -> "FormatChecker":
-    from jsonschema import FormatChecker
-
-    formats = FormatChecker(formats=())
-    for name, check in FORMATS.items():
-        formats.checks(name)(_of_strings(check))
-    return formats
-
-
-def _of_strings(check: Any) -> Any:
-    return lambda value: not isinstance(value, str) or check(value)
+def _schema_message(location: Location, fault: checking.Violation) -> str:
+    if location[-1:] == ("type",) and fault.keyword == "anyOf":
+        return f"{_short(fault.value)} is no type that JSON has"
+    if (fault.keyword, fault.wanted) == ("format", "regex"):
+        return f"{_short(fault.value)} is no regular expression: {schema_patterns.fault(cast(str, fault.value))}"
+    return _message(fault)
 
 
 def _dangling(schema: JSON) -> Iterator[tuple[Location, str]]:
@@ -204,34 +170,26 @@ def _subschemas(schema: JSON, location: Location) -> Iterator[tuple[Location, di
 # -- telling an error: own words, so that a run replays to the same failure whatever validator is installed -----------
 
 
-def _told(errors: "Iterable[ValidationError]") -> list[Violation]:
+def _told(found: Iterable[checking.Violation]) -> list[Violation]:
     told = {
-        (
-            _pointer(error.absolute_path),
-            _pointer(error.absolute_schema_path),
-        ): Violation(
-            _pointer(error.absolute_schema_path), _pointer(error.absolute_path), error.instance, _message(error)
+        (_pointer(one.path), _pointer(one.schema_path)): Violation(
+            _pointer(one.schema_path), _pointer(one.path), one.value, _message(one)
         )
-        for error in errors
+        for one in found
     }
     return [told[key] for key in sorted(told)][:VIOLATIONS_LISTED_MAX]
 
 
-def _message(error: "ValidationError") -> str:
-    value: Any = error.instance
-    wanted: Any = error.validator_value
-    keyword: Any = error.validator
-    match keyword:
+def _message(violation: checking.Violation) -> str:
+    value, wanted = violation.value, violation.wanted
+    match violation.keyword:
         case "type":
             return f"is {kind_of(value)}, expected {' or '.join([wanted] if isinstance(wanted, str) else wanted)}"
         case "required":
-            missing = [name for name in wanted if name not in value]
+            missing = [name for name in wanted if isinstance(value, dict) and name not in value]
             return f"lacks {', '.join(map(repr, missing))}"
         case "additionalProperties" | "unevaluatedProperties" if wanted is False:
-            from callboard.languages.json_keywords import undeclared
-
-            extra = sorted(undeclared(value, error.schema))
-            return f"has {', '.join(map(repr, extra))}, which nothing declares"
+            return f"has {', '.join(map(repr, sorted(violation.names)))}, which nothing declares"
         case "enum":
             return f"is none of {_short(wanted)}"
         case "format":
@@ -244,7 +202,7 @@ def _message(error: "ValidationError") -> str:
             return "fits none of the alternatives, or more than one"
         case None:
             return "nothing is allowed here"
-        case _:
+        case keyword:
             return f"violates {keyword} {_short(wanted)}"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from callboard.bus.effects import JSON
+from callboard.bus.patterns import BadPattern, found
 from callboard.languages.graph.coercion import UNFIT, coerced
 from callboard.languages.graph.expression_syntax import EVERY, Call, Expression, ExpressionInvalid, Literal, Path, parse
 from callboard.languages.json_text import plain_number
-from callboard.languages.patterns import BadPattern, found
 
 __all__ = ["ExpressionInvalid", "Scope", "equal", "evaluate", "holds", "less", "parse", "step_into", "text_of"]
 

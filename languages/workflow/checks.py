@@ -6,7 +6,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from callboard.bus.effects import JSON
-from callboard.languages.javascript import regex
+from callboard.bus.javascript import regex
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
 from callboard.languages.workflow.parts import Maybe, Part, Text, complaint

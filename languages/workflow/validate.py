@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.bus.events import Problem
-from callboard.languages.javascript import regex
+from callboard.bus.javascript import regex
 from callboard.languages.problems import Location, Tree, did_you_mean, hint_at
 from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.bus.patterns import BadPattern, found
 from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.expressions import ExpressionInvalid, equal, evaluate, less, parse, text_of
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
-from callboard.languages.patterns import BadPattern, found
 
 Test = Callable[[JSON], bool]
 """Whether an item passes; raises `ExpressionInvalid` if that cannot be said."""

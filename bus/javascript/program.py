@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, assert_never
 
-from callboard.languages.javascript.parser import parse_pattern
-from callboard.languages.javascript.syntax import (
+from callboard.bus.javascript.parser import parse_pattern
+from callboard.bus.javascript.syntax import (
     Assertion,
     Back,
     BadPattern,

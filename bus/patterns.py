@@ -24,11 +24,8 @@ class BadPattern(ValueError):
 
 def fault(pattern: str) -> str | None:
     """Return why a text is no regular expression of RE2's, or None if it is one."""
-    try:
-        _compiled(pattern)
-    except BadPattern as bad:
-        return str(bad)
-    return None
+    found = _compiled(pattern)
+    return found if isinstance(found, str) else None
 
 
 def compile_steps(pattern: str) -> int:
@@ -36,7 +33,7 @@ def compile_steps(pattern: str) -> int:
 
     :raises BadPattern: if it is none
     """
-    return COMPILE_STEPS + _compiled(pattern).programsize
+    return COMPILE_STEPS + _sound(pattern).programsize
 
 
 def search_steps(pattern: str, text: str) -> int:
@@ -46,7 +43,7 @@ def search_steps(pattern: str, text: str) -> int:
 
     :raises BadPattern: if it is none
     """
-    return 1 + len(text) * _compiled(pattern).programsize // INSTRUCTIONS_PER_STEP
+    return 1 + len(text) * _sound(pattern).programsize // INSTRUCTIONS_PER_STEP
 
 
 def found(pattern: str, text: str) -> bool:
@@ -55,18 +52,25 @@ def found(pattern: str, text: str) -> bool:
     :raises BadPattern: if it is none
     :raises UnicodeEncodeError: if the text holds half of a surrogate pair
     """
-    return _compiled(pattern).search(text) is not None
+    return _sound(pattern).search(text) is not None
+
+
+def _sound(pattern: str) -> Any:
+    found = _compiled(pattern)
+    if isinstance(found, str):
+        raise BadPattern(found)
+    return found
 
 
 @lru_cache(PATTERNS_KEPT_MAX)
 def _compiled(pattern: str) -> Any:
+    """Return a compiled pattern, or why it is none: that is kept as well."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_BYTES_MAX
     try:
         return re2.compile(pattern, options=options)
     except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if error.args and type(error.args[0]) is bytes else str(error)
-        raise BadPattern(reason) from None
+        return error.args[0].decode(errors="replace") if error.args and type(error.args[0]) is bytes else str(error)
     except UnicodeEncodeError:
-        raise BadPattern("it holds half of a surrogate pair") from None
+        return "it holds half of a surrogate pair"

@@ -6,8 +6,8 @@ result is the same on every machine, as a replay needs it.
 
 from typing import assert_never
 
-from callboard.languages.javascript.parser import WORD
-from callboard.languages.javascript.program import (
+from callboard.bus.javascript.parser import WORD
+from callboard.bus.javascript.program import (
     Again,
     Assert,
     Clear,
@@ -21,19 +21,23 @@ from callboard.languages.javascript.program import (
     Split,
     compiled,
 )
-from callboard.languages.javascript.syntax import BadPattern, Range
+from callboard.bus.javascript.syntax import BadPattern, Range
+from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
 
 __all__ = ["BadPattern", "Search", "TooManySteps", "check"]
 
-STEPS_MAX = 500_000
-"""How many steps one check may take, about half a second."""
+STEPS_MAX = 1_000_000
+"""How many steps one check may take, some tenths of a second."""
+
+INSTRUCTION_STEPS = 5
+"""Steps for each instruction that is followed, besides those for what it goes through."""
+
+REGISTERS_PER_STEP = 4
+RANGES_PER_STEP = 3
+"""How many registers that are copied, or ranges that a character is looked for in, are one step."""
 
 Registers = tuple[int | None, ...]
 """The machine's memory: where each group starts and ends, and where each repetition's round began."""
-
-
-class TooManySteps(Exception):
-    """A search took more than `STEPS_MAX` steps."""
 
 
 def check(source: str) -> None:
@@ -45,16 +49,16 @@ def check(source: str) -> None:
 
 
 class Search:
-    """A pattern to be looked for in any number of texts, within `STEPS_MAX` steps for all of them together.
+    """A pattern to be looked for in any number of texts, within so many steps for all of them together.
 
     :raises BadPattern: if the source is no regular expression, or beyond our bounds
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, steps: Steps | None = None) -> None:
         self._program, registers = compiled(source)
         self._empty: Registers = (None,) * registers
         self._anchored = self._program[0] == Assert("start")
-        self._steps = 0
+        self._steps = steps or Steps(STEPS_MAX)
 
     def found(self, text: str) -> bool:
         """Say whether the pattern occurs anywhere in a text.
@@ -63,16 +67,13 @@ class Search:
         """
         machine = _Machine(self._program, text, self._steps)
         starts = 1 if self._anchored else len(text) + 1
-        try:
-            return any(machine.run(0, start, self._empty) is not None for start in range(starts))
-        finally:
-            self._steps = machine.steps
+        return any(machine.run(0, start, self._empty) is not None for start in range(starts))
 
 
 class _Machine:
-    """Runs a program over a text, counting steps on over all starts."""
+    """Runs a program over a text."""
 
-    def __init__(self, program: tuple[Instruction, ...], text: str, steps: int) -> None:
+    def __init__(self, program: tuple[Instruction, ...], text: str, steps: Steps) -> None:
         self.program = program
         self.text = text
         self.steps = steps
@@ -83,9 +84,7 @@ class _Machine:
         while open_ways:
             way: tuple[int, int, Registers] | None = open_ways.pop()
             while way is not None:
-                self.steps += 1
-                if self.steps > STEPS_MAX:
-                    raise TooManySteps(f"takes more than {STEPS_MAX} steps")
+                self.steps.take(INSTRUCTION_STEPS)
                 at, position, registers = way
                 match self.program[at]:
                     case Done():
@@ -106,6 +105,7 @@ class _Machine:
     ) -> tuple[int, int, Registers] | None:
         match instruction:
             case One(ranges, negated, step):
+                self.steps.take(len(ranges) // RANGES_PER_STEP)
                 index = position if step == 1 else position - 1
                 if not 0 <= index < len(self.text) or _within(ord(self.text[index]), ranges) == negated:
                     return None
@@ -113,8 +113,10 @@ class _Machine:
             case Jump(to):
                 return to, position, registers
             case Save(register):
+                self.steps.take(len(registers) // REGISTERS_PER_STEP)
                 return at + 1, position, (*registers[:register], position, *registers[register + 1 :])
             case Clear(cleared):
+                self.steps.take(len(registers) * (1 + len(cleared)) // REGISTERS_PER_STEP)
                 kept = tuple(None if n in cleared else value for n, value in enumerate(registers))
                 return at + 1, position, kept
             case Moved(register):
@@ -136,6 +138,7 @@ class _Machine:
     ) -> tuple[int, int, Registers] | None:
         if start is None or end is None:
             return at + 1, position, registers
+        self.steps.take((end - start) // CHARS_PER_STEP)
         wanted = self.text[start:end]
         there = position if step == 1 else position - len(wanted)
         if there < 0 or not self.text.startswith(wanted, there):

@@ -6,7 +6,7 @@ character is a code point and not a UTF-16 unit.
 
 import re
 
-from callboard.languages.javascript.syntax import (
+from callboard.bus.javascript.syntax import (
     Assertion,
     Back,
     BadPattern,
