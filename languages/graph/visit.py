@@ -1,10 +1,9 @@
 """One run of a node: from its enter to its exit, with attempts, bounds, waiting, and what it delivers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import cast
 
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
+from callboard.bus.effects import JSON, Failure
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
 from callboard.languages.graph.conversion import converted
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
@@ -13,30 +12,13 @@ from callboard.languages.graph.shaping import Ports, refused, shaped, travelling
 from callboard.languages.graph.times import after
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
-from callboard.languages.language import Cancelled, Expired, Failed, Instant, Node, Ok, SignalArrived, Stage
+from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
 
 RETRIES_MAX = 1_000
 """However many attempts a node wants."""
 
 OTHER_TIMEOUT = frozenset({"WAIT", "TIMEOUT", "MERGE"})
 """Subtypes of FLOW to which ``timeout_seconds`` says something of their own."""
-
-
-class Metered:
-    """A node that counts what the turns on it cost; in all else it is the node."""
-
-    def __init__(self, node: Node, spend: Callable[[Usage], None]) -> None:
-        self._node = node
-        self._spend = spend
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._node, name)
-
-    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
-        outcome = await self._node.turn(slot, request)
-        if isinstance(outcome, Ok):
-            self._spend(outcome.value.usage)
-        return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +127,17 @@ class _Run:
 
     async def _attempt(self) -> Outcome:
         """Have the runner work, within the node's bound."""
-        metered = cast(Node, Metered(self.node, self.visitor.execution.spend))
         arrivals = self.visitor.agenda.arrivals(self.task)
         context = self.visitor.context
-        work = Work(self.visitor.stage, metered, self.spec, self.record.input_data, arrivals, context)
+        work = Work(
+            self.visitor.stage,
+            self.node,
+            self.spec,
+            self.record.input_data,
+            arrivals,
+            context,
+            self.visitor.execution.spend,
+        )
         runner = runner_of(self.spec)
         seconds = _bound(self.spec)
         if not seconds:

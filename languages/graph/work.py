@@ -4,9 +4,9 @@ runner comes to.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, holds, parse, text_of
@@ -14,7 +14,7 @@ from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.templates import rendered
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.wiring import Graph, GraphNode
-from callboard.languages.language import Instant, Node, Stage
+from callboard.languages.language import Failed, Instant, Node, Ok, Stage
 
 
 class NodeFailed(Exception):
@@ -112,9 +112,28 @@ class Context:
         }
 
 
+class Metered:
+    """A node that counts what the turns on it cost; in all else it is the node."""
+
+    def __init__(self, node: Node, spend: Callable[[Usage], None]) -> None:
+        self._node = node
+        self._spend = spend
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._node, name)
+
+    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
+        outcome = await self._node.turn(slot, request)
+        if isinstance(outcome, Ok):
+            self._spend(outcome.value.usage)
+        return outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded."""
+    """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded;
+    ``spend`` takes what a model's turn has cost.
+    """
 
     stage: Stage
     node: Node
@@ -122,6 +141,12 @@ class Work:
     inputs: Mapping[str, JSON]
     arrivals: list[JSON]
     context: Context
+    spend: Callable[[Usage], None] = lambda _usage: None
+
+    @property
+    def metered(self) -> Node:
+        """The node, counting what turns on it cost."""
+        return cast(Node, Metered(self.node, self.spend))
 
     @property
     def data(self) -> JSON:

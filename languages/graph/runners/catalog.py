@@ -3,6 +3,7 @@
 from callboard.languages.graph.runners.branching import condition, split
 from callboard.languages.graph.runners.coding import code
 from callboard.languages.graph.runners.filtering import filter_items
+from callboard.languages.graph.runners.human import human
 from callboard.languages.graph.runners.looping import for_each, loop, while_loop
 from callboard.languages.graph.runners.merging import merge
 from callboard.languages.graph.runners.passing import passthrough, trigger
@@ -32,7 +33,7 @@ RUNNERS: dict[tuple[str, str], Runner] = {
 }
 """By type and subtype."""
 
-FAMILIES: dict[str, Runner] = {"TRIGGER": trigger}
+FAMILIES: dict[str, Runner] = {"TRIGGER": trigger, "HUMAN_IN_THE_LOOP": human}
 """By type alone."""
 
 

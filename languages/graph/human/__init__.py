@@ -1,0 +1,1 @@
+"""People in the loop: how a person is asked, which answers count, and what they say."""

@@ -1,0 +1,215 @@
+"""What a HUMAN_IN_THE_LOOP node asks for, read from its configurations, with everything that is wrong with them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.work import NodeFailed, Work, number
+
+INTERACTION_TYPES = ("approval", "input", "selection", "review")
+CHANNEL_TYPES = ("slack", "email", "webhook", "app")
+TIMEOUT_ACTIONS = ("fail", "continue", "default_response")
+
+TIMEOUT_S = 3600.0
+TIMEOUT_MIN_S, TIMEOUT_MAX_S = 60, 86_400
+"""What ``timeout_seconds`` may be; other subtypes' own words for it may say longer."""
+
+OWN_CHANNELS = {
+    "SLACK_INTERACTION": "slack",
+    "GMAIL_INTERACTION": "email",
+    "OUTLOOK_INTERACTION": "email",
+    "DISCORD_INTERACTION": "discord",
+    "TELEGRAM_INTERACTION": "telegram",
+    "TEAMS_INTERACTION": "teams",
+    "IN_APP_APPROVAL": "app",
+    "FORM_SUBMISSION": "app",
+    "MANUAL_REVIEW": "app",
+}
+"""The channel of a subtype that does not name one."""
+
+_ALIASES = {"in_app": "app"}
+_MESSAGES = (
+    "message",
+    "message_template",
+    "clarification_question_template",
+    "email_template",
+    "review_description",
+    "description",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """A question as it is put: to whom, by what channel, until when, and what happens then."""
+
+    type: str
+    channel: str
+    message: str
+    user_id: str
+    timeout_s: float
+    timeout_action: str
+    options: list[JSON]
+    default_response: dict[str, JSON]
+    request_data: dict[str, JSON]
+    channel_config: dict[str, JSON]
+    responses: dict[str, str]
+    analysis_model: str | None
+    analysis_prompt: str
+    confirms: bool
+
+
+def interaction_of(work: Work) -> Interaction:
+    """Read a node's question.
+
+    :raises NodeFailed: ``graph.invalid_configuration`` with all that is wrong, ``graph.missing_user_id``
+    """
+    errors: list[str] = []
+    type = _one_of(work, errors, "interaction_type", _own_type(work), INTERACTION_TYPES)
+    channel = _channel(work, errors)
+    action = _one_of(work, errors, "timeout_action", "fail", TIMEOUT_ACTIONS)
+    timeout_s = _timeout(work, errors)
+    listed = {name: _list(work, errors, name) for name in ("input_fields", "selection_options", "approval_options")}
+    for wanted, name in (("input", "input_fields"), ("selection", "selection_options")):
+        if type == wanted and not listed[name]:
+            errors.append(f"{name} is required for the interaction type {wanted}")
+    default = work.setting("default_response")
+    if default is not None and not isinstance(default, dict):
+        errors.append("default_response is no object")
+    if errors:
+        message = f"invalid_configuration: {'; '.join(errors)}"
+        details = {"error_code": "invalid_configuration", "validation_errors": errors}
+        raise NodeFailed("graph.invalid_configuration", message, details=details, final=True)
+    if not work.context.user_id:
+        message = "missing_user_id: neither trigger nor workflow say on whose behalf the execution is"
+        raise NodeFailed("graph.missing_user_id", message, details={"error_code": "missing_user_id"}, final=True)
+    told = _message(work)
+    options = listed["selection_options"] if type == "selection" else listed["approval_options"]
+    return Interaction(
+        type=type,
+        channel=channel,
+        message=told,
+        user_id=work.context.user_id,
+        timeout_s=timeout_s,
+        timeout_action=action,
+        options=options if type in ("approval", "selection", "review") else [],
+        default_response=dict(default) if isinstance(default, dict) else {},
+        request_data=_request_data(work, type, told, listed, timeout_s),
+        channel_config=_channel_config(work),
+        responses=_responses(work),
+        analysis_model=_text_or_none(work.spec.configurations.get("ai_analysis_model")),
+        analysis_prompt=work.text("custom_analysis_prompt", "response_analysis_prompt"),
+        confirms=work.setting("auto_reply_enabled") is not False,
+    )
+
+
+def _own_type(work: Work) -> str:
+    return "review" if work.spec.subtype == "MANUAL_REVIEW" else "approval"
+
+
+def _one_of(work: Work, errors: list[str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = work.setting(name)
+    if value is None:
+        return default
+    if value not in allowed:
+        errors.append(f"{name} is {text_of(value)!r}, not one of {', '.join(allowed)}")
+        return default
+    return str(value)
+
+
+def _channel(work: Work, errors: list[str]) -> str:
+    named = work.spec.configurations.get("channel_type")
+    if named is None:
+        return OWN_CHANNELS.get(work.spec.subtype, "slack")
+    own = OWN_CHANNELS.get(work.spec.subtype)
+    channel = _ALIASES.get(text_of(named), text_of(named))
+    if channel not in (*CHANNEL_TYPES, own):
+        errors.append(f"channel_type is {text_of(named)!r}, not one of {', '.join(CHANNEL_TYPES)}")
+    return channel
+
+
+def _timeout(work: Work, errors: list[str]) -> float:
+    given = work.spec.configurations
+    if (seconds := given.get("timeout_seconds")) is not None:
+        found = number(seconds, -1)
+        if not TIMEOUT_MIN_S <= found <= TIMEOUT_MAX_S:
+            errors.append(f"timeout_seconds is {text_of(seconds)}, not from {TIMEOUT_MIN_S} to {TIMEOUT_MAX_S}")
+        return found
+    for name, unit in (("timeout_minutes", 60.0), ("response_timeout", 1.0), ("review_deadline", 1.0)):
+        if given.get(name) is not None:
+            found = number(given[name]) * unit
+            if found <= 0:
+                errors.append(f"{name} is {text_of(given[name])}, not more than 0")
+            return found
+    return TIMEOUT_S
+
+
+def _list(work: Work, errors: list[str], name: str) -> list[JSON]:
+    value = work.setting(name)
+    if value is None:
+        return ["approve", "reject"] if name == "approval_options" else []
+    if not isinstance(value, list):
+        errors.append(f"{name} is no list")
+        return []
+    return value
+
+
+def _message(work: Work) -> str:
+    """Return what the person is told; ``{{content}}`` in it is the input."""
+    given = next((name for name in _MESSAGES if work.spec.configurations.get(name)), None)
+    written = work.setting(given) if given else work.setting(*_MESSAGES)
+    variables = work.setting("template_variables")
+    names: dict[str, Any] = work.rendered(variables) if isinstance(variables, dict) else {}
+    told = text_of(work.rendered_with(written, {"content": work.data, **names}))
+    return told or work.text("title", "review_title", "email_subject") or "Please respond."
+
+
+def _request_data(
+    work: Work, type: str, message: str, listed: dict[str, list[JSON]], timeout_s: float
+) -> dict[str, JSON]:
+    fields = [one for one in listed["input_fields"] if isinstance(one, dict)]
+    data: dict[str, JSON] = {
+        "title": work.text("title", "review_title", "email_subject"),
+        "description": work.text("description", "review_description"),
+        "message": message,
+        "user_id": work.context.user_id,
+        "timeout_seconds": timeout_s,
+        "required_fields": [one["name"] for one in fields if one.get("required") and one.get("name")],
+    }
+    match type:
+        case "input":
+            data["input_fields"] = listed["input_fields"]
+        case "selection":
+            data["selection_options"] = listed["selection_options"]
+        case "review":
+            data["review_criteria"] = work.setting("review_criteria") or []
+        case _:
+            data["approval_options"] = listed["approval_options"]
+    return data
+
+
+def _channel_config(work: Work) -> dict[str, JSON]:
+    """Return where a message goes: what the document's ``channel_config`` says, and the subtype's own words for it."""
+    names = work.spec.spec.configurations if work.spec.spec is not None else {}
+    own = {name: value for name, value in work.spec.configurations.items() if name in names}
+    given = work.setting("channel_config")
+    found = work.rendered({**own, **(given if isinstance(given, dict) else {})})
+    for name in _MESSAGES:
+        found.pop(name, None)
+    return found
+
+
+def _responses(work: Work) -> dict[str, str]:
+    """Return the texts with which an answer is confirmed, by what it came to."""
+    found: dict[str, str] = {}
+    for name in ("confirmation_messages", "response_messages"):
+        given = work.setting(name)
+        if isinstance(given, dict):
+            found |= {
+                str(key): text_of(work.rendered_with(text, {"content": work.data})) for key, text in given.items()
+            }
+    return found
+
+
+def _text_or_none(value: JSON) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None

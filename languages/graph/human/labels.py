@@ -1,0 +1,77 @@
+"""What an answer says: that something is confirmed, rejected, or neither. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.human.interaction import Interaction
+
+CONFIRMED, REJECTED, UNRELATED, TIMEOUT = "confirmed", "rejected", "unrelated", "timeout"
+"""Labels, which are ports too."""
+
+_NEGATIVE = re.compile(r"\b(not approved|reject|rejected|no|n|decline)\b", re.IGNORECASE)
+_POSITIVE = re.compile(r"\b(approve|approved|yes|y|ok|sounds good|looks good)\b", re.IGNORECASE)
+
+_ACTIONS = {"approve": CONFIRMED, "approved": CONFIRMED, "reject": REJECTED, "rejected": REJECTED}
+
+_TEXTS = (
+    "response",
+    "text",
+    "message",
+    "answer",
+    "decision",
+    "selection",
+    "choice",
+    "value",
+    "comment",
+    "content",
+    "body",
+)
+"""Members of an answer that hold its words, the first that does."""
+
+
+def label_of(interaction: Interaction, response: JSON) -> str:
+    """Return what an answer says.
+
+    To what is no approval any answer without such a meaning is a confirmation.
+    """
+    said = explicit(response) or worded(words_of(response), interaction.options)
+    if said is None:
+        return UNRELATED if interaction.type == "approval" else CONFIRMED
+    return said
+
+
+def explicit(response: JSON) -> str | None:
+    """Return what an answer says without words: ``approved``, or ``action``."""
+    if isinstance(response, bool):
+        return CONFIRMED if response else REJECTED
+    if not isinstance(response, Mapping):
+        return None
+    approved = coerced(response.get("approved"), "boolean")
+    if approved is not None and approved is not UNFIT:
+        return CONFIRMED if approved else REJECTED
+    action = response.get("action")
+    return _ACTIONS.get(action.strip().lower()) if isinstance(action, str) else None
+
+
+def worded(text: str, options: list[JSON]) -> str | None:
+    """Return what words say, negatives first; one of two options that were offered says the first or the second."""
+    offered = [str(option).strip().casefold() for option in options if isinstance(option, str)]
+    if len(offered) == 2 and text.strip().casefold() in offered:
+        return CONFIRMED if text.strip().casefold() == offered[0] else REJECTED
+    if _NEGATIVE.search(text):
+        return REJECTED
+    return CONFIRMED if _POSITIVE.search(text) else None
+
+
+def words_of(response: JSON) -> str:
+    """Return the words of an answer."""
+    match response:
+        case str():
+            return response
+        case Mapping():
+            found = (response.get(name) for name in (*_TEXTS, "action"))
+            return next((text for text in found if isinstance(text, str) and text.strip()), "")
+        case _:
+            return ""

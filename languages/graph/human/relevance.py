@@ -1,0 +1,165 @@
+"""Whether an answer belongs to the question: a score from 0 to 1, by a model that weighs eight factors, or a rule.
+
+An answer that came through the interface for resuming is past this filter (``channel: api``), and so is one of no
+channel that leaves no doubt.
+"""
+
+import re
+from collections.abc import Mapping
+
+from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, user
+from callboard.languages.agent import json_in
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.human.interaction import Interaction
+from callboard.languages.graph.human.labels import explicit, worded, words_of
+from callboard.languages.graph.times import seconds_between
+from callboard.languages.graph.work import Work, number
+from callboard.languages.language import Answered, Failed, Instant
+
+RELEVANT = 0.7
+"""From here on an answer is taken."""
+
+FILTERED = 0.3
+"""Up to here it is ignored; what lies between is left for people to look at."""
+
+UNCERTAIN = 0.5
+"""What counts where nobody could say."""
+
+API = "api"
+
+FACTORS = ("content", "expected_pattern", "channel", "user", "timing", "quality", "thread", "keywords")
+
+NOBODY = frozenset({"model.unknown", "model.auth", "model.unscripted"})
+"""Failures of a turn that say that there is no model to ask."""
+
+_WORDS = {"relevant": 1.0, "filtered": 0.0, "irrelevant": 0.0, "unrelated": 0.0, "spam": 0.0, "uncertain": UNCERTAIN}
+_AGES = ((60, 1.0), (300, 0.8), (1800, 0.6), (3600, 0.4), (21_600, 0.2))
+_SCORE = ("relevance", "relevance_score", "score")
+_LABEL = ("classification", "label", "verdict")
+
+_SYSTEM = (
+    "You decide whether a message is an answer to a question that was put to a person. Judge by eight factors, each "
+    f"from 0 to 1: {', '.join(FACTORS)}. Answer with a JSON object that has relevance, a number from 0 (spam, or about "
+    "something else) to 1 (clearly an answer), factors and reasoning."
+)
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "relevance": {"type": "number"},
+        "factors": {"type": "object", "properties": {name: {"type": "number"} for name in FACTORS}},
+        "reasoning": {"type": "string"},
+    },
+    "required": ["relevance"],
+}
+
+
+async def relevance(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> float:
+    """Return how much an answer belongs to a question."""
+    if answered.channel == API or (answered.channel is None and _clear(interaction, answered.user_response)):
+        return 1.0
+    request = ModelRequest(
+        purpose="classify",
+        model=_model(work, interaction),
+        system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
+        messages=[user(_told(interaction, answered, seconds_between(asked_at, work.stage.now())))],
+        schema=_SCHEMA,
+    )
+    outcome = await work.metered.turn(f"classify.{answered.k}", request)
+    if isinstance(outcome, Failed):
+        return _unclassified(work, interaction, answered, asked_at, outcome.error)
+    score = read_score(outcome.value)
+    if score is None:
+        return UNCERTAIN if answered.channel is not None else 1.0
+    return score
+
+
+def _clear(interaction: Interaction, response: JSON) -> bool:
+    """Whether an answer leaves no doubt that it is one: it has members, or words that decide."""
+    if interaction.type != "approval" or not isinstance(response, str):
+        return True
+    return (explicit(response) or worded(words_of(response), interaction.options)) is not None
+
+
+def _model(work: Work, interaction: Interaction) -> str | None:
+    named = interaction.analysis_model
+    if named is None:
+        return None if work.stage.info.environment.get("default_model") else "openai:gpt-5-mini"
+    return named if ":" in named else f"openai:{named}"
+
+
+def _told(interaction: Interaction, answered: Answered, age_s: float) -> str:
+    return "\n".join(
+        [
+            f"Question ({interaction.type}, by {interaction.channel}): {interaction.message}",
+            f"Expected: {text_of(interaction.options)}",
+            f"Asked of: {interaction.user_id}, {age_s:.0f} seconds ago",
+            f"Message from {answered.by or 'somebody'}, by {answered.channel or 'no channel'}:",
+            text_of(answered.user_response),
+        ]
+    )
+
+
+def _unclassified(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure) -> float:
+    """Return what counts where no model has said anything."""
+    if answered.channel is None:
+        return 1.0
+    if error.code not in NOBODY:
+        return UNCERTAIN
+    return rule_of_thumb(interaction, answered, seconds_between(asked_at, work.stage.now()))
+
+
+def read_score(reply: ModelReply) -> float | None:
+    """Read the score of a classifier's reply: a number, a word for one, or the mean of its factors."""
+    data = reply.data if reply.data is not None else json_in(reply.text)
+    match data:
+        case bool():
+            return None
+        case int() | float():
+            return _bounded(data)
+        case Mapping():
+            return _score_in(data)
+        case _:
+            word = re.search(r"[a-z]+", text_of(data) or reply.text.lower())
+            return _WORDS.get(word.group()) if word else None
+
+
+def _score_in(data: Mapping[str, JSON]) -> float | None:
+    for name in _SCORE:
+        if isinstance(data.get(name), int | float):
+            return _bounded(number(data[name]))
+    for name in _LABEL:
+        if (label := _WORDS.get(text_of(data.get(name)).lower())) is not None:
+            return label
+    factors = data.get("factors")
+    scores = [number(one) for one in factors.values()] if isinstance(factors, Mapping) else []
+    return _bounded(sum(scores) / len(scores)) if scores else None
+
+
+def _bounded(score: float) -> float:
+    return max(0.0, min(float(score), 1.0))
+
+
+def rule_of_thumb(interaction: Interaction, answered: Answered, age_s: float) -> float:
+    """Judge an answer by its channel, its sender, its age and its words."""
+    timing = next((score for age, score in _AGES if age_s < age), 0.1)
+    return (
+        0.3 * (answered.channel == interaction.channel)
+        + 0.2 * (answered.by == interaction.user_id)
+        + 0.2 * timing
+        + 0.3 * _content(interaction, words_of(answered.user_response))
+    )
+
+
+def _content(interaction: Interaction, text: str) -> float:
+    said = _words(text)
+    known = _words(interaction.message)
+    expected = [str(option).lower() for option in interaction.options if isinstance(option, str)]
+    decided = worded(text, interaction.options) is not None
+    matches = any(option in text.lower() for option in expected) or (decided and interaction.type == "approval")
+    overlap = len(said & known) / len(said) if said else 0.0
+    return 0.4 * decided + 0.4 * matches + 0.2 * overlap
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
