@@ -352,7 +352,7 @@ class ToolResult(Outcome, frozen=True):
     error: Failure | None = None
 
 
-EffectKind = Literal["source", "http", "provider", "code", "memory", "channel", "prompt", "toolbox"]
+EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox"]
 
 
 class EffectCall(Intent, frozen=True):

@@ -61,6 +61,10 @@ class GraphTheatre(Theatre):
         class Counting(Carrier):
             async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
                 theatre.executed.append(job.key)
+                intent = job.intent
+                if isinstance(intent, ev.EffectCall) and intent.kind_ == "toolbox" and "'mcp'" in str(intent.request):
+                    # No server of tools is reached in virtual time.
+                    return ev.EffectResult(error=Failure("tool.unavailable", "nobody there"))
                 return await super().carry(job, sessions, reporter)
 
         return Counting(
@@ -129,7 +133,7 @@ def webhook(id: str = "t", **configurations: Any) -> dict[str, Any]:
 
 def step(id: str, **configurations: Any) -> dict[str, Any]:
     """A node that passes on what it gets."""
-    return node(id, "ACTION", "FILE_OPERATION", **configurations)
+    return node(id, "FLOW", "SPLIT", **configurations)
 
 
 def flow(id: str, subtype: str, **configurations: Any) -> dict[str, Any]:

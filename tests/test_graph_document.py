@@ -298,6 +298,6 @@ def test_the_outline_has_the_graph() -> None:
     assert [(one.id, one.type, one.subtype) for one in found.nodes] == [
         ("t", "TRIGGER", "WEBHOOK"),
         ("i", "FLOW", "IF"),
-        ("a", "ACTION", "FILE_OPERATION"),
+        ("a", "FLOW", "SPLIT"),
     ]
     assert [(one.source, one.target, one.when) for one in found.edges] == [("t", "i", None), ("i", "a", "true")]

@@ -515,6 +515,10 @@ def test_nodes_that_nobody_knows_pass_their_input_on() -> None:
     nodes = [webhook(), node("a", "ACTION", "TELEPORT"), node("b", "ODD", "X", anything=1), step("c")]
     done = perform(graph(nodes, "t -> a", "a -> b", "b -> c"), BODY)
     assert done.took("c")["body"] == {"n": 2}
+    assert [(one.code, one.node) for one in done.of_type("node.warning")] == [
+        ("graph.passed_through", "a"),
+        ("graph.passed_through", "b"),
+    ]
 
 
 def test_pure_nodes_let_something_come_in_now_and_then() -> None:

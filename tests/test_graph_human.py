@@ -25,7 +25,7 @@ from tests.simulation import World, check_log, check_replay, finish, simulate
 
 ASK = "h#1.1!ask"
 
-DOCUMENTED = {
+DOCUMENTED: dict[str, Any] = {
     "interaction_type": "approval",
     "channel_type": "slack",
     "timeout_seconds": 3600,

@@ -8,6 +8,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
+from callboard.languages.graph.tools import variables
 from callboard.languages.graph.wiring import Graph
 from callboard.languages.language import Definition, Plan
 from callboard.languages.problems import Tree, did_you_mean, from_pydantic
@@ -43,7 +44,8 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
 
     ``Plan.input`` is the trigger data. ``Plan.options`` has ``start_from_node``, ``parallel``, ``trigger`` (type, user
     and the rest of the TriggerInfo, as far as the start says), and ``scripted_tools``, the tools that the run's script
-    answers for.
+    answers for. ``Plan.needs`` has ``environment``, the variables whose values its tools may be given, and says that no
+    model is needed: every agent names its own.
     """
     graph = definition.document
     problems = [*_surplus(start), *_breakpoints(graph, start)]
@@ -69,7 +71,7 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             "scripted_tools": _scripted_tools(start),
         },
         outline=outline(graph),
-        needs={"model": False},
+        needs={"model": False, "environment": sorted(variables([*graph.nodes.values(), *graph.attached.values()]))},
         warnings=definition.warnings,
     )
 

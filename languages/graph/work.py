@@ -129,6 +129,22 @@ class Metered:
         return outcome
 
 
+@dataclass(slots=True)
+class Meter:
+    """What the turns of one attempt cost."""
+
+    usage: Usage = field(default_factory=Usage)
+
+    def also(self, spend: Callable[[Usage], None]) -> Callable[[Usage], None]:
+        """Count here too what is spent there."""
+
+        def counted(usage: Usage) -> None:
+            self.usage += usage
+            spend(usage)
+
+        return counted
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded;

@@ -1,14 +1,18 @@
 """Which runner a node has, by its type and subtype."""
 
+from callboard.languages.graph.runners.agent import agent
 from callboard.languages.graph.runners.branching import condition, split
 from callboard.languages.graph.runners.coding import code
+from callboard.languages.graph.runners.external import external
 from callboard.languages.graph.runners.filtering import filter_items
 from callboard.languages.graph.runners.human import human
 from callboard.languages.graph.runners.looping import for_each, loop, while_loop
 from callboard.languages.graph.runners.merging import merge
 from callboard.languages.graph.runners.passing import passthrough, trigger
+from callboard.languages.graph.runners.remembering import memory
 from callboard.languages.graph.runners.requesting import http_request
 from callboard.languages.graph.runners.sorting import sort
+from callboard.languages.graph.runners.tool import tool
 from callboard.languages.graph.runners.transforming import transform
 from callboard.languages.graph.runners.waiting import delay, timeout, wait
 from callboard.languages.graph.wiring import GraphNode
@@ -33,7 +37,14 @@ RUNNERS: dict[tuple[str, str], Runner] = {
 }
 """By type and subtype."""
 
-FAMILIES: dict[str, Runner] = {"TRIGGER": trigger, "HUMAN_IN_THE_LOOP": human}
+FAMILIES: dict[str, Runner] = {
+    "TRIGGER": trigger,
+    "AI_AGENT": agent,
+    "EXTERNAL_ACTION": external,
+    "HUMAN_IN_THE_LOOP": human,
+    "MEMORY": memory,
+    "TOOL": tool,
+}
 """By type alone."""
 
 

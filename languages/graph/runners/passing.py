@@ -1,5 +1,6 @@
 """Runners that pass on what they get: of triggers, and of nodes that nobody knows."""
 
+from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.work import Outputs, Work, result
 
 
@@ -8,6 +9,11 @@ async def trigger(work: Work) -> Outputs:
     return result(work.context.trigger_data)
 
 
+PASSED = "graph.passed_through"
+"""The code of the warning that a node did nothing of its own."""
+
+
 async def passthrough(work: Work) -> Outputs:
     """The input, unchanged."""
-    return result(work.inputs.get("result"))
+    work.node.warn(PASSED, f"{work.spec.type}.{work.spec.subtype} does nothing here; the input is passed on")
+    return result(work.inputs.get(RESULT))

@@ -1,0 +1,175 @@
+"""The runner of AI_AGENT, in its four phases: memory is read, tools are opened, a model works, memory is written."""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import JSON, ModelRequest, ToolSpec, Usage, user
+from callboard.languages.agent import Called, Conversation, Policy, converse
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.memory import Remembered, model_of, recall, remember
+from callboard.languages.graph.tools import Served, served
+from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
+from callboard.languages.language import Failed
+
+TURNS_MAX = 5
+"""How many turns an agent has that does not say, with tools."""
+
+OF_INPUT = ("user_prompt", "message", "user_message", "user_input", "input", "query", "text", "content")
+OF_TRIGGER = ("message", "user_message", "user_input", "text", "content")
+"""Where the user's message may be, in the input and in the trigger's data."""
+
+UNOPENED = "graph.tools"
+"""The code of the warning that a node's tools could not be had."""
+
+MAX_ITERATIONS = "max_iterations"
+
+
+async def agent(work: Work) -> Outputs:
+    """AI_AGENT: a model answers the user's message, with what is attached to the node."""
+    said = user_message(work)
+    meter = Meter()
+    work = replace(work, spend=meter.also(work.spend))
+    attached = [work.context.graph.attached[name] for name in work.spec.attached if name in work.context.graph.attached]
+    memories = [one for one in attached if one.type == "MEMORY"]
+    tools = [served(one, work.context) for one in attached if one.type == "TOOL"]
+    remembered = await recall(work, memories, said)
+    async with AsyncExitStack() as stack:
+        offered = await _opened(work, stack, tools)
+        request = _request(work, said, remembered, offered)
+        talk = await converse(work.stage, work.metered, request, Policy(_turns_max(work)))
+    made, details = _outputs(work, talk, meter.usage)
+    if attached:
+        details["attached"] = {"memory": [one.id for one in memories], "tools": [tool.name for tool in offered]}
+    await remember(work, memories, said, made["content"], made["metadata"])
+    return Outputs(result(made).ports, details)
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+def user_message(work: Work) -> str:
+    """Find the user's message: in the input, else in the node's own configuration, else in what the trigger brought.
+
+    :raises NodeFailed: if there is none
+    """
+    data, trigger = work.data, work.context.trigger_data
+    found = data if isinstance(data, str) else _first(data, OF_INPUT)
+    found = found or work.text("user_prompt") or (trigger if isinstance(trigger, str) else _first(trigger, OF_TRIGGER))
+    if not found and isinstance(trigger, dict) and isinstance(event := trigger.get("event"), dict):
+        found = text_of(event.get("text"))
+    if not found.strip():
+        where = f"the input ({', '.join(OF_INPUT)}) nor the trigger's data ({', '.join(OF_TRIGGER)}, event.text)"
+        raise NodeFailed("graph.no_user_message", f"there is no user message: neither {where} has one", final=True)
+    return found
+
+
+def _first(data: JSON, names: tuple[str, ...]) -> str:
+    if not isinstance(data, dict):
+        return ""
+    return next((text for name in names if (text := text_of(data.get(name))).strip()), "")
+
+
+def _request(work: Work, said: str, remembered: Remembered, tools: list[ToolSpec]) -> ModelRequest:
+    generation = work.spec.configurations.get("generation_config")
+    own: dict[str, Any] = generation if isinstance(generation, dict) else {}
+    given = {**own, **work.spec.configurations}
+    most = next((given[name] for name in ("max_tokens", "max_output_tokens") if given.get(name) is not None), None)
+    temperature = given.get("temperature")
+    return ModelRequest(
+        model=model_of(work),
+        system=_system(work, remembered, tools),
+        messages=[*remembered.messages, user(said)],
+        tools=tools,
+        schema=_schema(work),
+        max_output_tokens=int(number(most)) or None if most is not None else None,
+        temperature=number(temperature) if temperature is not None else None,
+    )
+
+
+def _system(work: Work, remembered: Remembered, tools: list[ToolSpec]) -> str:
+    parts = [work.text("system_prompt", "prompt")]
+    if remembered.context:
+        parts.append("What you remember:\n" + "\n".join(remembered.context))
+    if tools:
+        parts.append(
+            "Tools you can call:\n" + "\n".join(f"- {one.name}: {one.description}".rstrip(": ") for one in tools)
+        )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _schema(work: Work) -> dict[str, Any] | None:
+    processing = work.spec.configurations.get("output_processing")
+    schema = processing.get("output_schema") if isinstance(processing, dict) else None
+    return schema if isinstance(schema, dict) and schema else None
+
+
+def _turns_max(work: Work) -> int:
+    return max(1, int(work.number("max_tool_iterations", otherwise=TURNS_MAX)))
+
+
+async def _opened(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:
+    """Open what serves the tools; return those that are offered, each name once, of the node that is listed first."""
+    offered: dict[str, ToolSpec] = {}
+    for one in tools:
+        toolbox = work.node.toolbox(one.sources)
+        opened = await toolbox.__aenter__()
+        if isinstance(opened, Failed):
+            await toolbox.__aexit__(None, None, None)
+            work.node.warn(UNOPENED, f"the tools of {one.node.id} cannot be had: {opened.error.message}", [one.node.id])
+            continue
+        stack.push_async_exit(toolbox)
+        for tool in one.offered(opened.value):
+            offered.setdefault(tool.name, tool)
+    return list(offered.values())
+
+
+# -- what comes of it --------------------------------------------------------------------------------------------------
+
+
+def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    """Return the node's payload, and what its record says of the conversation.
+
+    :raises NodeFailed: if the model's provider failed
+    """
+    reply, reason = talk.reply, talk.reply.stop_reason if talk.reply else ""
+    if talk.error is not None and talk.error.code == "agent.max_turns":
+        reason = MAX_ITERATIONS
+    elif reply is None or (talk.error is not None and talk.error.code != "agent.cut_short"):
+        assert talk.error is not None, "a conversation without a reply has failed"
+        raise failed_effect(talk.error)
+    assert reply is not None
+    model = reply.response_model or model_of(work) or ""
+    tokens = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+    payload: dict[str, JSON] = {
+        "content": reply.data if reply.data is not None else _parsed(reply.text),
+        "metadata": {"model": model, "stop_reason": reason, "finish_reason": reason, "iterations": talk.turns},
+        "token_usage": tokens,
+        "function_calls": [_called(one) for one in talk.calls],
+    }
+    details: dict[str, JSON] = {
+        "ai_model": model,
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "model_response": reply.text,
+    }
+    return payload, details
+
+
+def _parsed(text: str) -> JSON:
+    """Return the value that a text is the JSON of; else the text."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def _called(called: Called) -> JSON:
+    result = called.output if called.error is None else {"success": False, "error_message": called.error.message}
+    return {"id": called.use.id, "name": called.use.tool, "arguments": called.use.input, "result": result}

@@ -1,0 +1,89 @@
+"""The runner of EXTERNAL_ACTION: one operation of a service, or a call of a URL where the service is not one of ours.
+
+The request of an effect of kind ``service`` is::
+
+    {"service": "slack" | "github" | "notion" | "google_calendar" | "firecrawl" | "discord" | "telegram",
+     "action": "send_message" | …, "configurations": {…}, "input": <the input>,
+     "user_id": "…", "workflow_id": "…"}
+
+It is answered with the node's payload; a service that refuses says ``{"success": false, "error_message": …,
+"error_code": …, "error_details": {"reason", "solution", …}}``. Credentials are the worker's affair: a configuration
+that is ``{{$placeholder}}`` is left out.
+"""
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.runners.passing import passthrough
+from callboard.languages.graph.runners.requesting import ANY_STATUS, TIMEOUT_S, requested
+from callboard.languages.graph.templates import is_placeholder
+from callboard.languages.graph.work import Outputs, Work, failed_effect, result
+from callboard.languages.language import Failed
+
+SERVICES = {
+    "SLACK": "slack",
+    "GITHUB": "github",
+    "NOTION": "notion",
+    "GOOGLE_CALENDAR": "google_calendar",
+    "FIRECRAWL": "firecrawl",
+    "DISCORD_ACTION": "discord",
+    "TELEGRAM_ACTION": "telegram",
+}
+"""The service of each subtype that has one."""
+
+
+async def external(work: Work) -> Outputs:
+    """EXTERNAL_ACTION: what a service answers."""
+    service = SERVICES.get(work.spec.subtype)
+    if service is None:
+        return await _called(work)
+    declared = work.spec.spec.configurations if work.spec.spec is not None else {}
+    configured = {**{name: field.default for name, field in declared.items()}, **work.spec.configurations}
+    configurations = {name: value for name, value in configured.items() if value is not None}
+    request: dict[str, JSON] = {
+        "service": service,
+        "action": text_of(work.given("action_type")) or work.text("action_type", "action"),
+        "configurations": {
+            name: work.rendered(value)
+            for name, value in configurations.items()
+            if value == "" or not is_placeholder(value)
+        },
+        "input": work.inputs.get(RESULT),
+        "user_id": work.context.user_id,
+        "workflow_id": work.context.graph.id,
+    }
+    outcome = await work.node.call("service", "service", request)
+    if isinstance(outcome, Failed):
+        raise failed_effect(outcome.error)
+    return result(outcome.value, service=service, action=request["action"])
+
+
+async def _called(work: Work) -> Outputs:
+    """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
+    url = work.text("url", "webhook_url", "endpoint").strip()
+    if not url:
+        return await passthrough(work)
+    headers = work.rendered(work.setting("headers"))
+    arguments: dict[str, JSON] = {
+        "method": work.text("method").upper() or "POST",
+        "url": url,
+        "headers": {name: text_of(value) for name, value in headers.items()} if isinstance(headers, dict) else {},
+        "timeout": f"PT{max(0.001, work.number('timeout_seconds', 'timeout', otherwise=TIMEOUT_S)):.3f}S",
+        "expect": ANY_STATUS,
+    }
+    if arguments["method"] not in ("GET", "HEAD", "OPTIONS"):
+        arguments["json"] = _message(work) if work.spec.subtype == "EMAIL" else _body(work)
+    payload, details = await requested(work, arguments)
+    return Outputs(result(payload).ports, details)
+
+
+def _message(work: Work) -> dict[str, JSON]:
+    """The mail: each part from the input, else from the configuration."""
+    parts = {name: work.given(name) for name in ("to", "subject", "text", "html")}
+    found = {name: work.rendered(work.setting(name)) if value is None else value for name, value in parts.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _body(work: Work) -> JSON:
+    body = work.rendered(work.setting("body", "payload"))
+    return work.inputs.get(RESULT) if body is None else body

@@ -1,0 +1,32 @@
+"""The runner of TOOL nodes that stand in the graph themselves: one call of one tool."""
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.times import seconds_between
+from callboard.languages.graph.tools import served
+from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
+from callboard.languages.language import Failed
+
+
+async def tool(work: Work) -> Outputs:
+    """TOOL: a tool's result; what the tool itself refuses is ``success: false``."""
+    name = text_of(work.given("tool_name")) or work.text("tool_name")
+    if not name:
+        raise NodeFailed("graph.configuration", "no tool is named (tool_name)", final=True)
+    arguments = next((given for key in ("function_args", "args") if (given := work.given(key)) is not None), None)
+    if arguments is None:
+        arguments = work.rendered(work.setting("function_args", "args")) or {}
+    start = work.stage.now()
+    async with work.node.toolbox(served(work.spec, work.context).sources) as opened:
+        if isinstance(opened, Failed):
+            raise failed_effect(opened.error)
+        outcome = await work.node.tool("tool.0.0", name, arguments, id=text_of(work.given("call_id")))
+    failed = isinstance(outcome, Failed)
+    payload: dict[str, JSON] = {
+        "result": None if failed else outcome.value,
+        "success": not failed,
+        "error_message": outcome.error.message if failed else "",
+        "execution_time": seconds_between(start, work.stage.now()),
+        "cached": False,
+    }
+    return result(payload, tool_name=name, tool_parameters=arguments, tool_result=payload["result"])

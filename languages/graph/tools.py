@@ -1,0 +1,69 @@
+"""Tools of TOOL nodes: where they are served, and which of them are offered.
+
+A run's script answers for the tools that it names; the others are an MCP server's.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from callboard.bus.effects import JSON, McpTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.templates import is_placeholder
+from callboard.languages.graph.wiring import GraphNode
+from callboard.languages.graph.work import Context
+
+SERVER_URL = "http://localhost:8000/api/v1/mcp"
+"""Where the server is of a node that does not say."""
+
+CREDENTIALS = ("access_token", "firecrawl_api_key", "discord_bot_token", "api_key", "bot_token")
+"""Configurations that hold a server's token; ``${VARIABLE}`` in one is the worker's."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+_ANYTHING: dict[str, JSON] = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A node's tools by their source; ``names`` are those that it lists."""
+
+    node: GraphNode
+    names: tuple[str, ...]
+    sources: list[ToolSource]
+
+    def offered(self, listing: list[ToolSpec]) -> list[ToolSpec]:
+        """Return those of a server's tools that the node lists; all if it knows none of them."""
+        known = [tool for tool in listing if tool.name in self.names]
+        return known or listing
+
+
+def served(node: GraphNode, context: Context) -> Served:
+    """Return who serves a node's tools."""
+    listed = node.setting("available_tools")
+    names = tuple(text_of(name) for name in listed) if isinstance(listed, list) else ()
+    scripted = [name for name in names or sorted(context.scripted_tools) if name in context.scripted_tools]
+    sources: list[ToolSource] = []
+    if scripted:
+        sources.append(ScriptedTools([ToolSpec(name, input_schema=_ANYTHING) for name in scripted]))
+    elsewhere = not scripted or (set(names) - set(scripted) and node.configurations.get("mcp_server_url"))
+    if elsewhere:
+        url = text_of(node.setting("mcp_server_url")) or SERVER_URL
+        sources.append(McpTools(name=node.id, url=url, headers=_headers(node), timeout_s=_timeout_s(node)))
+    return Served(node, names, sources)
+
+
+def variables(nodes: Iterable[GraphNode]) -> set[str]:
+    """Return the worker's variables that the tokens of TOOL nodes are drawn from."""
+    tokens = [text_of(node.configurations.get(name)) for node in nodes if node.type == "TOOL" for name in CREDENTIALS]
+    return {name for token in tokens for name in _VARIABLE.findall(token)}
+
+
+def _headers(node: GraphNode) -> dict[str, str]:
+    token = next((given for name in CREDENTIALS if not is_placeholder(given := node.configurations.get(name))), None)
+    return {"Authorization": f"Bearer {text_of(token)}"} if token is not None else {}
+
+
+def _timeout_s(node: GraphNode) -> float:
+    given = node.configurations.get("timeout_seconds") or node.configurations.get("timeout")
+    return float(given) if isinstance(given, int | float) and given > 0 else 60.0
