@@ -92,7 +92,10 @@ class Command:
 
 
 class Activation:
-    """One run at one worker. ``closing`` says that its end is stated, ``draining`` that nothing more is begun."""
+    """One run at one worker.
+
+    ``closing`` says that its last event is stated, ``draining`` that nothing more is begun.
+    """
 
     def __init__(self, ref: RunRef, company: Company, runlog: RunLog) -> None:
         self.ref = ref

@@ -3,6 +3,9 @@
 Effects are handed over only when their intent is acknowledged (law 4); what comes back is numbered at once.
 """
 
+from collections import deque
+from collections.abc import Callable
+
 import anyio.lowlevel
 
 from callboard.actors.actor import Spawn
@@ -32,6 +35,8 @@ class InFlight:
         self._carried: set[str] = set()
         self._begun = False
         self._parked_n = parked_n
+        self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
+        """What is to be done once the event of that number is acknowledged."""
 
     def __bool__(self) -> bool:
         """Whether anything is being carried out."""
@@ -55,6 +60,8 @@ class InFlight:
 
     def follow(self, event: Event) -> None:
         """An event is in the log: let follow from it what is the node actors' part."""
+        while self._afterwards and self._afterwards[0][0] <= event.n:
+            self._afterwards.popleft()[1]()
         kind = ev.TYPES[event.type]
         if kind is ev.NodeEnter:
             self._crew.call((event.path, event.iteration))
@@ -131,11 +138,20 @@ class InFlight:
     # -- what is no longer wanted -------------------------------------------------------------------------------------
 
     def abandon(self, key: str) -> None:
+        """Stop an effect once the log says why."""
         self._carried.discard(key)
-        self._leave_unentered(self._crew.abandon(key))
+        self._once_stored(lambda: self._leave_unentered(self._crew.abandon(key)))
 
     def close_toolbox(self, key: str) -> None:
-        self._crew.close_toolbox(key)
+        """Let a toolbox's sessions go once the log says why."""
+        self._once_stored(lambda: self._crew.close_toolbox(key))
+
+    def _once_stored(self, step: Callable[[], None]) -> None:
+        """Take a step when all that is numbered by now is acknowledged: nothing outside comes before that."""
+        if self._active.runlog.queue:
+            self._afterwards.append((self._active.runlog.n, step))
+        else:
+            step()
 
     def let_go(self, key: str) -> None:
         """An effect is somebody else's to finish now: a child run that has begun."""

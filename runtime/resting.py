@@ -62,6 +62,8 @@ class Rest:
         if due is not None and (due - active.runlog.clock()).total_seconds() <= active.company.park_linger_s:
             return False
         active.runlog.state(ev.RunParked(awaits=active.stage.waits.keys(), deadline=due))
+        # Nothing may follow it, as nothing may follow the end.
+        active.closing = True
         if due is not None:
             active.runlog.queue[-1].beside = Alarm(due, partition_of(active.ref, active.company.partitions))
         return True

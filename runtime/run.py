@@ -1,10 +1,13 @@
 """The run actor: one per active run. Claims the run, replays it, drives its interpreter, records what happens.
 
-It has one loop: append the numbered events; when they are acknowledged, let their consequences follow (an intent is
-handed to its node's actor, an outcome is delivered to the interpreter); when nothing is left to append, look at
-commands and deadlines; when nothing is left to do here at all, park. Its parts: `callboard.runtime.inbox` (commands),
-`callboard.runtime.flight` (effects), `callboard.runtime.resting` (deadlines and parking) and
-`callboard.runtime.offspring` (child runs).
+It has one loop. What is numbered is delivered to the interpreter, in order; what that states, commands and elapsed
+deadlines are numbered behind it; all of it is appended in one go. When that is acknowledged, what others see of it
+follows: an intent is handed to its node's actor, a command is done with. So an outcome is stored together with what
+follows from it, and nothing outside begins before the log holds what it follows from. When nothing is left to do here
+at all, the run parks.
+
+Its parts: `callboard.runtime.inbox` (commands), `callboard.runtime.flight` (effects), `callboard.runtime.resting`
+(deadlines and parking) and `callboard.runtime.offspring` (child runs).
 
 Emits: run.claimed, run.start
 """
@@ -152,7 +155,9 @@ class RunActor:
         self._runlog.continue_from(recorded[-1])
         self._runlog.epoch += 1
         claim = self._runlog.state(ev.RunClaimed(worker=self._company.worker, epoch=self._runlog.epoch))
-        await self._runlog.append_queued()
+        if not self._fresh:
+            # Whoever else believes to have the run is to notice at once; a fresh one is nobody's yet.
+            await self._runlog.append_queued()
         return claim
 
     async def _perform(self, events: list[Event]) -> None:
@@ -160,7 +165,7 @@ class RunActor:
         self._runlog.keep_secret(self._company.secrets(admission))
         carrier = self._company.carrier(self.ref, admission)
         if not any(event.type == ev.RunStart.type for event in events):
-            events.append(await self._start(admission))
+            events.append(self._start(admission))
         self._admission = admission
         parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
         spawn = self._tasks.spawn
@@ -176,6 +181,8 @@ class RunActor:
             epoch=self._runlog.epoch,
         )
         self._rest = Rest(self._active, self._flight)
+        # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
+        self._runlog.numbered.clear()
         await self._work(self._replaying(events))
         self._active.stage.ledger.verify_replayed()
         await self._live()
@@ -201,7 +208,7 @@ class RunActor:
                 pass
         self._active.stage.ledger.verify_replayed()
 
-    async def _start(self, admission: Admitted) -> Event:
+    def _start(self, admission: Admitted) -> Event:
         plan = admission.plan
         start = ev.RunStart(
             workflow=plan.definition.name,
@@ -211,37 +218,49 @@ class RunActor:
             execution_id=self.ref.run,
             environment=self._company.environment(admission),
         )
-        event = self._runlog.state(start)
-        await self._runlog.append_queued()
-        return event
+        return self._runlog.state(start)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        while True:
-            await self._append_all()
-            if self._ending is not None:
-                return
+        while self._ending is None:
+            await self._deliver_numbered()
             if self._lost_to is not None:
                 raise RunLost(self.ref, self._runlog.n + 1, self._lost_to)
-            if self.inbox.waiting:
-                self.inbox.obey_next(self._active, self._reports.look_at)
-            elif self._active.draining and not self._flight:
+            idle = not self._runlog.queue and self._active.draining and not self._flight
+            if not idle and self._number_next():
+                continue
+            if self._runlog.queue:
+                await self._append()
+            elif idle:
                 self._ending = "drained"
-                return
-            elif not self._rest.fire() and not await self._flight.begin():
+            elif not await self._flight.begin():
                 await self._rest.wait()
 
-    async def _append_all(self) -> None:
-        """Append what is numbered, and let follow what follows from it, until nothing is left to append."""
-        while self._runlog.queue and self._ending is None:
-            self._rest.over()
-            await self._enclose(self._runlog.queue[0].event)
-            for queued in await self._runlog.append_queued(self._goes_alone):
-                await self._follow(queued.event)
-            settled = self._ending is None and not self._runlog.queue and not self._active.closing
-            if self._company.always_replay and settled:
-                await self._forget_and_replay()
+    async def _deliver_numbered(self) -> None:
+        """Let the interpreter learn what is numbered, in that order, whether it is acknowledged yet or not."""
+        numbered = self._runlog.numbered
+        while numbered and not self._active.closing:
+            await self._work(delivering(self._active.stage, numbered.popleft()))
+
+    def _number_next(self) -> bool:
+        """Number what a waiting command becomes, or an elapsed deadline; say whether there was one."""
+        if self._active.closing:
+            return False
+        if self.inbox.waiting:
+            self.inbox.obey_next(self._active, self._reports.look_at)
+            return True
+        return self._rest.fire()
+
+    async def _append(self) -> None:
+        """Append what is numbered, in one go if it may, and let follow what others see of it."""
+        self._rest.over()
+        await self._enclose(self._runlog.queue[0].event)
+        for queued in await self._runlog.append_queued(self._goes_alone):
+            self._follow(queued.event)
+        settled = not self._runlog.queue and not self._runlog.numbered and not self._active.closing
+        if self._company.always_replay and settled:
+            await self._forget_and_replay()
 
     def _goes_alone(self, event: Event) -> bool:
         """Whether an event is not stored together with others: nothing may follow it, or a letter goes with it."""
@@ -253,16 +272,14 @@ class RunActor:
         if letter is not None:
             self._runlog.queue[0].beside = letter
 
-    async def _follow(self, event: Event) -> None:
-        """An event is in the log: let its consequence follow."""
+    def _follow(self, event: Event) -> None:
+        """An event is in the log: let follow what others see of it."""
         self.inbox.appended(event)
         self._flight.follow(event)
         if event.type == ev.RunEnd.type:
             self._ending = "ended"
         elif event.type == ev.RunParked.type:
             self._ending = "parked"
-        if not self._active.closing:
-            await self._work(delivering(self._active.stage, event))
 
     async def _work(self, pieces: Iterator[None]) -> None:
         """Let the interpreter go on, piece by piece."""

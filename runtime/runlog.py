@@ -64,6 +64,9 @@ class RunLog:
         self.epoch = 0
         self.n = 0
         self.queue: deque[Queued] = deque()
+        """What is numbered and not yet acknowledged."""
+        self.numbered: deque[Event] = deque()
+        """What is numbered and not yet delivered to the interpreter; the run's loop takes it."""
         self._log = log
         # Unlike that of any other activation, be it in a process of the same name.
         self._writer = f"{writer}.{secrets.token_hex(4)}"
@@ -139,6 +142,7 @@ class RunLog:
         )
         stored = msgspec.structs.replace(event, payload=Raw(slim)) if blobs else event
         self.queue.append(Queued(event, stored, blobs))
+        self.numbered.append(event)
         return event
 
     def state(self, payload: Payload, *, key: str = "", cause: int = 0, node: "Address | None" = None) -> Event:

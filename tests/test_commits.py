@@ -1,0 +1,156 @@
+"""A step costs one commit, and nothing outside begins before the log holds what it follows from (laws 3 and 4)."""
+
+from collections.abc import Callable, Sequence
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.errors import RunLost
+from callboard.bus.log import Beside, Entry
+from callboard.bus.memory import MemoryLog
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Stage
+from callboard.runtime.runlog import RunLog
+from tests.plays import effect
+from tests.theatre import Theatre, end_of
+
+STEPS = 10
+
+
+async def chain(stage: Stage) -> End:
+    """Nodes one behind the other, each with one effect."""
+    for i in range(STEPS):
+        node = stage.enter(f"n{i}")
+        await effect(node, "do")
+        node.exit("ok")
+    return End("completed")
+
+
+class WatchedLog(MemoryLog):
+    """A log that notes every append, and holds one back that stores an event of a key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts: list[list[str]] = []
+        self.holds: Callable[[Entry], bool] = lambda _entry: False
+        self.held = anyio.Event()
+        self.go_on = anyio.Event()
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        self.puts.append([entry.type for entry in entries])
+        if any(self.holds(entry) for entry in entries):
+            self.held.set()
+            await self.go_on.wait()
+        return await super().put(ref, entries, after, beside)
+
+
+async def test_a_step_costs_one_commit() -> None:
+    log = WatchedLog()
+    theatre = Theatre({"chain": chain}, log=log, always_replay=False)
+    ref = await theatre.accept("chain")
+    del log.puts[:]
+    await theatre.perform(ref)
+    steps = [put for put in log.puts if "effect.result" in put]
+    assert steps == [
+        *[["effect.result", "node.exit", "node.enter", "effect.call"]] * (STEPS - 1),
+        ["effect.result", "node.exit", "run.end"],
+    ]
+    # And a claim, a start and the first intent.
+    assert len(log.puts) <= STEPS + 2
+
+
+def outcome_of(n: int) -> Callable[[Entry], bool]:
+    """Whether an entry is the outcome of the n-th step."""
+    return lambda entry: entry.type == "effect.result" and f'"n{n}#'.encode() in entry.data
+
+
+async def test_no_effect_begins_while_the_outcome_before_it_is_not_acknowledged() -> None:
+    log = WatchedLog()
+    theatre = Theatre({"chain": chain}, log=log, always_replay=False)
+    ref = await theatre.accept("chain")
+    log.holds = outcome_of(3)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(theatre.perform, ref)
+        await log.held.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert theatre.executed == [f"n{i}#1.1!do" for i in range(4)], "the fifth waits for the log"
+        log.go_on.set()
+    assert theatre.executed == [f"n{i}#1.1!do" for i in range(STEPS)]
+    assert end_of(await theatre.events(ref)).status == "completed"
+
+
+async def test_what_was_thought_beyond_a_refused_append_is_dropped() -> None:
+    log = WatchedLog()
+    theatre = Theatre({"chain": chain}, log=log, always_replay=False)
+    ref = await theatre.accept("chain")
+    log.holds = outcome_of(3)
+    lost = False
+
+    async def perform() -> None:
+        nonlocal lost
+        try:
+            await theatre.perform(ref)
+        except RunLost:
+            lost = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(perform)
+        await log.held.wait()
+        # Another worker takes the run before the outcome is stored.
+        log.holds = lambda _entry: False
+        rival = RunLog(log, ref, writer="rival")
+        rival.continue_from((await log.read(ref))[-1])
+        rival.epoch += 1
+        rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
+        await rival.append_queued()
+        log.go_on.set()
+    assert lost
+    assert theatre.executed == [f"n{i}#1.1!do" for i in range(4)]
+    # Whoever has it now does the fourth step again, under the same key, and goes on.
+    await theatre.perform(ref)
+    assert theatre.executed[4:] == [f"n{i}#1.1!do" for i in range(3, STEPS)]
+    events = await theatre.events(ref)
+    assert [event.n for event in events] == list(range(1, len(events) + 1))
+    assert end_of(events).status == "completed"
+
+
+async def cancelled_while_busy(stage: Stage) -> End:
+    """A step whose outcome calls another one off that is under way."""
+    long, short = stage.enter("long"), stage.enter("short")
+    task = stage.spawn(effect(long, "hang", hang=True))
+    await effect(short, "do")
+    stage.cancel(task, ev.Failure(code="enough", message="enough", type="cancellation"))
+    await stage.join(task)
+    long.exit("cancelled")
+    short.exit("ok")
+    return End("completed")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_effect_is_called_off_only_when_the_log_says_why(stored: bool) -> None:
+    log = WatchedLog()
+    stopped = anyio.Event()
+
+    async def calls(_job: object, request: object) -> tuple[object, object]:
+        if isinstance(request, dict) and request.get("hang"):
+            try:
+                await anyio.sleep_forever()
+            finally:
+                stopped.set()
+        return None, None
+
+    theatre = Theatre({"p": cancelled_while_busy}, log=log, calls=calls, always_replay=False)
+    ref = await theatre.accept("p")
+    log.holds = lambda entry: entry.type == "effect.cancelled"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(theatre.perform, ref)
+        await log.held.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert not stopped.is_set()
+        if stored:
+            log.go_on.set()
+            await stopped.wait()
+        else:
+            tasks.cancel_scope.cancel()
+    assert stopped.is_set()
