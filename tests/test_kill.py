@@ -42,6 +42,9 @@ TOGETHER = 12
 COMMITS = (1, 2, 4, 8)
 """At which of the group commits the worker dies."""
 
+STEPS = 8
+"""Steps of each run: as each costs one commit, there must be as many as the last of these."""
+
 
 async def interrupted(client: Client, run_id: str) -> list[Recorded]:
     """Cancel a run when its endless effects have been announced; follow it to its end."""
@@ -156,12 +159,12 @@ async def commit_together(troupe: Troupe, prefix: str, kill: Kill) -> None:
     runs = [f"{prefix}-{i}" for i in range(TOGETHER)]
     async with troupe.house(prefix=prefix) as house:
         for run_id in runs:
-            await say_start(house.client, play("steps", run_id, {"count": 4}))
+            await say_start(house.client, play("steps", run_id, {"count": STEPS}))
         victim = await troupe.order(f"{prefix}-victim", prefix=prefix, kill=kill)
         assert await victim.died() == KILLED
         heir = await troupe.hire(f"{prefix}-heir", prefix=prefix)
         for run_id in runs:
             recorded = await until_end(house.client, run_id)
             check_run(recorded, troupe.carried(run_id))
-            assert end_payload(recorded).output == [0, 1, 2, 3]
+            assert end_payload(recorded).output == list(range(STEPS))
         await heir.kill()
