@@ -29,6 +29,10 @@ COUNT = "Cb-Chunks"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
+class TooLarge(Exception):
+    """A large value is larger than it may be."""
+
+
 class Blobs:
     """The large values of a stream, each by its subject without the number of a piece."""
 
@@ -73,11 +77,14 @@ class Blobs:
             if not page or len(found) >= answer.get("total", 0):
                 return {i for piece in found if (i := _number(piece)) is not None}
 
-    async def get(self, subject: str) -> bytes | None:
+    async def get(self, subject: str, bytes_max: int | None = None) -> bytes | None:
         """Return a value; None if there is none, or not all of it: a writer may have died half way.
 
+        :raises TooLarge: if there is more than ``bytes_max``
         :raises Unknown: if no answer came
         """
+        size = 0
+        at_once = READ_BYTES_MAX if bytes_max is None else min(READ_BYTES_MAX, bytes_max + CHUNK_BYTES)
         chunks: dict[int, bytes] = {}
         count = 1
         after = 0
@@ -86,10 +93,13 @@ class Blobs:
                 "next_by_subj": f"{subject}.*",
                 "seq": after + 1,
                 "batch": READ_CHUNKS,
-                "max_bytes": READ_BYTES_MAX,
+                "max_bytes": at_once,
             }
             messages, pending = await direct_get(self._nc, self._stream, request)
             for message in messages:
+                size += len(message.data)
+                if bytes_max is not None and size > bytes_max:
+                    raise TooLarge
                 headers = message.headers or {}
                 after = int(headers["Nats-Sequence"])
                 i = _number(headers["Nats-Subject"])

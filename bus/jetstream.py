@@ -228,11 +228,15 @@ class JetStreamLog:
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
         await self._blobs.put(self.subjects.blob(ref, digest), data)
 
-    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+    async def get_blob(self, ref: RunRef, digest: str, bytes_max: int | None = None) -> bytes:
+        """As `EventLog.get_blob`; of more than ``bytes_max`` not more than that is read.
+
+        :raises TooLarge: if there is more
+        """
         for again in range(BLOB_TRIES):
             if again:
                 await anyio.sleep(BLOB_RETRY_S)
-            found = await self._blobs.get(self.subjects.blob(ref, digest))
+            found = await self._blobs.get(self.subjects.blob(ref, digest), bytes_max)
             if found is not None:
                 return found
         raise KeyError(digest)

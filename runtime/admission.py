@@ -11,8 +11,10 @@ from hashlib import sha256
 from typing import Any, Literal
 from uuid import UUID
 
+import anyio
 import msgspec
 import structlog
+from anyio import to_thread
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, DefinitionSource, StartRun
@@ -25,8 +27,9 @@ from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.largestarts import BLOBS, gathered
 from callboard.runtime.runlog import RunLog
-from callboard.runtime.startmessage import Examined, examine, run_id_of, too_deep
+from callboard.runtime.startmessage import Examined, decoded, examine, examine_object, run_id_of, too_deep
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +57,9 @@ PROBLEMS_MAX = 200
 """Problems that one refusal names; with texts of usual length they stay below the server's 1 MiB."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
+
+GATHERED_AT_ONCE = 2
+"""Starts with large values that are held in memory at once before they are admitted."""
 
 ROOM_RETRY_S = 1.0
 ROOM_RETRY_MAX_S = 10.0
@@ -106,6 +112,7 @@ class Admission:
         self._outbox = outbox
         self._worker = worker
         self._definitions = definitions
+        self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
 
     async def admit(self, delivery: Delivery) -> None:
         """Admit or refuse one message, answer, and acknowledge it."""
@@ -160,10 +167,23 @@ class Admission:
     # -- starts -------------------------------------------------------------------------------------------------------
 
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
-        examined = examine(delivery.data)
+        examined = await self._examined(tenant, delivery.data)
         run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
         return await self._admit_run(RunRef(tenant, run), examined, call, delivery.sequence)
+
+    async def _examined(self, tenant: str, body: bytes) -> Examined:
+        """Look at a start message, with what stands beside it."""
+        document = decoded(body)
+        if isinstance(document, list):
+            return Examined(document)
+        if BLOBS not in document:
+            return examine_object(document)
+        async with self._gathering:
+            whole = await gathered(self._log, tenant, document)
+            if isinstance(whole, list):
+                return Examined(whole, run_id=run_id_of(body))
+            return await to_thread.run_sync(examine_object, whole)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.

@@ -3,6 +3,8 @@
 Everything here can be done with a bare NATS client; `docs/messages.md` shows how.
 """
 
+import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +21,8 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, Recorded
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Verdict
+from callboard.runtime.admission import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Verdict, derived_run_id
+from callboard.runtime.largestarts import MEMBERS, START_BYTES_MAX, detached, too_large
 from callboard.runtime.runlog import read_run
 
 VERDICT_WAIT_S = 10.0
@@ -57,6 +60,11 @@ def _waits(what: str, verdict: Verdict) -> StoreFull:
     return StoreFull(problem.message, failing=problem.code == "store.failing", what=f"the {what}{run}", waits=True)
 
 
+def _new_run_id() -> str:
+    """A run id (UUIDv7) that no other run has."""
+    return derived_run_id(secrets.token_hex(), 0, time.time_ns())
+
+
 class Client:
     """Speaks to the runtime as one tenant."""
 
@@ -71,13 +79,37 @@ class Client:
     async def start(self, message: dict[str, Any], *, worker: str = "", wait_s: float = VERDICT_WAIT_S) -> Verdict:
         """Publish a start message and wait for its verdict; ``worker`` is the one to perform it as long as it lives.
 
+        Of a message that is too large for the server the largest parts are stored before, as large values of the run.
+
         :raises NoVerdict: if no worker admitted or refused it in time
         :raises StoreFull: if there is no room for it, or for what follows from it
         :raises Unknown: if the stream did not answer
         """
         headers = {WORKER_HEADER: worker} if worker else {}
         subject = self.log.subjects.start(self.tenant)
-        return await self._say(subject, msgspec.json.encode(message), "start", wait_s, headers)
+        body = msgspec.json.encode(message)
+        if len(body) > self._bytes_max:
+            message = {**message, "run_id": message.get("run_id") or _new_run_id()}
+            apart = detached(message, self._bytes_max)
+            if apart.size > START_BYTES_MAX:
+                problem = too_large(f"{apart.size} bytes of the start do not fit into its message")
+                return Verdict("rejected", problems=[problem])
+            body = msgspec.json.encode(apart.message)
+            if len(body) <= self._bytes_max:
+                await self._store(self.ref(message["run_id"]), apart.parts)
+        return await self._say(subject, body, "start", wait_s, headers)
+
+    async def _store(self, ref: RunRef, parts: Mapping[str, bytes]) -> None:
+        try:
+            for digest, data in parts.items():
+                await self.log.put_blob(ref, digest, data)
+        except Full as full:
+            raise full.told("the start") from full
+
+    @property
+    def _bytes_max(self) -> int:
+        # Published with our headers, a body that fills a whole message would cost us the connection.
+        return self.nc.max_payload - ROUTING_BYTES
 
     async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
         """Tell a run something and wait for the verdict of admission.
@@ -92,12 +124,12 @@ class Client:
     async def _say(
         self, subject: str, body: bytes, what: str, wait_s: float, headers: Mapping[str, str] = NO_HEADERS
     ) -> Verdict:
-        # Published with our headers, a body that fills a whole message would cost us the connection.
-        bytes_max = self.nc.max_payload - ROUTING_BYTES
-        if len(body) > bytes_max:
-            code = "start.too_large" if what == "start" else "tell.too_large"
-            message = f"the message has {len(body)} bytes"
-            problem = Problem(code=code, message=message, where="message", expected=f"at most {bytes_max} bytes")
+        if len(body) > self._bytes_max:
+            code, beside = "tell.too_large", ""
+            if what == "start":
+                code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can travel beside it"
+            message, expected = f"the message has {len(body)} bytes", f"at most {self._bytes_max} bytes{beside}"
+            problem = Problem(code=code, message=message, where="message", expected=expected)
             return Verdict("rejected", problems=[problem])
         inbox = self.nc.new_inbox()
         answered = anyio.Event()

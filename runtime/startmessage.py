@@ -65,13 +65,24 @@ def read_start(body: bytes) -> StartRun | list[Problem]:
 
 def examine(body: bytes) -> Examined:
     """Look at a start message."""
+    document = decoded(body)
+    return Examined(document) if isinstance(document, list) else examine_object(document)
+
+
+def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
+    """Read a start message as the object that it must be, whatever is in it."""
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        return Examined([_malformed(body, str(error))])
+        return [_malformed(body, str(error))]
     if not isinstance(document, dict):
         kind = type(document).__name__
-        return Examined([Problem(code="start.malformed", message=f"the message is a {kind}", expected="a JSON object")])
+        return [Problem(code="start.malformed", message=f"the message is a {kind}", expected="a JSON object")]
+    return document
+
+
+def examine_object(document: dict[str, Any]) -> Examined:
+    """Look at a start message that has been decoded, and is whole."""
     named = document.get("run_id")
     run_id = named if isinstance(named, str) and named else None
     problems = too_deep(document)

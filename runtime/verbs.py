@@ -36,10 +36,11 @@ from callboard.runtime.asking import (
 )
 from callboard.runtime.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.definitions import Definitions
+from callboard.runtime.largestarts import BLOBS
 from callboard.runtime.listing import Rows
 from callboard.runtime.registration import Registered, register
 from callboard.runtime.settling import NotTaken, told
-from callboard.runtime.startmessage import read_start
+from callboard.runtime.startmessage import decoded, examine_object
 from callboard.runtime.telling import parse_tell
 
 EVENTS_MAX = 1_000
@@ -100,11 +101,12 @@ class Verbs:
 
     async def start(self, tenant: str, body: bytes) -> Verdict:
         """Start a run: the message that would be published on ``cb.start.<tenant>``, answered with its verdict."""
-        start = read_start(body)
-        if isinstance(start, list):
-            raise _refused("start", None, start)
-        client = self._client(tenant)
-        return _accepted("start", await client.start(msgspec.json.decode(body), wait_s=self._verdict_wait_s))
+        message = decoded(body)
+        if isinstance(message, list):
+            raise _refused("start", None, message)
+        if BLOBS not in message and (problems := examine_object({**message}).problems):
+            raise _refused("start", None, problems)
+        return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
 
     async def tell(self, tenant: str, body: bytes) -> Told:
         """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""

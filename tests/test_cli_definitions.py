@@ -7,7 +7,6 @@ from typing import Any
 import click
 import pytest
 
-from callboard.bus.errors import CallboardError
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order, pairs
@@ -270,11 +269,3 @@ def test_pairs_need_a_key_and_a_value() -> None:
     assert pairs(("A=1", "B=x=y", "C="), "--set") == {"A": "1", "B": "x=y", "C": ""}
     with pytest.raises(click.BadParameter):
         pairs(("A",), "--set")
-
-
-def test_a_message_that_does_not_fit_is_refused_before_it_is_sent(place: Place) -> None:
-    wanted = ordered(Order(str(place.folder / place.write("one.yaml", ONE_NODE)), input_text=json.dumps("x" * 5000)))
-    wanted.check_size(10_000)
-    with pytest.raises(CallboardError) as refused:
-        wanted.check_size(5000)
-    assert refused.value.code == "start.too_large"

@@ -13,7 +13,6 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
@@ -52,21 +51,6 @@ class Ordered:
     definition: Definition[Any]
     folder: Path
     warnings: tuple[Problem, ...] = ()
-
-    def check_size(self, bytes_max: int) -> None:
-        """Check that the message fits through the server.
-
-        :raises CallboardError: ``start.too_large``
-        """
-        size = len(msgspec.json.encode(self.message))
-        # The server counts headers too; there is one, with an address.
-        if size + 1024 > bytes_max:
-            files = ", ".join(self.message.get("files", {})) or "none"
-            raise CallboardError(
-                "start.too_large",
-                f"the start message has {size} bytes, and the server takes {bytes_max}",
-                remedy=f"Shorten the input or the files that travel along ({files}), or let sources be URLs.",
-            )
 
 
 def ordered(order: Order) -> Ordered:

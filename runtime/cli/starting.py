@@ -19,7 +19,6 @@ async def publish(ordered: Ordered, config: Config, settings: Settings, file: st
     :raises CallboardError: if there is no server, or no worker that answers
     """
     async with reach(config, reads=False, name="callboard start") as house:
-        ordered.check_size(house.nc.max_payload)
         verdict = await house.client.start(ordered.message)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise Refused("start", verdict.problems, file)

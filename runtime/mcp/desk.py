@@ -124,7 +124,6 @@ class Desk:
                 self._library.check_named(definition, asked.input, path)
             order = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline)
             found = await to_thread.run_sync(ordered, order)
-            found.check_size(self._house.nc.max_payload)
             return found.message, found.warnings
         which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
         given = asked.input
