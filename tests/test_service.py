@@ -448,7 +448,7 @@ async def test_it_is_discoverable_as_a_micro_service(house: House, caller: Calle
     assert info["metadata"] == {"prefix": "cb", "stream": house.log.stream}
     assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
         verb: f"cb.api.*.{verb}"
-        for verb in ("start", "tell", "runs", "show", "result", "trace", "events", "definition")
+        for verb in ("start", "tell", "runs", "show", "result", "trace", "state", "events", "definition")
     }
     assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
     ping = json.loads((await caller.nc.request("$SRV.PING", timeout=PATIENCE_S)).data)
