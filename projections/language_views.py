@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.projections.flow_trace import FlowTrace
+from callboard.projections.graph_execution import GraphExecution
 from callboard.projections.playbook_state import PlaybookState
 from callboard.projections.projection import Projection
 from callboard.projections.workflow_trace import WorkflowExecution
 
 RESULTS: dict[str, Callable[[], Projection[Any]]] = {
     "flow": FlowTrace,
+    "graph": GraphExecution,
     "playbook": PlaybookState,
     "workflow": WorkflowExecution,
 }

@@ -16,6 +16,8 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.language import Definition, Language
+from callboard.projections.graph_execution import GraphExecution
+from callboard.projections.projection import fold
 from callboard.runtime.definitions import Remembering
 from callboard.runtime.replay import Admitted
 from callboard.runtime.runlog import RunLog, read_run
@@ -249,11 +251,22 @@ def perform(
         events = await finish(theatre, ref, world or World())
         check_log(events)
         check_replay(theatre, ref, events)
+        check_view(events)
         performances.append(Performance(theatre, ref, events))
 
     simulate(body)
     [performance] = performances
     return performance
+
+
+def check_view(events: Sequence[Event]) -> None:
+    """Check that the projection of a run says what its end says."""
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    view = msgspec.to_builtins(fold(GraphExecution(), events))
+    if isinstance(end.results, dict):
+        told = {name: value for name, value in end.results.items() if name != "run_data"}
+        assert timeless({name: view[name] for name in told}) == timeless(told)
 
 
 def check_deaths(

@@ -40,6 +40,7 @@ from callboard.bus.events import (
     RunFailed,
     RunParked,
     RunPaused,
+    RunQuarantined,
     RunResumed,
     RunStart,
     SignalAwaited,
@@ -250,6 +251,7 @@ def everything() -> Log:
     _waits(log)
     log.add_raw("run.from_the_future", b'{"x":1}', "", 0, 0, "")
     log.add(CommandRefused("answer", "late", "already answered"))
+    log.add(RunQuarantined("log.unreadable", 7, "cb.run.acme.r1.all.node.exit", "no event"))
     log.add(CancelRequested("enough", "ada"))
     log.add(EffectCancelled(ChildStart.type, Failure("cancelled")), "main", 1, 1, "child")
     log.exit("main", outcome="cancelled")

@@ -12,6 +12,7 @@ import pytest
 from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.projections import projection as projection_module
 from callboard.projections.diagram import DiagramFold
+from callboard.projections.graph_execution import GraphExecution
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Checkpoint, OutOfOrder, Projection, fold
 from callboard.projections.renders import step_rows, step_table, waterfall
@@ -42,6 +43,7 @@ PROJECTIONS: list[Callable[[], Projection[Any]]] = [
     Results,
     TraceFold,
     WorkflowExecution,
+    GraphExecution,
     CollectedSpans,
     DiagramFold,
     Runs,

@@ -67,6 +67,7 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
         options={
             "start_from_node": options.start_from_node,
             "parallel": options.parallel,
+            "workflow_version": graph.version,
             "trigger": _trigger(graph, options, trigger),
             "scripted_tools": _scripted_tools(start),
         },

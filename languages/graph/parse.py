@@ -57,6 +57,7 @@ def _graph(document: Workflow) -> Graph:
         ),
         triggers=tuple(document.triggers),
         variables=document.variables,
+        description=document.metadata.description or "",
     )
 
 

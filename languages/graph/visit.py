@@ -53,7 +53,7 @@ class Visitor:
         except Cancelled as cancelled:
             record.status, record.error = (
                 "FAILED",
-                Failure(CANCELED, cancelled.cause.message or "the node was canceled"),
+                Failure(CANCELED, cancelled.cause.message),
             )
             record.ended = node.exit("cancelled", _exit_record(record), cancelled.cause)
             raise
@@ -83,6 +83,7 @@ def _exit_record(record: Record) -> dict[str, JSON]:
         "output_data": record.output_data,
         "credits_consumed": record.credits,
         "execution_details": record.details,
+        "max_retries": record.retries_max,
     }
 
 

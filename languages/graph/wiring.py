@@ -69,6 +69,7 @@ class Graph:
     wires: tuple[Wire, ...]
     triggers: tuple[str, ...]
     variables: dict[str, JSON]
+    description: str = ""
 
     @cached_property
     def outgoing(self) -> dict[str, list[Wire]]:

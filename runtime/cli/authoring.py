@@ -96,6 +96,16 @@ def _flow() -> Authoring:
     )
 
 
+def _graph() -> Authoring:
+    from callboard.languages.graph.outline import outline
+    from callboard.languages.graph.wiring import Graph
+
+    def about(graph: Graph) -> About:
+        return About(graph.name, graph.description)
+
+    return Authoring(lambda _document, _input: {}, outline, skills_beside=False, about=about)
+
+
 def _playbook() -> Authoring:
     from callboard.languages.playbook.convert import to_json, to_markdown
     from callboard.languages.playbook.document import Playbook
@@ -121,7 +131,12 @@ def _playbook() -> Authoring:
     )
 
 
-_AUTHORING: dict[str, Callable[[], Authoring]] = {"flow": _flow, "playbook": _playbook, "workflow": _workflow}
+_AUTHORING: dict[str, Callable[[], Authoring]] = {
+    "flow": _flow,
+    "graph": _graph,
+    "playbook": _playbook,
+    "workflow": _workflow,
+}
 
 
 def authoring(name: str) -> Authoring:

@@ -1,0 +1,319 @@
+"""A run of a graph in the design document's own shape: the Execution with its NodeExecutions, also while it goes on.
+
+Section 3 of the document; times are milliseconds of the epoch. With it come the rows of people in the loop
+(`callboard.projections.graph_people`).
+"""
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.events import (
+    Event,
+    HumanAsked,
+    ModelResult,
+    NodeEnter,
+    NodeExit,
+    NodeRetry,
+    OutlineNode,
+    Payload,
+    RunAccepted,
+    RunEnd,
+    RunStart,
+    SignalAwaited,
+    TimerSet,
+)
+from callboard.bus.paths import activation_id
+from callboard.projections.graph_people import ExecutionPause, HilInteraction, People
+from callboard.projections.projection import known
+from callboard.projections.status import RunStatus, StatusFold
+
+_STATUS: dict[RunStatus, str] = {
+    "accepted": "NEW",
+    "waiting:human": "WAITING_FOR_HUMAN",
+    "waiting:timer": "WAITING",
+    "waiting:signal": "WAITING",
+    "paused": "PAUSED",
+    "cancelling": "CANCELED",
+    "cancelled": "CANCELED",
+    "completed": "SUCCESS",
+    "failed": "ERROR",
+    "expired": "TIMEOUT",
+}
+"""The document's word for each status of a run; for others it is RUNNING."""
+
+_NODE_STATUS = {"ok": "COMPLETED", "failed": "FAILED", "cancelled": "FAILED", "skipped": "SKIPPED"}
+
+
+class Execution(Struct, frozen=True, kw_only=True):
+    """What one knows of an execution. ``next_nodes`` is the interpreter's own affair, and null."""
+
+    id: str
+    execution_id: str
+    workflow_id: str
+    workflow_version: str
+    status: str
+    start_time: int | None
+    end_time: int | None
+    duration_ms: int | None
+    trigger_info: dict[str, JSON] | None
+    node_executions: dict[str, dict[str, JSON]]
+    node_runs: dict[str, list[dict[str, JSON]]]
+    execution_sequence: list[str]
+    current_node_id: str | None
+    next_nodes: None
+    error: JSON
+    tokens_used: JSON
+    credits_consumed: int
+    run_data: dict[str, JSON]
+    hil_interactions: list[HilInteraction]
+    workflow_execution_pauses: list[ExecutionPause]
+
+
+@dataclass
+class _Run:
+    """One run of a node, as far as it has come."""
+
+    node: OutlineNode
+    path: str = ""
+    iteration: int = 0
+    parent: str | None = None
+    status: str = "PENDING"
+    started: dt.datetime | None = None
+    ended: dt.datetime | None = None
+    input_data: JSON = field(default_factory=dict[str, JSON])
+    exited: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: Failure | None = None
+    retries: int = 0
+
+    def told(self, run: str) -> dict[str, JSON]:
+        """Return it as a NodeExecution."""
+        return {
+            "node_id": self.node.id,
+            "node_name": self.node.name,
+            "node_type": self.node.type,
+            "node_subtype": self.node.subtype,
+            "status": self.status,
+            **_span(self.started, self.ended),
+            "input_data": self.input_data,
+            "output_data": self.exited.get("output_data", {}),
+            "error": _error(self.error, self.ended),
+            "execution_details": self.exited.get("execution_details", {}),
+            "activation_id": activation_id(run, self.path, self.iteration) if self.iteration else None,
+            "parent_activation_id": self.parent,
+            "credits_consumed": self.exited.get("credits_consumed", 0),
+            "retry_count": self.retries,
+            "max_retries": self.exited.get("max_retries", 0),
+        }
+
+
+class GraphExecution:
+    """Folds one run of a graph into its `Execution`."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._accepted: RunAccepted | None = None
+        self._start: RunStart | None = None
+        self._end: RunEnd | None = None
+        self._started: dt.datetime | None = None
+        self._ended: dt.datetime | None = None
+        self._status = StatusFold()
+        self._people = People()
+        self._latest: dict[str, _Run] = {}
+        self._runs: dict[str, list[_Run]] = {}
+        self._by_address: dict[tuple[str, int], _Run] = {}
+        self._iterations: dict[str, int] = {}
+        self._sequence: list[str] = []
+        self._usage: Usage | None = None
+        self._credits = 0
+
+    def apply(self, event: Event) -> None:
+        payload = known(event)
+        if payload is None:
+            return
+        self._run = event.run
+        self._status.apply(event, payload)
+        match payload:
+            case RunAccepted():
+                self._accepted = payload
+                self._latest = {node.id: _Run(node) for node in payload.outline.nodes}
+            case RunStart():
+                self._start, self._started = payload, event.time
+            case RunEnd():
+                self._end, self._ended = payload, event.time
+            case ModelResult(usage=usage, error=None):
+                self._usage = usage if self._usage is None else self._usage + usage
+            case _:
+                self._apply_node(event, payload)
+        self._people.apply(event, payload, self._workflow_id, self._execution_id)
+
+    def view(self) -> Execution:
+        nodes = {name: run.told(self._execution_id) for name, run in self._latest.items()}
+        status = _STATUS.get(self._status.status, "RUNNING")
+        sequence, current = self._told("execution_sequence", list(self._sequence)), self._current()
+        return Execution(
+            id=self._execution_id,
+            execution_id=self._execution_id,
+            workflow_id=self._workflow_id,
+            workflow_version=self._option("workflow_version", "1.0"),
+            status=status,
+            **_span(self._started, self._ended),
+            trigger_info=self._trigger_info(),
+            node_executions=nodes,
+            node_runs={name: [run.told(self._execution_id) for run in runs] for name, runs in self._runs.items()},
+            execution_sequence=sequence,
+            current_node_id=current,
+            next_nodes=None,
+            error=self._told("error", None),
+            tokens_used=_tokens(self._usage),
+            credits_consumed=self._credits,
+            run_data={
+                "node_results": {name: _node_result(told) for name, told in nodes.items()},
+                "execution_sequence": sequence,
+                "current_node_id": current,
+                "next_nodes": None,
+            },
+            hil_interactions=self._people.interactions(),
+            workflow_execution_pauses=self._people.pauses(),
+        )
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _apply_node(self, event: Event, payload: Payload) -> None:
+        run = self._by_address.get((event.path, event.iteration))
+        match payload:
+            case NodeEnter():
+                self._enter(event, payload)
+            case NodeRetry(attempt=attempt) if run:
+                run.status, run.retries = "RETRYING", attempt
+            case NodeExit() if run:
+                self._exit(run, event, payload)
+            case HumanAsked() | SignalAwaited() | TimerSet(purpose="delay" | "wait") if run:
+                run.status = "WAITING_INPUT"
+            case TimerSet():
+                pass
+            case _ if run and run.status in ("RETRYING", "WAITING_INPUT") and payload.kind == "intent":
+                run.status = "RUNNING"
+            case _:
+                pass
+
+    def _enter(self, event: Event, entered: NodeEnter) -> None:
+        before = self._latest.get(entered.node)
+        node = before.node if before else OutlineNode(entered.node, entered.name)
+        run = _Run(
+            node,
+            event.path,
+            event.iteration,
+            self._parent_of(event.path),
+            "RUNNING",
+            event.time,
+            input_data={} if entered.input is None else entered.input,
+        )
+        self._iterations[event.path] = event.iteration
+        self._by_address[event.path, event.iteration] = self._latest[entered.node] = run
+        if run.parent is not None:
+            self._runs.setdefault(entered.node, []).append(run)
+
+    def _exit(self, run: _Run, event: Event, left: NodeExit) -> None:
+        run.status, run.ended, run.error = _NODE_STATUS[left.outcome], event.time, left.error
+        run.exited = left.result if isinstance(left.result, dict) else {}
+        if left.outcome == "ok":
+            self._sequence.append(run.node.id)
+            self._credits += run.exited.get("credits_consumed", 0)
+        elif left.outcome == "cancelled":
+            run.error = Failure("CANCELED", left.error.message if left.error else "")
+
+    def _parent_of(self, path: str) -> str | None:
+        """Return the activation that a run below a fan-out belongs to."""
+        above, slash, _ = path.rpartition("/")
+        if not slash or not above.endswith("]"):
+            return None
+        source = above.rpartition("[")[0]
+        return activation_id(self._execution_id, source, self._iterations.get(source, 1))
+
+    def _current(self) -> str | None:
+        """The node that the execution waits at, if it waits."""
+        for opened in self._status.open:
+            match opened.payload:
+                case HumanAsked() | SignalAwaited() | TimerSet(purpose="delay" | "wait"):
+                    run = self._by_address.get((opened.event.path, opened.event.iteration))
+                    if run is not None:
+                        return run.node.id
+                case _:
+                    pass
+        return None
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _execution_id(self) -> str:
+        return (self._start.execution_id if self._start else "") or self._run
+
+    @property
+    def _workflow_id(self) -> str:
+        return self._accepted.definition.name if self._accepted else ""
+
+    def _option(self, name: str, default: Any) -> Any:
+        return self._start.options.get(name, default) if self._start else default
+
+    def _trigger_info(self) -> dict[str, JSON] | None:
+        if self._start is None or self._started is None:
+            return None
+        given: dict[str, JSON] = self._option("trigger", {})
+        timestamp = given.get("timestamp")
+        return {**given, "trigger_data": self._start.input, "timestamp": timestamp or _ms(self._started)}
+
+    def _told(self, name: str, otherwise: Any) -> Any:
+        """What the end says, which knows the order in which nodes that overlapped are told."""
+        results = self._end.results if self._end else None
+        return results.get(name, otherwise) if isinstance(results, dict) else otherwise
+
+
+def _ms(instant: dt.datetime) -> int:
+    return int(instant.timestamp() * 1000)
+
+
+def _span(started: dt.datetime | None, ended: dt.datetime | None) -> dict[str, Any]:
+    start, end = _ms(started) if started else None, _ms(ended) if ended else None
+    duration = end - start if start is not None and end is not None else None
+    return {"start_time": start, "end_time": end, "duration_ms": duration}
+
+
+def _error(error: Failure | None, at: dt.datetime | None) -> JSON:
+    if error is None:
+        return None
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "error_details": error.details,
+        "is_retryable": bool(error.retryable),
+        "timestamp": _ms(at) if at else None,
+    }
+
+
+def _tokens(usage: Usage | None) -> JSON:
+    if usage is None:
+        return None
+    total = usage.input_tokens + usage.output_tokens
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "total_tokens": total}
+
+
+_RESULT = (
+    "status",
+    "start_time",
+    "end_time",
+    "duration_ms",
+    "input_data",
+    "output_data",
+    "execution_details",
+    "error",
+    "retry_count",
+)
+
+
+def _node_result(told: dict[str, JSON]) -> JSON:
+    """What the snapshot for interfaces has of a node."""
+    return {**{name: told[name] for name in _RESULT}, "logs": []}

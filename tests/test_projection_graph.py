@@ -1,0 +1,134 @@
+"""The projection of graphs: the Execution while it goes on, and the rows of the people in its loop."""
+
+from typing import Any
+
+import msgspec
+
+from callboard.bus.events import Event
+from callboard.projections.graph_execution import Execution, GraphExecution
+from callboard.projections.projection import fold
+from tests.graphs import STARTED_MS, answers, flow, graph, node, perform, step, webhook
+from tests.simulation import World
+
+ASK = "h#1.1!ask"
+
+PERSON = node(
+    "h",
+    "HUMAN_IN_THE_LOOP",
+    "FORM_SUBMISSION",
+    interaction_type="input",
+    message="Where?",
+    input_fields=[{"name": "city", "required": True}, {"name": "street"}],
+    timeout_action="continue",
+)
+CODE = node("c", "ACTION", "RUN_CODE", code="lambda x: x", retry_attempts=1, retry_backoff_seconds=5)
+
+WRITTEN = graph(
+    [webhook(), CODE, flow("d", "DELAY", duration_seconds=60), PERSON, step("on")],
+    "t -> c",
+    "c -> d",
+    "d -> h",
+    "h -> on",
+)
+WRITTEN["metadata"]["version"] = "2.1"
+
+
+def performed(world: World | None = None) -> list[Event]:
+    carry = answers({"results": [{"error": "not yet"}]}, {"results": [{"value": 1}]})
+    return perform(WRITTEN, {"body": 1}, world=world, kinds={"code": carry}, user_id="ada").events
+
+
+def views() -> list[tuple[Event, Execution]]:
+    """The view after each event, and the event."""
+    projection = GraphExecution()
+    seen: list[tuple[Event, Execution]] = []
+    for event in performed(World(answers={ASK: [{"city": "Paris"}]})):
+        projection.apply(event)
+        seen.append((event, projection.view()))
+    return seen
+
+
+def after(event_type: str, path: str) -> Execution:
+    return next(view for event, view in views() if event.type == event_type and event.path == path)
+
+
+def status(view: Execution, node_id: str) -> Any:
+    return view.node_executions[node_id]["status"]
+
+
+def test_every_node_is_there_from_the_start() -> None:
+    view = after("run.accepted", "")
+    assert view.status == "NEW"
+    assert {one["status"] for one in view.node_executions.values()} == {"PENDING"}
+    assert view.node_executions["c"]["node_subtype"] == "RUN_CODE"
+    begun = after("run.start", "")
+    assert (begun.status, begun.workflow_id, begun.workflow_version) == ("RUNNING", "g", "2.1")
+    assert begun.start_time == STARTED_MS
+    assert begun.trigger_info is not None
+    assert begun.trigger_info["user_id"] == "ada"
+    assert begun.trigger_info["trigger_data"] == {"body": 1}
+
+
+def test_a_node_on_its_way() -> None:
+    assert status(after("node.enter", "c"), "c") == "RUNNING"
+    assert status(after("node.retry", "c"), "c") == "RETRYING"
+    waits = after("timer.set", "c")
+    assert status(waits, "c") == "RETRYING"
+    assert waits.status == "RUNNING"
+    assert waits.node_executions["c"]["retry_count"] == 1
+    done = after("node.exit", "c")
+    assert status(done, "c") == "COMPLETED"
+    assert done.execution_sequence == ["t", "c"]
+    assert done.node_executions["c"]["max_retries"] == 1
+
+
+def test_an_execution_that_waits() -> None:
+    delayed = after("timer.set", "d")
+    assert (delayed.status, delayed.current_node_id, status(delayed, "d")) == ("WAITING", "d", "WAITING_INPUT")
+    asked = after("human.asked", "h")
+    assert (asked.status, asked.current_node_id, status(asked, "h")) == ("WAITING_FOR_HUMAN", "h", "WAITING_INPUT")
+    [row], [pause] = asked.hil_interactions, asked.workflow_execution_pauses
+    assert (row.id, row.status, row.user_id, row.node_id, row.interaction_type) == (ASK, "pending", "ada", "h", "input")
+    assert (row.workflow_id, row.execution_id, row.channel_type) == ("g", "r1", "app")
+    assert row.timeout_at is not None
+    assert (row.timeout_at - row.created_at).total_seconds() == row.timeout_seconds == 3600
+    assert (pause.status, pause.pause_reason, pause.paused_node_id) == ("active", "human_interaction", "h")
+    assert pause.resume_conditions == {
+        "type": "human_response",
+        "interaction_id": ASK,
+        "required_fields": ["city"],
+        "timeout_action": "continue",
+    }
+
+
+def test_an_answer_completes_its_rows() -> None:
+    view = fold(GraphExecution(), [event for event, _view in views()])
+    [row], [pause] = view.hil_interactions, view.workflow_execution_pauses
+    assert (row.status, row.response_data, row.warning_sent) == ("completed", {"city": "Paris"}, False)
+    assert row.responded_at == pause.resumed_at
+    assert (pause.status, pause.resume_reason, pause.resume_data) == ("resumed", "human_response", {"city": "Paris"})
+    assert view.status == "SUCCESS"
+    assert view.current_node_id is None
+    assert view.run_data["execution_sequence"] == ["t", "c", "d", "h", "on"]
+    assert view.duration_ms == 65_000
+
+
+def test_a_timeout_does_too() -> None:
+    view = fold(GraphExecution(), performed())
+    [row], [pause] = view.hil_interactions, view.workflow_execution_pauses
+    assert (row.status, row.responded_at, row.warning_sent) == ("timeout", None, True)
+    assert row.response_data == {"timeout": True, "timeout_action": "continue"}
+    assert (pause.status, pause.resume_reason) == ("resumed", "timeout_reached")
+
+
+def test_a_cancelled_question() -> None:
+    done = perform(graph([webhook(), PERSON], "t -> h"), {"body": 1}, commands=[("cancel", {})])
+    view = fold(GraphExecution(), done.events)
+    assert view.hil_interactions[0].status == "cancelled"
+    assert view.workflow_execution_pauses[0].status == "resumed"
+    assert view.status == "CANCELED"
+
+
+def test_a_view_is_json() -> None:
+    for _event, view in views():
+        assert msgspec.json.decode(msgspec.json.encode(view))["execution_id"]
