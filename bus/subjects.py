@@ -169,8 +169,10 @@ class Subjects:
     def definition(self, tenant: str, name: str) -> str:
         return f"{self.prefix}.def.{token(tenant)}.{token(name)}"
 
-    def live(self, ref: RunRef, definition: str, event_type: str) -> str:
-        return f"{self.prefix}.live.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}.{event_type}"
+    def live(self, ref: RunRef, definition: str | None, event_type: str) -> str:
+        """Where progress is told that is not stored; of any definition to subscribe to, if that is None."""
+        name = token(definition) if definition is not None else "*"
+        return f"{self.prefix}.live.{token(ref.tenant)}.{token(ref.run)}.{name}.{event_type}"
 
     def api(self, tenant: str, verb: str) -> str:
         return f"{self.prefix}.api.{token(tenant)}.{verb}"

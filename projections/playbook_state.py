@@ -169,6 +169,10 @@ class PlaybookState:
             error=self._error,
         )
 
+    def step(self, path: str, iteration: int) -> StepState | None:
+        """Return how one execution of a step stands, if there has been one."""
+        return self._steps.get((path, iteration))
+
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def _apply_run(self, event: Event, payload: Payload) -> None:

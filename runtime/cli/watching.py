@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import click
+
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import TYPES, Event, RunEnd, payload_of
 from callboard.bus.log import whole
@@ -9,8 +11,10 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.showing import Lines, Streaming, follow
+from callboard.runtime.cli.views import compact
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
+from callboard.runtime.streaming import stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +90,20 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
         shower.notice(f"{watched.run} has ended without {watched.until}.")
         return exits.of_status(payload.status) or exits.FAILED
     return exits.of_status(payload.status)
+
+
+async def stream_run(run: str, behind: str | None, config: Config) -> None:
+    """Print a run as its language streams it, one JSON object per line, to its end.
+
+    :raises UnknownRun: if the run is none
+    :raises click.BadParameter: if ``behind`` is no id
+    """
+    try:
+        async with (
+            reach(config, reads=False, name="callboard watch") as house,
+            stream(house.client, run, behind) as feed,
+        ):
+            async for told in feed:
+                click.echo(compact(told))
+    except ValueError as error:
+        raise click.BadParameter(f"{behind!r} is no id of a stream", param_hint="--behind") from error

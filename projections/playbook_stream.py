@@ -1,0 +1,164 @@
+"""A run of a playbook as the specification's stream: ``content`` while a model speaks, then ``done`` or ``error``.
+
+Made of two sources whose order among each other nobody knows: the run's events, and the pieces of text on ``cb.live``.
+What is told is in order all the same, and whole: the text of a turn that has ended is completed from its result, and
+pieces that come after that are dropped. ``id`` is ``<n>.<k>`` for content (n the event of the model's call, k how many
+characters of its text have been told with this piece) and ``<n>`` for what ends a step; whoever has an id can go on
+behind it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import Struct
+
+from callboard.bus.effects import Failure
+from callboard.bus.events import Event, ModelCall, ModelResult, NodeExit
+from callboard.bus.paths import last_id
+from callboard.projections.playbook_state import PlaybookState, StepState
+from callboard.projections.projection import known
+
+
+class Piece(Struct, frozen=True):
+    """A message on ``cb.live``: the k-th piece of the answer to the call that is event n."""
+
+    n: int
+    epoch: int
+    k: int
+    path: str
+    text: str
+
+
+class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An event of the stream.
+
+    ``text`` is content, and takes the place of all that the step has said so far if ``reset``; ``status``, tokens,
+    latency and ``output`` are a finished step's; ``message`` and ``code`` say why one failed.
+    """
+
+    type: Literal["content", "done", "error"]
+    id: str
+    step: str
+    text: str | None = None
+    reset: bool = False
+    status: str | None = None
+    output: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    latency_ms: int | None = None
+    message: str | None = None
+    code: str | None = None
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What a model has been heard to say so far; ``next_k`` None if a piece was missed."""
+
+    step: str
+    epoch: int = 0
+    text: str = ""
+    next_k: int | None = 0
+
+
+class PlaybookStream:
+    """Merges the events of one run, in their order, with the pieces of its models' answers, as they come."""
+
+    def __init__(self) -> None:
+        self._state = PlaybookState()
+        self._turns: dict[int, _Turn] = {}
+        self._calls: dict[str, int] = {}
+        self._ended: set[int] = set()
+
+    def piece(self, piece: Piece) -> list[Told]:
+        """Take a piece of text; return what is to be told now."""
+        if piece.n in self._ended:
+            return []
+        turn = self._turns.setdefault(piece.n, _Turn(last_id(piece.path), piece.epoch))
+        reset = piece.epoch > turn.epoch
+        if reset:
+            # Another worker asks again, from the beginning.
+            turn.epoch, turn.next_k = piece.epoch, 0
+        if piece.epoch < turn.epoch or piece.k != turn.next_k:
+            # One was missed: the result will have the whole.
+            turn.next_k = None if piece.epoch == turn.epoch else turn.next_k
+            return []
+        turn.next_k += 1
+        reset = reset and bool(turn.text)
+        turn.text = piece.text if reset else turn.text + piece.text
+        return [_content(piece.n, turn, piece.text, reset=reset)]
+
+    def event(self, event: Event) -> list[Told]:
+        """Take the next event of the run; return what is to be told now."""
+        self._state.apply(event)
+        match known(event):
+            case ModelCall():
+                self._calls[event.key] = event.n
+                return []
+            case ModelResult() as result:
+                return self._answered(event, result)
+            case NodeExit() as node_exit if node_exit.outcome != "cancelled":
+                return [self._left(event, node_exit)]
+            case _:
+                return []
+
+    def _answered(self, event: Event, result: ModelResult) -> list[Told]:
+        n = self._calls.pop(event.key, 0)
+        self._ended.add(n)
+        turn = self._turns.pop(n, None) or _Turn(last_id(event.path))
+        if result.error is not None or result.text == turn.text:
+            return []
+        rest = result.text.removeprefix(turn.text)
+        reset = bool(turn.text) and not result.text.startswith(turn.text)
+        turn.text = result.text
+        return [_content(n, turn, result.text if reset else rest, reset=reset)]
+
+    def _left(self, event: Event, node_exit: NodeExit) -> Told:
+        step = self._state.step(event.path, event.iteration) or StepState(last_id(event.path), "")
+        error = node_exit.error
+        if node_exit.outcome == "failed":
+            error = error or Failure("failed", "the step failed")
+            return Told(type="error", id=str(event.n), step=step.label, message=error.message, code=error.code)
+        result = node_exit.result if isinstance(node_exit.result, dict) else {}
+        return Told(
+            type="done",
+            id=str(event.n),
+            step=step.label,
+            status=step.status,
+            output=result.get("output"),
+            input_tokens=step.input_tokens,
+            output_tokens=step.output_tokens,
+            latency_ms=step.latency_ms,
+        )
+
+
+def _content(n: int, turn: _Turn, text: str, *, reset: bool) -> Told:
+    return Told(type="content", id=f"{n}.{len(turn.text)}", step=turn.step, text=text, reset=reset)
+
+
+@dataclass(slots=True)
+class Onward:
+    """Leaves out what somebody has been told already, who has the ``id`` of the last thing."""
+
+    n: int = 0
+    characters: int = 0
+
+    @classmethod
+    def behind(cls, id: str) -> "Onward":
+        """Go on behind an id.
+
+        :raises ValueError: if it is none
+        """
+        n, _, k = id.partition(".")
+        return cls(int(n), int(k or 0))
+
+    def new(self, told: Told) -> Told | None:
+        """Return what of an event is new, None if nothing is."""
+        n, _, k = told.id.partition(".")
+        if int(n) != self.n or told.reset:
+            return told if int(n) >= self.n else None
+        if not k or int(k) <= self.characters or told.text is None:
+            return None
+        missing = int(k) - self.characters
+        self.characters = int(k)
+        whole = missing >= len(told.text)
+        return told if whole else Told(type="content", id=told.id, step=told.step, text=told.text[-missing:])
