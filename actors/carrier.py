@@ -152,19 +152,26 @@ class Carrier:
         return ev.ModelResult(**{**members, "provider": reply.provider or model.provider})
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
+        tries = 1
+
+        def on_try(number: int) -> None:
+            nonlocal tries
+            tries = number
+
         context = ToolCallContext(
             run=job.ref.run,
             path=job.event.path,
             idempotency_key=job.idempotency_key,
             ordinal=job.ordinal,
             on_progress=lambda line: reporter.progress(call.node, line),
+            on_try=on_try,
         )
         try:
             toolbox = await sessions.serving(call.tool, job.toolboxes)
             output = await toolbox.call(call.tool, call.input, context)
         except ToolFailed as error:
-            return ev.ToolResult(node=call.node, tool=call.tool, error=error.failure)
-        return ev.ToolResult(node=call.node, tool=call.tool, output=output)
+            return ev.ToolResult(node=call.node, tool=call.tool, error=error.failure, tries=tries)
+        return ev.ToolResult(node=call.node, tool=call.tool, output=output, tries=tries)
 
     async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions) -> ev.EffectResult:
         try:

@@ -15,6 +15,7 @@ import structlog
 from callboard.actors.actor import Mailbox, MailboxClosed, Spawn
 from callboard.actors.carrier import Carrier, Job, Reporter
 from callboard.actors.toolboxes import Toolboxes
+from callboard.actors.tools.shared import Shared
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
@@ -38,7 +39,13 @@ class NodeActor:
     """Carries out the effects of one node execution."""
 
     def __init__(
-        self, name: str, carrier: Carrier, publisher: Publisher, limiter: anyio.CapacityLimiter, spawn: Spawn
+        self,
+        name: str,
+        carrier: Carrier,
+        publisher: Publisher,
+        limiter: anyio.CapacityLimiter,
+        spawn: Spawn,
+        shared: Shared,
     ) -> None:
         self.name = name
         self._mailbox: Mailbox[Job] = Mailbox()
@@ -47,7 +54,8 @@ class NodeActor:
         self._limiter = limiter
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._spawn = spawn
-        self._toolboxes = Toolboxes(carrier, self._beside)
+        self._toolboxes = Toolboxes(carrier, self._beside, shared.standing)
+        self._turns = shared.turns
         self._busy = False
         self.has_stopped = False
 
@@ -132,6 +140,13 @@ class NodeActor:
             self._scopes.pop(job.key, None)
 
     async def _carried(self, job: Job) -> Payload:
+        if isinstance(job.intent, ev.ToolCall):
+            # Whoever waits for a turn takes up no place among the effects that the worker carries out.
+            async with self._turns.turn(job.intent.tool, job.toolboxes):
+                return await self._admitted(job)
+        return await self._admitted(job)
+
+    async def _admitted(self, job: Job) -> Payload:
         borrower = object()
         try:
             self._limiter.acquire_on_behalf_of_nowait(borrower)

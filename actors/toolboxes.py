@@ -4,13 +4,14 @@ MCP sessions and process pools must be closed by the task that opened them, whil
 per toolbox opens it, waits, and closes it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import anyio
 import structlog
 
 from callboard.actors.carrier import Carrier
+from callboard.actors.tools.standing import Spawn, Standing
 from callboard.actors.tools.tool import ToolFailed
 from callboard.actors.tools.toolbox import Toolbox, open_toolbox
 from callboard.bus.effects import Failure, ToolSource, ToolSpec
@@ -31,8 +32,9 @@ class _Keeper:
 class Toolboxes:
     """Opens, finds and closes the toolboxes of a node."""
 
-    def __init__(self, carrier: Carrier, spawn: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
+    def __init__(self, carrier: Carrier, spawn: Spawn, standing: Standing) -> None:
         self._carrier = carrier
+        self._standing = standing
         self._spawn = spawn
         self._keepers: dict[str, _Keeper] = {}
         self._closed = False
@@ -85,7 +87,7 @@ class Toolboxes:
     async def _keep(self, key: str, keeper: _Keeper, sources: list[ToolSource]) -> None:
         try:
             self._carrier.permits.check(sources)
-            async with open_toolbox(sources, self._carrier.tools) as toolbox:
+            async with open_toolbox(sources, self._carrier.tools, self._standing) as toolbox:
                 keeper.toolbox = toolbox
                 keeper.settled.set()
                 await keeper.leave.wait()

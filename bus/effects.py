@@ -4,10 +4,12 @@ Everything here is pure data (msgspec structs): an interpreter asks with it, an 
 """
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from callboard.bus.durations import DURATION
 
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -193,16 +195,44 @@ class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tries: int = 1
 
 
+TOOL_TIMEOUT_S = 60.0
+"""How long a tool's call, and the opening of a source, may take where neither source nor worker says otherwise."""
+
+TOOL_TIMEOUT_MAX_S = 7 * 86_400.0
+"""How long a tool's call may take at most, whatever anybody says."""
+
+TOOL_RETRIES_MAX = 10
+"""How often a failing call of a tool may be tried again."""
+
+TOOL_CONCURRENCY_MAX = 1_000
+"""The largest bound on calls of a tool at once; a larger one bounds nothing."""
+
+
+class ToolLimits(Struct, frozen=True, omit_defaults=True):
+    """How one tool is called: how long a call may take, in place of its source's time (`callboard.bus.durations`), how
+    often one that fails is tried again, and how many calls of it a run makes at once (None: any number)."""
+
+    timeout: Annotated[str, Meta(pattern=DURATION)] | None = None
+    retries: Annotated[int, Meta(ge=0, le=TOOL_RETRIES_MAX)] = 0
+    concurrency: Annotated[int, Meta(ge=1, le=TOOL_CONCURRENCY_MAX)] | None = None
+
+
 class PythonTools(Struct, frozen=True, tag="python", omit_defaults=True):
-    """Plain Python functions served as tools: a tool's name to the dotted path ``package.module:function``."""
+    """Plain Python functions served as tools: a tool's name to the dotted path ``package.module:function``.
+
+    Of every source, ``timeout_s`` is how long a call may take, None as long as the worker says; ``limits`` says by tool
+    what is different there.
+    """
 
     functions: dict[str, str]
     config: dict[str, str] = {}
-    timeout_s: float = 60.0
+    timeout_s: float | None = None
+    limits: dict[str, ToolLimits] = {}
 
 
 class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
-    """An MCP server, over stdio (``command``) or streamable HTTP (``url``), opened for one node execution.
+    """An MCP server, over stdio (``command``) or streamable HTTP (``url``), opened for one node execution, or for all
+    nodes of a run together (``scope``).
 
     ``env`` maps names to the names of environment variables of the worker, so that no secret enters the log.
     """
@@ -212,7 +242,9 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
     url: str = ""
     headers: dict[str, str] = {}
     env: dict[str, str] = {}
-    timeout_s: float = 60.0
+    timeout_s: float | None = None
+    limits: dict[str, ToolLimits] = {}
+    scope: Literal["node", "run"] = "node"
 
 
 class NatsTools(Struct, frozen=True, tag="nats", omit_defaults=True):
@@ -220,13 +252,15 @@ class NatsTools(Struct, frozen=True, tag="nats", omit_defaults=True):
 
     subject: str
     tools: list[ToolSpec]
-    timeout_s: float = 60.0
+    timeout_s: float | None = None
+    limits: dict[str, ToolLimits] = {}
 
 
-class ScriptedTools(Struct, frozen=True, tag="scripted"):
+class ScriptedTools(Struct, frozen=True, tag="scripted", omit_defaults=True):
     """Tools that nobody serves: the run's script answers for them."""
 
     tools: list[ToolSpec]
+    limits: dict[str, ToolLimits] = {}
 
 
 ToolSource = PythonTools | McpTools | NatsTools | ScriptedTools

@@ -350,6 +350,7 @@ class ToolResult(Outcome, frozen=True):
     tool: str
     output: JSON = None
     error: Failure | None = None
+    tries: int = 1
 
 
 EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox"]

@@ -168,6 +168,7 @@ class Company:
             request=self._request,
             script=script,
             redact=Redaction(self.secrets(admission)).text,
+            timeout_s=self._config.tool_timeout_s,
         )
         permits = Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands)
         prompts = Prompts(self._config.prompt_folders, tools, permits)

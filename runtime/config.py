@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import ErrorDetails
 
 from callboard.bus.credentials import Credentials, without_secrets
+from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
@@ -86,6 +87,12 @@ class Config(BaseModel):
         None, description="programs that may be started as MCP servers; none: all"
     )
     prompt_folders: Folders = Field((), description="folders of the prompts that definitions refer to by name")
+    tool_timeout_s: float = Field(
+        TOOL_TIMEOUT_S,
+        gt=0,
+        le=TOOL_TIMEOUT_MAX_S,
+        description="how long a tool's call may take that says nothing of it",
+    )
     offline: bool = Field(False, description="fetch no sources from the web, whatever a start says")
     fetch_auth: dict[str, SecretStr] = Field(
         default_factory=dict[str, SecretStr], description="bearer tokens for sources, by host"

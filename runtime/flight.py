@@ -5,12 +5,15 @@ Effects are handed over only when their intent is acknowledged (law 4); what com
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import anyio.lowlevel
 
 from callboard.actors.actor import Spawn
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.node import NodeActor, failed
+from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, digest
 from callboard.bus.events import Event, Payload
@@ -31,7 +34,8 @@ class InFlight:
         self.children: Offspring
         self._active = active
         effects = active.company.effects
-        self._crew = Crew(lambda name: NodeActor(name, carrier, self, effects, spawn), spawn)
+        shared = Shared(Standing(partial(spawn, "tools of the run")))
+        self._crew = Crew(lambda name: NodeActor(name, carrier, self, effects, spawn, shared), spawn)
         self._carried: set[str] = set()
         self._begun = False
         self._parked_n = parked_n

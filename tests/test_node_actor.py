@@ -12,12 +12,15 @@ import pytest
 from callboard.actors import toolboxes
 from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
+from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.runtime.crew import Crew
 
 HERE = ("a", 1)
+NOTHING_SHARED = Shared(Standing(lambda _body: pytest.fail("nothing stands")))
 PATIENCE_S = 20.0
 
 
@@ -60,7 +63,7 @@ class Stageful:
         raise AssertionError("nobody says anything aside")
 
     @asynccontextmanager
-    async def toolbox(self, _sources: Any, _environment: Any) -> AsyncGenerator[Any]:
+    async def toolbox(self, _sources: Any, _environment: Any, _standing: Any) -> AsyncGenerator[Any]:
         self.open += 1
         try:
             yield SimpleNamespace(specs=[])
@@ -87,7 +90,7 @@ async def acting(stage: Stageful) -> AsyncGenerator[Crew]:
 
         def hire(name: str) -> NodeActor:
             carrier: Any = stage
-            return NodeActor(name, carrier, stage, anyio.CapacityLimiter(9), actors.spawn)
+            return NodeActor(name, carrier, stage, anyio.CapacityLimiter(9), actors.spawn, NOTHING_SHARED)
 
         crew = Crew(hire, actors.spawn)
         try:
@@ -133,7 +136,8 @@ async def test_nothing_is_opened_behind_a_node_that_was_left(stage: Stageful) ->
     async with acting(stage) as crew:
         crew.call(HERE)
         crew.leave(HERE)
-        boxes = toolboxes.Toolboxes(SimpleNamespace(), lambda _body: None)  # pyright: ignore[reportArgumentType]
+        carrier: Any = SimpleNamespace()
+        boxes = toolboxes.Toolboxes(carrier, lambda _body: None, NOTHING_SHARED.standing)
         boxes.close_all()
         with pytest.raises(toolboxes.ToolFailed) as caught:
             await boxes.listing("a#1.1!open", [])

@@ -1,4 +1,4 @@
-"""The transport of MCP servers, over stdio or streamable HTTP: a session of its own for every node execution.
+"""The transport of MCP servers, over stdio or streamable HTTP: a session for one node execution, or for a whole run.
 
 Environment variables go to a server by name (``env``: the server's name of it to the worker's), and values of
 ``headers`` may hold ``${VARIABLE}``. What a server writes to stderr goes to the structured log, and its end into the
@@ -51,12 +51,13 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     heard = _Heard(environment.redact)
     opened = False
     # One scope around all, its deadline lifted once open: a scope may not end inside those that the SDK enters.
-    with anyio.CancelScope(deadline=anyio.current_time() + source.timeout_s) as opening:
+    timeout_s = environment.seconds(source)
+    with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as opening:
         try:
             await to_thread.run_sync(importlib.import_module, "mcp")  # most of a second, not on the event loop
             async with AsyncExitStack() as stack:
                 client = await _connect(stack, source, environment, heard)
-                transport = McpTransport(source, client, await _list(client), heard)
+                transport = McpTransport(source, client, await _list(client), heard, timeout_s)
                 await heard.since(0)  # what it printed at its start belongs to no call
                 opening.deadline = math.inf
                 opened = True
@@ -71,7 +72,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
                 raise
             raise await _unavailable(source, f"cannot be opened: {described(error)}", heard) from error
     if not opened:
-        raise await _unavailable(source, f"was not ready within {source.timeout_s:g} s", heard)
+        raise await _unavailable(source, f"was not ready within {timeout_s:g} s", heard)
 
 
 async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str) -> str:
@@ -85,9 +86,9 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
     heard = _Heard(environment.redact)
     found: GetPromptResult | None = None
     refused: MCPError | None = None
-    who = f"MCP server {source.name}"
+    who, timeout_s = f"MCP server {source.name}", environment.seconds(source)
     try:
-        with anyio.fail_after(source.timeout_s):
+        with anyio.fail_after(timeout_s):
             await to_thread.run_sync(importlib.import_module, "mcp")
             async with AsyncExitStack() as stack:
                 client = await _connect(stack, source, environment, heard)
@@ -97,7 +98,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
                     # Raised below: out of the client's task group it would come wrapped.
                     refused = error
     except TimeoutError:
-        raise await _unavailable(source, f"gave no prompt within {source.timeout_s:g} s", heard) from None
+        raise await _unavailable(source, f"gave no prompt within {timeout_s:g} s", heard) from None
     except ToolFailed:
         raise
     except Exception as error:
@@ -185,12 +186,15 @@ async def _unavailable(source: McpTools, what: str, heard: _Heard) -> ToolFailed
 class McpTransport:
     """An open session with an MCP server."""
 
-    def __init__(self, source: McpTools, client: "Client", specs: list[ToolSpec], heard: _Heard) -> None:
+    def __init__(
+        self, source: McpTools, client: "Client", specs: list[ToolSpec], heard: _Heard, timeout_s: float
+    ) -> None:
         self.specs = specs
         self.open = True
         self._heard = heard
         self._source = source
         self._client = client
+        self._timeout_s = timeout_s
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool of the server. What the server prints meanwhile is told with a failure.
@@ -211,12 +215,13 @@ class McpTransport:
         who = f"MCP server {self._source.name}"
         if not self.open:
             raise self._gone(tool, "the session had ended")
+        timeout_s = self._timeout_s if context.timeout_s is None else context.timeout_s
         try:
-            with anyio.fail_after(self._source.timeout_s):
+            with anyio.fail_after(timeout_s):
                 result = await self._result(tool, input, context)
         except TimeoutError:
-            message = f"tool {tool} of {who} did not answer within {self._source.timeout_s:g} s"
-            raise tool_failed("tool.timeout", message, {"timeout_s": self._source.timeout_s}) from None
+            message = f"tool {tool} of {who} did not answer within {timeout_s:g} s"
+            raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}) from None
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise self._gone(tool, described(error)) from error
@@ -243,7 +248,8 @@ class McpTransport:
         return await self._client.call_tool(tool, dict(input), progress_callback=report, meta=meta)
 
     def _gone(self, tool: str, why: str) -> ToolFailed:
-        remedy = "the next execution of this node starts a new session"
+        once = "the next call of its tools" if self._source.scope == "run" else "the next execution of this node"
+        remedy = f"{once} starts a new session"
         message = f"MCP server {self._source.name} was gone before tool {tool} had answered ({why}); {remedy}"
         return tool_failed("tool.crashed", message, {"server": self._source.name})
 

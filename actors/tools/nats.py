@@ -30,16 +30,17 @@ async def open_nats(source: NatsTools, environment: ToolEnvironment) -> AsyncGen
     """
     if environment.request is None:
         raise tool_failed("tool.unavailable", f"the tools on subject {source.subject} need a worker connected to NATS")
-    yield NatsTransport(source, environment.request)
+    yield NatsTransport(source, environment.request, environment.seconds(source))
 
 
 class NatsTransport:
     """An open source of NATS tools."""
 
-    def __init__(self, source: NatsTools, request: Request) -> None:
+    def __init__(self, source: NatsTools, request: Request, timeout_s: float) -> None:
         self.specs: list[ToolSpec] = source.tools
         self._source = source
         self._request = request
+        self._timeout_s = timeout_s
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Ask for one call and wait for its reply.
@@ -49,12 +50,13 @@ class NatsTransport:
         """
         asked = {"tool": tool, "input": input, "run": context.run, "path": context.path}
         payload = msgspec.json.encode({**asked, "idempotency_key": context.idempotency_key})
-        return self._read(tool, await self._ask(tool, payload))
+        timeout_s = self._timeout_s if context.timeout_s is None else context.timeout_s
+        return self._read(tool, await self._ask(tool, payload, timeout_s))
 
-    async def _ask(self, tool: str, payload: bytes) -> bytes:
+    async def _ask(self, tool: str, payload: bytes, timeout_s: float) -> bytes:
         from nats.errors import MaxPayloadError, NoRespondersError
 
-        subject, timeout_s = self._source.subject, self._source.timeout_s
+        subject = self._source.subject
         try:
             with anyio.fail_after(timeout_s + TIMEOUT_SLACK_S):
                 return await self._request(subject, payload, timeout_s)

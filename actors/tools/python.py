@@ -69,7 +69,7 @@ class PythonTransport:
 
     def __init__(self, source: PythonTools, config: dict[str, str], environment: ToolEnvironment) -> None:
         self.specs: list[ToolSpec] = []
-        self._timeout_s = source.timeout_s
+        self._timeout_s = environment.seconds(source)
         self._environment = environment
         path = [str(Path.cwd()), *(entry for entry in sys.path if entry)]
         self._setup = Setup(source.functions, config, path)
@@ -124,9 +124,9 @@ class PythonTransport:
         try:
             answer = await self._ask(request, context)
         except _Overdue as overdue:
-            message = f"tool {tool} did not end within {self._timeout_s:g} s and was killed"
-            details = {"timeout_s": self._timeout_s}
-            raise tool_failed("tool.timeout", message, details, printed=overdue.printed) from None
+            timeout_s = self._seconds(context)
+            message = f"tool {tool} did not end within {timeout_s:g} s and was killed"
+            raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}, printed=overdue.printed) from None
         except HostDied as died:
             message = f"the process of tool {tool} {died}{last_words(died.printed)}"
             raise tool_failed("tool.crashed", message, printed=died.printed) from died
@@ -164,7 +164,7 @@ class PythonTransport:
         async with self._slots:
             host: HostProcess | None = None
             try:
-                with anyio.fail_after(self._timeout_s):
+                with anyio.fail_after(self._seconds(context)):
                     host = await self._take()
                     answer = await host.ask(request, heard)
             except TimeoutError:
@@ -185,6 +185,9 @@ class PythonTransport:
             else:
                 self._idle.append(host)
         return answer
+
+    def _seconds(self, context: ToolCallContext) -> float:
+        return self._timeout_s if context.timeout_s is None else context.timeout_s
 
     async def _take(self) -> HostProcess:
         host: HostProcess | None = None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from callboard.bus.effects import JSON, Failure, ToolSpec
+from callboard.bus.effects import JSON, TOOL_TIMEOUT_S, Failure, McpTools, NatsTools, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
 
 OnProgress = Callable[[str], None]
@@ -28,7 +28,8 @@ class ToolCallContext:
     """What a transport is told besides name and input.
 
     ``idempotency_key`` is the same whenever this call is executed again; ``ordinal`` counts the run's calls of this
-    tool from 0, in the order of the log.
+    tool from 0, in the order of the log. ``timeout_s`` is how long this call may take, None as long as any of its
+    source; ``on_try`` takes the number of each try of it, from 1.
     """
 
     run: str
@@ -36,11 +37,14 @@ class ToolCallContext:
     idempotency_key: str
     ordinal: int = 0
     on_progress: OnProgress = field(default=lambda _line: None)
+    timeout_s: float | None = None
+    on_try: Callable[[int], None] = field(default=lambda _number: None)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEnvironment:
-    """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script.
+    """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script, and
+    the time that calls may take whose source says nothing.
 
     ``redact`` replaces the run's secrets in what tools print.
     """
@@ -50,6 +54,11 @@ class ToolEnvironment:
     script: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output_bytes_max: int = 256 * 1024 * 1024
     redact: Callable[[str], str] = Redaction().text
+    timeout_s: float = TOOL_TIMEOUT_S
+
+    def seconds(self, source: PythonTools | McpTools | NatsTools) -> float:
+        """How long a call of a source's tools, and its opening, may take."""
+        return self.timeout_s if source.timeout_s is None else source.timeout_s
 
 
 class ToolTransport(Protocol):

@@ -1,19 +1,23 @@
 """The toolbox of a node: its tools from all sources under one roof, each call checked on the way in and out."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, assert_never
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import anyio
 import msgspec
 import structlog
 
 from callboard.actors.tools.failures import described, shortened, tool_failed
-from callboard.actors.tools.scripted import open_scripted, scripted_answer, scripts
+from callboard.actors.tools.held import Held, opened, server_of
+from callboard.actors.tools.limits import bounded, limits_of, retried
+from callboard.actors.tools.scripted import scripted_answer, scripts
+from callboard.actors.tools.standing import Standing, is_of_the_run
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
-from callboard.bus.effects import JSON, Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.effects import JSON, ToolSource, ToolSpec
 from callboard.bus.finite import NotFinite, encoded
 from callboard.bus.schemas import checking
 from callboard.bus.schemas.telling import told
@@ -31,13 +35,15 @@ _log: Any = structlog.get_logger("callboard.tools")
 
 
 @asynccontextmanager
-async def open_toolbox(sources: Sequence[ToolSource], environment: ToolEnvironment) -> AsyncGenerator["Toolbox"]:
-    """Open all sources, at the same time, for the length of the block.
+async def open_toolbox(
+    sources: Sequence[ToolSource], environment: ToolEnvironment, standing: Standing | None = None
+) -> AsyncGenerator["Toolbox"]:
+    """Open all sources, at the same time, for the length of the block; those of a run (``standing``) outlive it.
 
     :raises ToolFailed: if a source cannot be opened (``tool.unavailable`` as a rule; several failures become one), two
         tools have the same name, or a tool's schema is no JSON Schema
     """
-    held = [_Held(source) for source in sources]
+    held = [Held(source, standing.lent if standing and is_of_the_run(source) else opened) for source in sources]
     closing = anyio.Event()
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
@@ -77,7 +83,9 @@ class Toolbox:
             if scripts(tool, self._environment.script):
                 output = scripted_answer(tool, self._environment.script, context)
             else:
-                output = await entry.transport.call(tool, input, context)
+                limited = bounded(limits_of(entry.source, tool), context)
+                again = partial(entry.transport.call, tool, input, limited)
+                output = await retried(entry.source, tool, limited, again)
             self._measure(tool, output)
         except ToolFailed:
             raise
@@ -104,6 +112,7 @@ class Toolbox:
 @dataclass(frozen=True, slots=True)
 class _Tool:
     spec: ToolSpec
+    source: ToolSource
     transport: ToolTransport
 
     def check(self, input: JSON) -> None:
@@ -135,66 +144,7 @@ def _brief(message: str) -> str:
     return shortened(message, PROBLEM_CHARS_MAX)
 
 
-@dataclass(slots=True)
-class _Held:
-    """One source and the task that holds it open: transports are entered and left in the same task."""
-
-    source: ToolSource
-    transport: ToolTransport | None = None
-    failure: Failure | None = None
-    settled: anyio.Event = field(default_factory=anyio.Event)
-
-    async def hold(self, environment: ToolEnvironment, closing: anyio.Event) -> None:
-        try:
-            async with _opener(self.source)(self.source, environment) as transport:
-                self.transport = transport
-                self.settled.set()
-                await closing.wait()
-        except ToolFailed as failed:
-            self.failure = failed.failure
-        except Exception as error:
-            # once it was open, the calls in flight have failed by themselves; nobody else waits for this
-            _log.exception("tool.source.failed", server=_server(self.source), opened=self.transport is not None)
-            self.failure = Failure("tool.unavailable", shortened(f"{_server(self.source)}: {described(error)}"))
-        finally:
-            self.settled.set()
-
-
-def _opener(source: ToolSource) -> Callable[[Any, ToolEnvironment], AbstractAsyncContextManager[ToolTransport]]:
-    match source:
-        case PythonTools():
-            from callboard.actors.tools.python import open_python
-
-            return open_python
-        case McpTools():
-            from callboard.actors.tools.mcp import open_mcp
-
-            return open_mcp
-        case NatsTools():
-            from callboard.actors.tools.nats import open_nats
-
-            return open_nats
-        case ScriptedTools():
-            return open_scripted
-        case _:
-            assert_never(source)
-
-
-def _server(source: ToolSource) -> str:
-    match source:
-        case PythonTools():
-            return "python"
-        case McpTools(name=name):
-            return name
-        case NatsTools(subject=subject):
-            return f"nats:{subject}"
-        case ScriptedTools():
-            return "script"
-        case _:
-            assert_never(source)
-
-
-def _assemble(held: Sequence[_Held], environment: ToolEnvironment) -> Toolbox:
+def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
     failures = [one.failure for one in held if one.failure is not None]
     if len(failures) == 1:
         raise ToolFailed(failures[0])
@@ -205,15 +155,15 @@ def _assemble(held: Sequence[_Held], environment: ToolEnvironment) -> Toolbox:
     counts = Counter(spec.name for spec, _ in served)
     for name in counts:
         if counts[name] > 1:
-            owners = ", ".join(_server(one.source) for spec, one in served if spec.name == name)
+            owners = ", ".join(server_of(one.source) for spec, one in served if spec.name == name)
             message = f"more than one tool is named {name} (from {owners}); a node's tools need different names"
             raise tool_failed("tool.unavailable", message)
     tools: dict[str, _Tool] = {}
     for spec, one in served:
         assert one.transport is not None
-        named = msgspec.structs.replace(spec, server=_server(one.source))
+        named = msgspec.structs.replace(spec, server=server_of(one.source))
         _check_schema(named)
-        tools[spec.name] = _Tool(named, one.transport)
+        tools[spec.name] = _Tool(named, one.source, one.transport)
     return Toolbox(tools, environment)
 
 

@@ -1,7 +1,8 @@
 """Skills: what a node may use, tools, an MCP server, expertise as text; as documents and start messages define them.
 
 A skill of a start message is the specification's Skill object. Beyond it, each of its tools may say who serves it:
-``python`` (``module:function``) or ``nats`` (a subject); a tool with neither is answered by the run's script.
+``python`` (``module:function``) or ``nats`` (a subject); a tool with neither is answered by the run's script. And it
+may say how it is called (`Limits`).
 """
 
 import re
@@ -10,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from callboard.bus.effects import JsonSchema
+from callboard.bus.durations import DURATION
+from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, JsonSchema, ToolLimits
 from callboard.languages.json_schema import schema_fault
-from callboard.languages.workflow.parts import Maybe, Part, Text, complaint
+from callboard.languages.workflow.parts import Maybe, Part, Text, Whole, complaint, one_of
 
 CATEGORIES = ("general", "git", "tasks", "notification", "observability", "data")
 Category = Literal["general", "git", "tasks", "notification", "observability", "data"]
@@ -69,10 +71,33 @@ Variable = Annotated[str, AfterValidator(_variable)]
 JsonSchemaField = Annotated[dict[str, Any], AfterValidator(checked_schema)]
 
 
+def _duration(text: str) -> str:
+    if not re.match(DURATION, text):
+        raise complaint("SCHEMA", f"{text!r} is no duration", "a duration such as 90s, 10m or 1h30m")
+    return text
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
+
+
+class Limits(Part):
+    """How a tool is called: `callboard.bus.effects.ToolLimits`."""
+
+    timeout: Maybe[Duration] = None
+    retries: Maybe[Annotated[Whole, Field(ge=0, le=TOOL_RETRIES_MAX)]] = None
+    concurrency: Maybe[Annotated[Whole, Field(ge=1, le=TOOL_CONCURRENCY_MAX)]] = None
+
+    def limits(self) -> ToolLimits:
+        """Return them as a tool source has them."""
+        return ToolLimits(timeout=self.timeout, retries=self.retries or 0, concurrency=self.concurrency)
+
+
 class McpServer(Part):
     """An MCP server (McpServerConfig).
 
     ``env`` maps names of environment variables to descriptions of them; headers may refer to such as ``${NAME}``.
+    Beyond the specification, ``timeout`` is how long each call may take, ``limits`` says by tool what is different
+    there, and the ``scope`` is that of the server's life: a node's execution, or the run.
     """
 
     type: Maybe[Literal["stdio", "http"]] = None
@@ -81,6 +106,9 @@ class McpServer(Part):
     url: Maybe[str] = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     env: dict[Variable, str] = Field(default_factory=dict[str, str])
+    timeout: Maybe[Duration] = None
+    limits: Maybe[dict[Text, Limits]] = None
+    scope: Maybe[Annotated[Literal["node", "run"], one_of("node", "run")]] = None
 
     @model_validator(mode="after")
     def _somewhere(self) -> "McpServer":
@@ -120,7 +148,7 @@ class ConfigField(Part):
     secret: Maybe[bool] = None
 
 
-class SkillTool(Part):
+class SkillTool(Limits):
     name: Text
     description: str
     input_schema: JsonSchemaField

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.durations import seconds_of
+from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolLimits, ToolSource, ToolSpec
 from callboard.languages.workflow.document import ToolFilter
 from callboard.languages.workflow.skills import McpServer, Skill, SkillTool
 
@@ -43,11 +44,19 @@ def tool_sources(
 
 def _served(tools: list[SkillTool], variables: dict[str, str]) -> Iterable[ToolSource]:
     if functions := {tool.name: tool.python for tool in tools if tool.python}:
-        yield PythonTools(functions, {key: f"${{{variable}}}" for key, variable in variables.items()})
+        lent = {key: f"${{{variable}}}" for key, variable in variables.items()}
+        yield PythonTools(functions, lent, limits=_limits(tool for tool in tools if tool.python))
     for subject in dict.fromkeys(tool.nats for tool in tools if tool.nats):
-        yield NatsTools(subject, [_spec(tool) for tool in tools if tool.nats == subject])
-    if scripted := [_spec(tool) for tool in tools if not tool.python and not tool.nats]:
-        yield ScriptedTools(scripted)
+        served = [tool for tool in tools if tool.nats == subject]
+        yield NatsTools(subject, [_spec(tool) for tool in served], limits=_limits(served))
+    if scripted := [tool for tool in tools if not tool.python and not tool.nats]:
+        yield ScriptedTools([_spec(tool) for tool in scripted], limits=_limits(scripted))
+
+
+def _limits(tools: Iterable[SkillTool]) -> dict[str, ToolLimits]:
+    """Return the limits of those tools that say any."""
+    said = {tool.name: tool.limits() for tool in tools}
+    return {name: limits for name, limits in said.items() if limits != ToolLimits()}
 
 
 def _mcp(skill_id: str, server: McpServer) -> McpTools:
@@ -58,6 +67,9 @@ def _mcp(skill_id: str, server: McpServer) -> McpTools:
         url="" if command else server.url or "",
         headers=dict(server.headers),
         env={name: name for name in server.env},
+        timeout_s=seconds_of(server.timeout) if server.timeout else None,
+        limits={name: limits.limits() for name, limits in (server.limits or {}).items()},
+        scope=server.scope or "node",
     )
 
 

@@ -152,12 +152,28 @@ def _rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
         yield f"{indent}{name.ljust(width)}  {_type(member)}{', required' if name in required else default}"
         yield from _wrapped(member.get("description", ""), indent + " " * (width + 2))
         yield from _rows(_inside(member), indent + "    ")
+        for variant in member.get("oneOf", []):
+            yield f"{indent}    {_kind(variant)}"
+            yield from _rows(_without_kind(variant), indent + "      ")
 
 
 def _inside(member: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what a member holds: its own, or that of its items if it is a list."""
-    items: Any = member.get("items")
-    return items if isinstance(items, dict) else member
+    """Return the schema of what a member holds: its own, or that of its items or values if those are what it holds."""
+    held: Any = member.get("items", member.get("additionalProperties"))
+    return held if isinstance(held, dict) else member
+
+
+def _kind(variant: dict[str, Any]) -> str:
+    """Name one of the forms that a member can have: by its ``type``, if that is what tells them apart."""
+    kind = variant.get("properties", {}).get("type", {}).get("const")
+    return f"type {kind}" if kind else _type(variant)
+
+
+def _without_kind(variant: dict[str, Any]) -> dict[str, Any]:
+    properties = {
+        name: one for name, one in variant.get("properties", {}).items() if name != "type" or "const" not in one
+    }
+    return {**variant, "properties": properties}
 
 
 def _type(member: dict[str, Any]) -> str:

@@ -2,9 +2,33 @@
 
 from typing import Any
 
+from callboard.bus.durations import DURATION
+from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX
 from callboard.languages.flow.contracts.shipping import NAME, TEXT, TEXTS, members, told
 
-_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "default": 60}
+_SECONDS = told(
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},
+    "How long a call may take, in seconds; by default as long as the worker says.",
+)
+
+_LIMITS = {
+    "type": "object",
+    "additionalProperties": members(
+        {
+            "timeout": told({"type": "string", "pattern": DURATION}, "How long a call may take: 90s, 10m, PT10M."),
+            "retries": told(
+                {"type": "integer", "minimum": 0, "maximum": TOOL_RETRIES_MAX},
+                "How often a call that fails is tried again, with the same idempotency key.",
+                default=0,
+            ),
+            "concurrency": told(
+                {"type": "integer", "minimum": 1, "maximum": TOOL_CONCURRENCY_MAX},
+                "How many calls of it the run makes at once; others wait for their turn.",
+            ),
+        }
+    ),
+    "description": "By tool, how it is called.",
+}
 
 _TOOLS = {
     "type": "array",
@@ -33,6 +57,7 @@ TOOL_SOURCE = {
                 "functions": _FUNCTIONS,
                 "config": told(TEXTS, "Values that the functions get; they may hold ${VARIABLE} of the worker."),
                 "timeout_s": _SECONDS,
+                "limits": _LIMITS,
             },
             "functions",
         ),
@@ -45,11 +70,22 @@ TOOL_SOURCE = {
                 "headers": told(TEXTS, "Headers for the address; values may hold ${VARIABLE} of the worker."),
                 "env": told(TEXTS, "Variables that the program gets, to the worker's variables that hold them."),
                 "timeout_s": _SECONDS,
+                "limits": _LIMITS,
+                "scope": told(
+                    {"type": "string", "enum": ["node", "run"]},
+                    "How long the server lives: as long as this call, or as long as the run.",
+                    default="node",
+                ),
             },
             "name",
         ),
-        _source("nats", {"subject": NAME, "tools": _TOOLS, "timeout_s": _SECONDS}, "subject", "tools"),
-        _source("scripted", {"tools": _TOOLS}, "tools"),
+        _source(
+            "nats",
+            {"subject": NAME, "tools": _TOOLS, "timeout_s": _SECONDS, "limits": _LIMITS},
+            "subject",
+            "tools",
+        ),
+        _source("scripted", {"tools": _TOOLS, "limits": _LIMITS}, "tools"),
     ],
     "description": "Who serves tools: Python functions, an MCP server, a NATS subject, or the run's script.",
 }

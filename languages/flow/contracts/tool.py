@@ -17,7 +17,9 @@ TOOL = shipped(
             "source": TOOL_SOURCE,
             "tool": told(NAME, "The tool's name in its source."),
             "arguments": told({"type": "object"}, "What the tool gets; by default the call's input."),
-            "timeout": told(DURATION, "The longest time a Python function may take.", default="PT60S"),
+            "timeout": told(
+                DURATION, "The longest time the call may take; by default what its source says, or else the worker."
+            ),
         },
         oneOf=[{"required": ["python"]}, {"required": ["source", "tool"]}],
     ),

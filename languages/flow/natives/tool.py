@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.bus.effects import PythonTools, ToolSource
+from msgspec.structs import replace
+
+from callboard.bus.effects import PythonTools, ToolLimits, ToolSource
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
 from callboard.languages.flow.result import success
 from callboard.languages.language import Failed, Node
-
-TIMEOUT = "PT60S"
 
 TIMEOUT_MIN_S = 0.001
 """A bound that has passed already is as good as none at all to a tool: it gets this instead."""
@@ -48,10 +48,15 @@ async def _call(request: Dispatch, node: Node) -> Reply:
 
 def _served(arguments: dict[str, Any]) -> tuple[ToolSource, str]:
     """Return who serves the tool, and its name there."""
-    if "source" in arguments:
-        [source] = tool_sources([arguments["source"]])
-        return source, arguments["tool"]
-    path: str = arguments["python"]
-    name = path.rpartition(":")[2].rpartition(".")[2]
-    timeout_s = max(TIMEOUT_MIN_S, duration_of(arguments.get("timeout", TIMEOUT)).seconds())
-    return PythonTools({name: path}, timeout_s=timeout_s), name
+    timeout = arguments.get("timeout")
+    timeout_s = None if timeout is None else max(TIMEOUT_MIN_S, duration_of(timeout).seconds())
+    if "source" not in arguments:
+        path: str = arguments["python"]
+        name = path.rpartition(":")[2].rpartition(".")[2]
+        return PythonTools({name: path}, timeout_s=timeout_s), name
+    [source] = tool_sources([arguments["source"]])
+    name = arguments["tool"]
+    if timeout_s is not None:
+        limits = replace(source.limits.get(name, ToolLimits()), timeout=f"{timeout_s:f}s")
+        source = replace(source, limits={**source.limits, name: limits})
+    return source, name

@@ -1,0 +1,86 @@
+"""A source of tools, held open by a task of its own: transports are entered and left in the same task."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import anyio
+import structlog
+
+from callboard.actors.tools.failures import described, shortened
+from callboard.actors.tools.tool import ToolEnvironment, ToolFailed, ToolTransport
+from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
+
+_log: Any = structlog.get_logger("callboard.tools")
+
+Opens = Callable[[Any, ToolEnvironment], AbstractAsyncContextManager[ToolTransport]]
+"""Opens a source for the length of a block."""
+
+
+@dataclass(slots=True)
+class Held:
+    """One source between its opening and its closing. ``settled`` says that it is open, or will not be."""
+
+    source: ToolSource
+    opens: Opens
+    transport: ToolTransport | None = None
+    failure: Failure | None = None
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    is_over: bool = False
+
+    async def hold(self, environment: ToolEnvironment, closing: anyio.Event) -> None:
+        """Open the source and hold it until it is to be closed, or breaks."""
+        try:
+            async with self.opens(self.source, environment) as transport:
+                self.transport = transport
+                self.settled.set()
+                await closing.wait()
+        except ToolFailed as failed:
+            self.failure = failed.failure
+        except Exception as error:
+            # once it was open, the calls in flight have failed by themselves; nobody else waits for this
+            server = server_of(self.source)
+            _log.exception("tool.source.failed", server=server, opened=self.transport is not None)
+            self.failure = Failure("tool.unavailable", shortened(f"{server}: {described(error)}"))
+        finally:
+            self.is_over = True
+            self.settled.set()
+
+
+def opened(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncContextManager[ToolTransport]:
+    """Open a source with the transport of its kind."""
+    match source:
+        case PythonTools():
+            from callboard.actors.tools.python import open_python
+
+            return open_python(source, environment)
+        case McpTools():
+            from callboard.actors.tools.mcp import open_mcp
+
+            return open_mcp(source, environment)
+        case NatsTools():
+            from callboard.actors.tools.nats import open_nats
+
+            return open_nats(source, environment)
+        case ScriptedTools():
+            from callboard.actors.tools.scripted import open_scripted
+
+            return open_scripted(source, environment)
+        case _:
+            assert_never(source)
+
+
+def server_of(source: ToolSource) -> str:
+    """Name who serves a source's tools."""
+    match source:
+        case PythonTools():
+            return "python"
+        case McpTools(name=name):
+            return name
+        case NatsTools(subject=subject):
+            return f"nats:{subject}"
+        case ScriptedTools():
+            return "script"
+        case _:
+            assert_never(source)

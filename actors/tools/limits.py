@@ -1,0 +1,116 @@
+"""Limits of single tools: how long a call takes at most, when one that failed is tried again, how many run at once."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from callboard.actors.tools.tool import ToolCallContext, ToolFailed
+from callboard.bus.durations import seconds_of
+from callboard.bus.effects import (
+    JSON,
+    TOOL_TIMEOUT_MAX_S,
+    Failure,
+    McpTools,
+    NatsTools,
+    PythonTools,
+    ScriptedTools,
+    ToolLimits,
+    ToolSource,
+)
+
+RETRY_FIRST_S = 0.5
+"""How long after a failure a call is tried again; twice as long after each further one."""
+
+RETRY_LONGEST_S = 30.0
+"""The longest wait before another try."""
+
+TIMEOUT_MIN_S = 0.001
+"""What a call may take at the least: a bound of nothing at all is met at once."""
+
+AGAIN = frozenset({"tool.failed", "tool.timeout", "tool.crashed", "tool.unavailable"})
+"""Failures that another try may mend, unless they say otherwise; the rest comes out the same every time."""
+
+
+def limits_of(source: ToolSource, tool: str) -> ToolLimits:
+    """Return the limits of a tool of a source."""
+    return source.limits.get(tool, NONE)
+
+
+NONE = ToolLimits()
+"""The limits of a tool of which nothing is said."""
+
+
+def bounded(limits: ToolLimits, context: ToolCallContext) -> ToolCallContext:
+    """Return the context of a call with the time that it may take."""
+    if limits.timeout is None:
+        return context
+    return replace(context, timeout_s=min(TOOL_TIMEOUT_MAX_S, max(TIMEOUT_MIN_S, seconds_of(limits.timeout))))
+
+
+async def retried(source: ToolSource, tool: str, context: ToolCallContext, call: Callable[[], Awaitable[JSON]]) -> JSON:
+    """Make a call of a tool, and again as often as its limits allow, until it does not fail in a way that may pass.
+
+    :raises ToolFailed: the failure of the last try
+    """
+    limits = limits_of(source, tool)
+    tries = 1
+    while True:
+        context.on_try(tries)
+        try:
+            return await call()
+        except ToolFailed as failed:
+            if tries > limits.retries or not _worth_another(source, failed.failure):
+                raise
+            wait_s = min(RETRY_LONGEST_S, RETRY_FIRST_S * 2 ** (tries - 1))
+            what = f"try {tries} failed ({failed.failure.code}: {failed.failure.message})"
+            context.on_progress(f"{what}; {limits.retries - tries + 1} left, the next one in {wait_s:g} s")
+        await anyio.sleep(wait_s)
+        tries += 1
+
+
+def _worth_another(source: ToolSource, failure: Failure) -> bool:
+    # The server of a node that is gone is not started again before the node's next execution.
+    gone = failure.code == "tool.crashed" and isinstance(source, McpTools) and source.scope == "node"
+    return failure.code in AGAIN and failure.retryable is not False and not gone
+
+
+class Turns:
+    """Whose turn it is among the calls of a run, tool by tool, where a tool's calls at once are bounded."""
+
+    def __init__(self) -> None:
+        self._gates: dict[tuple[str, str, int], anyio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def turn(self, tool: str, toolboxes: Mapping[str, Sequence[ToolSource]]) -> AsyncGenerator[None]:
+        """Wait until one more call of a tool may begin, for the length of the block; others wait in their order."""
+        gate = self._gate(tool, [source for sources in toolboxes.values() for source in sources])
+        if gate is None:
+            yield
+            return
+        async with gate:
+            yield
+
+    def _gate(self, tool: str, sources: Sequence[ToolSource]) -> anyio.Semaphore | None:
+        source = next((source for source in sources if tool in source.limits), None)
+        concurrency = None if source is None else limits_of(source, tool).concurrency
+        if source is None or concurrency is None:
+            return None
+        key = tool, _served_by(source, tool), concurrency
+        if key not in self._gates:
+            self._gates[key] = anyio.Semaphore(concurrency)
+        return self._gates[key]
+
+
+def _served_by(source: ToolSource, tool: str) -> str:
+    """Say who serves a tool: the same for all nodes that have it from there, whatever else they have."""
+    match source:
+        case PythonTools(functions=functions):
+            return functions.get(tool, "")
+        case NatsTools(subject=subject):
+            return subject
+        case McpTools(name=name):
+            return name
+        case ScriptedTools():
+            return "script"
