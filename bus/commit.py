@@ -118,6 +118,17 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     return _sequence(await requests.request(last.subject, last.data, headers))
 
 
+async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:
+    """Publish messages of one run as a batch; if that is not taken up, one after the other. As `publish_chain`."""
+    try:
+        return await publish_batch(requests, messages)
+    except Full:
+        raise
+    except Unknown:
+        # It may be stored whole or not at all; then the first is refused, and whoever appends finds it there.
+        return await publish_chain(requests, messages)
+
+
 class _Pending:
     """Messages of one run that wait for their commit, and how it came out."""
 
@@ -151,8 +162,9 @@ class Committer:
     that is pending, and hands over to the next who waits.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, *, batches: bool = False) -> None:
         self._requests = requests
+        self._batches = batches
         self._pending: deque[_Pending] = deque()
         self._led = False
         self._crowded = False
@@ -220,7 +232,8 @@ class Committer:
 
     async def _commit(self, batch: list[_Pending]) -> None:
         messages = [message for pending in batch for message in pending.messages]
-        if len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX:
+        many = len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX
+        if many or (self._batches and len(messages) > 1):
             try:
                 last = await publish_batch(self._requests, messages)
             except (Refused, Unknown):

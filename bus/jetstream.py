@@ -27,8 +27,9 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from callboard.bus.asking import api, direct_get
 from callboard.bus.blobs import Blobs
 from callboard.bus.commands import DefinitionSource
-from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain
+from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain, publish_turn
 from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Unknown, recorded
+from callboard.bus.probing import batches_are_cheap
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
 from callboard.bus.stream import ensure_stream, stream_of
@@ -64,7 +65,21 @@ class JetStreamLog:
         self.requests = Requests(nc)
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
+        self.batches = False
+        """Whether an atomic batch is cheaper than its messages one by one: it is not staged in files."""
         self._committer = Committer(self.requests) if group_commit else None
+
+    async def choose_commit(self, *, group_commit: bool | None, batches: bool | None = None) -> None:
+        """Choose how appends are cheapest at this server.
+
+        ``group_commit`` merges those of many runs; None: where batches are cheap, and where the log was opened so.
+        ``batches`` says whether they are; None: it is found out.
+
+        :raises Unknown: if no answer came
+        """
+        self.batches = await batches_are_cheap(self.requests, self.subjects) if batches is None else batches
+        merges = self.batches or self._committer is not None if group_commit is None else group_commit
+        self._committer = Committer(self.requests, batches=self.batches) if merges else None
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -75,6 +90,8 @@ class JetStreamLog:
             return await self.publish_together([*messages, self._beside(ref, beside)]) - 1
         if self._committer is not None:
             return await self._taken_in(self._committer.put(messages))
+        if self.batches and len(messages) > 1:
+            return await self._taken_in(publish_turn(self.requests, messages))
         return await self._taken_in(publish_chain(self.requests, messages))
 
     async def publish(self, message: Message) -> int:

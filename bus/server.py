@@ -21,6 +21,7 @@ from callboard.bus.errors import CallboardError, ServerFailed, StoreFull, StoreU
 from callboard.bus.serverprogram import Usage, find_server, health, tied
 from callboard.bus.serverroom import ServerRoom
 from callboard.bus.serverstore import ServerStore, diagnose, server_config
+from callboard.bus.staging import MemoryStaging
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,7 @@ class EmbeddedServer:
     ) -> None:
         self._store = ServerStore(Path(data_dir).absolute() / "nats")
         self._room = ServerRoom(self._store)
+        self._staging = MemoryStaging(self._store.home)
         self._renewing = False
         self._sync = sync
         self._binary = binary
@@ -120,6 +122,10 @@ class EmbeddedServer:
     async def usage(self) -> Usage | None:
         """Return how much the store holds, and how much it could by now; None if the server does not say."""
         return await self._room.usage(self._monitoring_port)
+
+    def stage_in_memory(self, stream: str) -> bool:
+        """Have the atomic batches of a stream staged in memory, now and after restarts; say whether they are."""
+        return self._staging.stage(stream)
 
     def kill(self) -> None:
         """Kill the server as a crash would; the watchdog brings it back. For tests."""
@@ -161,6 +167,7 @@ class EmbeddedServer:
             swallowed = False
         finally:
             await self._stop()
+            self._staging.remove()
             self._store.unlock()
         if self._failure is not None:
             raise self._failure
@@ -248,6 +255,7 @@ class EmbeddedServer:
                     in_a_row = min(in_a_row, self._restarts_max - 1)
                     log.error("embedded server waits for room to be restarted", error=str(error))
             number += 1
+            self._staging.lay()
             self._report(Restarted(number, returncode, self.pid))
 
     def _report(self, restarted: Restarted) -> None:
@@ -277,6 +285,7 @@ class EmbeddedServer:
             elif before and not now:
                 log.info("embedded server is healthy again")
             before = now
+            self._staging.lay()
             why = await self._room.fit(self.pid, self._monitoring_port, now)
             if why:
                 log.warning("embedded server is started anew", why=why)

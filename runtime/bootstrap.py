@@ -3,11 +3,12 @@
 import os
 import socket
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
 import anyio
 
+from callboard.bus.log import Unknown
 from callboard.bus.queue import Outbox
 from callboard.runtime.admission import Admission
 from callboard.runtime.company import Company
@@ -33,6 +34,11 @@ async def open_worker(
     """
     config = house.config
     name = worker_name()
+    with suppress(Unknown):
+        # A server that does not say is written to as it was opened.
+        await house.log.choose_commit(
+            group_commit=None if config.group_commit == "auto" else config.group_commit == "on"
+        )
     outbox = Outbox(house.nc)
     lent = os.environ if env is None else env
     company = Company(config, house.nc, outbox, worker=name, env=lent, log=house.log, guest=guest)

@@ -59,6 +59,8 @@ async def open_house(
             group_commit=_group_commit(config, server),
             ours=server is not None,
         )
+        if server is not None:
+            server.stage_in_memory(log.stream)
         yield House(config, nc, log, server)
 
 

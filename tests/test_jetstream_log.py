@@ -78,7 +78,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def jetstream(home: Path, *, group_commit: bool, writers: int = 1) -> AsyncGenerator[list[JetStreamLog]]:
+async def jetstream(
+    home: Path, *, group_commit: bool, batches: bool = False, writers: int = 1
+) -> AsyncGenerator[list[JetStreamLog]]:
     """Logs on one stream of an embedded server, each with a connection of its own."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(EmbeddedServer(home, sync="100ms"))
@@ -86,15 +88,20 @@ async def jetstream(home: Path, *, group_commit: bool, writers: int = 1) -> Asyn
         for i in range(writers):
             nc = await stack.enter_async_context(connected(server.url, name=f"writer-{i}"))
             logs.append(await open_log(nc, Subjects(), partitions=4, group_commit=group_commit))
+        if batches:
+            assert server.stage_in_memory(logs[0].stream)
+            for log in logs:
+                await log.choose_commit(group_commit=group_commit, batches=True)
         yield logs
 
 
-@pytest.fixture(params=["memory", "jetstream", "group-commit"])
+@pytest.fixture(params=["memory", "jetstream", "group-commit", "batches", "group-batches"])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     if request.param == "memory":
         yield Stage([MemoryLog()] * WRITERS)
     else:
-        async with jetstream(tmp_path, group_commit=request.param == "group-commit", writers=WRITERS) as logs:
+        grouped, batches = request.param.startswith("group"), request.param.endswith("batches")
+        async with jetstream(tmp_path, group_commit=grouped, batches=batches, writers=WRITERS) as logs:
             yield Stage(logs)
 
 
