@@ -7,7 +7,7 @@ of a refused batch, beside that of a refused message, tells the two apart withou
 from contextlib import suppress
 from time import perf_counter
 
-from callboard.bus.commit import Message, guarded, publish, publish_batch
+from callboard.bus.commit import EXPECTED, Message, publish, publish_batch
 from callboard.bus.log import Refused
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import Subjects
@@ -40,7 +40,7 @@ def is_cheap(single_s: float, batch_s: float) -> bool:
 async def _refused(requests: Requests, subjects: Subjects, count: int) -> float:
     """Publish messages whose guard does not hold; return how long their refusal took, in seconds."""
     subject = subjects.reject("probe", "probe")
-    messages = [Message(subject, b"", guarded(NEVER, subject)) for _ in range(count)]
+    messages = [Message(subject, b"", {EXPECTED: str(NEVER)}) for _ in range(count)]
     began = perf_counter()
     with suppress(Refused):
         await (publish(requests, messages[0]) if count == 1 else publish_batch(requests, messages))
