@@ -9,6 +9,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 from nats.errors import NoRespondersError
+from pydantic import ValidationError
 
 from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
@@ -31,6 +32,7 @@ from callboard.bus.effects import (
     ToolSource,
     ToolSpec,
 )
+from callboard.languages.playbook.options import Options
 from callboard.languages.workflow.skills import McpServer, Skill
 from callboard.languages.workflow.toolbox import tool_sources
 from tests.flow_providers import flow_of, ours, played
@@ -287,6 +289,16 @@ def test_limits_that_are_none_are_refused(fields: dict[str, Any], where: str) ->
     skill = scripted_skill("s", tools=[{"name": "price", **TOOL, **fields}])
     [problem] = refused(document({"a": {"skills": ["s"]}}), options={"skills": [skill]})
     assert problem.where == f"options.skills[0].tools[0].{where}"
+
+
+def test_a_playbooks_connection_says_it_like_any_source() -> None:
+    shop = {"type": "nats", "subject": "shop", "tools": [{"name": "price"}]}
+    limits = {"price": {"timeout": "10m", "concurrency": 2}}
+    source = Options.model_validate({"connections": {"s": {**shop, "limits": limits}}}).source("s")
+    assert isinstance(source, NatsTools)
+    assert source.limits == {"price": ToolLimits(timeout="10m", concurrency=2)}
+    with pytest.raises(ValidationError, match="timeout"):
+        Options.model_validate({"connections": {"s": {**shop, "limits": {"price": {"timeout": "soon"}}}}})
 
 
 async def test_a_flow_says_it_of_each_tool_of_a_source() -> None:
