@@ -21,10 +21,38 @@ class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     name: str | None = None
 
 
+class Bundle(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A definition that travels along to be run as a child, with what its own starts bring: ``files`` and ``skills``.
+
+    ``name`` is what it is called if it has no name of its own. ``children`` are the paths of those that it names in
+    turn, as `StartRun.children` has them.
+    """
+
+    source: str
+    language: str | None = None
+    name: str | None = None
+    files: dict[str, str] = {}
+    skills: list[Any] = []
+    children: list[str] = []
+
+
+class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A definition as it is kept on ``cb.def.<tenant>.<name>``: what it is, and what travels with its starts."""
+
+    language: str | None = None
+    source: str | None = None
+    hash: str | None = None
+    name: str | None = None
+    files: dict[str, str] = {}
+    skills: list[Any] = []
+    children: dict[str, Bundle] = {}
+
+
 class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
-    ``name`` is what a definition is called that has no name of its own.
+    ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
+    run as children, by their path relative to its own place.
     """
 
     definition: DefinitionSource
@@ -35,6 +63,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     model: str | None = None
     script: dict[str, Any] | None = None
     files: dict[str, str] = {}
+    children: dict[str, Bundle] = {}
     breakpoints: list[str] = []
     options: dict[str, Any] = {}
     limits: dict[str, Any] = {}

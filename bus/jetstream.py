@@ -26,7 +26,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from callboard.bus.asking import api, direct_get
 from callboard.bus.blobs import Blobs
-from callboard.bus.commands import DefinitionSource
+from callboard.bus.commands import Registration
 from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain, publish_turn
 from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Unknown, recorded
 from callboard.bus.probing import batches_are_cheap
@@ -260,7 +260,7 @@ class JetStreamLog:
 
     # -- registered definitions ---------------------------------------------------------------------------------------
 
-    async def definition(self, tenant: str, name: str) -> DefinitionSource | None:
+    async def definition(self, tenant: str, name: str) -> Registration | None:
         """Return the definition registered last under a name (or its hash).
 
         :raises Unknown: if no answer came
@@ -271,7 +271,7 @@ class JetStreamLog:
             if answer["error"].get("err_code") == 10037:
                 return None
             raise Unknown(str(answer["error"]))
-        return msgspec.json.decode(base64.b64decode(answer["message"]["data"]), type=DefinitionSource)
+        return msgspec.json.decode(base64.b64decode(answer["message"]["data"]), type=Registration)
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ def short_uri(uri: str) -> str:
 
 
 def _definition_told(start: ChildStart) -> str:
-    """A definition as it was asked for: its name, the beginning of its hash, or the language of its text."""
+    """A definition as it was asked for: its name or file, the beginning of its hash, or the language of its text."""
     given = start.definition
-    return str(given.get("name") or str(given.get("hash") or "")[:12] or given.get("language") or "")
+    named = given.get("name") or given.get("file") or str(given.get("hash") or "")[:12]
+    return str(named or given.get("language") or "")

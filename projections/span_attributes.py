@@ -54,7 +54,8 @@ def intent_span(payload: Payload, content: bool) -> tuple[str, SpanKind, dict[st
             kind: SpanKind = "client" if payload.kind_ in _CLIENT_KINDS else "internal"
             return payload.kind_, kind, {semconv.EFFECT_KIND: payload.kind_}
         case ChildStart():
-            name = str(payload.definition.get("name") or payload.definition.get("language") or "")
+            given = payload.definition
+            name = str(given.get("name") or given.get("file") or given.get("language") or "")
             attributes: dict[str, Attribute | None] = {
                 semconv.EFFECT_KIND: "child",
                 semconv.CHILD_RUN: payload.child,

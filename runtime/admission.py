@@ -17,7 +17,7 @@ import structlog
 from anyio import to_thread
 
 from callboard.bus import events as ev
-from callboard.bus.commands import TELLS, DefinitionSource, StartRun
+from callboard.bus.commands import TELLS, DefinitionSource, Registration, StartRun
 from callboard.bus.commit import Message
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
@@ -26,6 +26,7 @@ from callboard.bus.log import UNREADABLE, Full, Unknown, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import Definition, Plan
+from callboard.runtime.bundles import with_registered
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.largestarts import BLOBS, gathered
 from callboard.runtime.runlog import RunLog
@@ -212,7 +213,7 @@ class Admission:
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
         run = ref.run
-        plan = await self._plan(ref.tenant, start)
+        start, plan = await self._planned(ref.tenant, start)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(start, None if isinstance(plan, list) else plan)
         problems = [*examined.problems, *_check_id(run), *unserved, *refused]
@@ -251,16 +252,20 @@ class Admission:
         expected = "another run_id for another run"
         return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
 
-    async def _plan(self, tenant: str, start: StartRun) -> Plan[Any] | list[Problem]:
-        source = await self._source(tenant, start.definition)
-        if isinstance(source, list):
-            return source
-        return self._definitions.plan(source, start)
-
-    async def _source(self, tenant: str, wanted: DefinitionSource) -> DefinitionSource | list[Problem]:
-        """Find the text of a registered definition."""
+    async def _planned(self, tenant: str, start: StartRun) -> tuple[StartRun, Plan[Any] | list[Problem]]:
+        """Return a start, with what was registered with its definition if that is a registered one, and its plan."""
+        wanted = start.definition
         if wanted.source is not None:
-            return wanted
+            return start, self._definitions.plan(wanted, start)
+        kept = await self._registered(tenant, wanted)
+        if isinstance(kept, list):
+            return start, kept
+        start = with_registered(start, kept)
+        source = DefinitionSource(wanted.language or kept.language, kept.source, name=wanted.name or kept.name)
+        return start, self._definitions.plan(source, start)
+
+    async def _registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
+        """Find a registered definition."""
         name = wanted.name or wanted.hash
         assert name is not None
         try:
@@ -270,10 +275,9 @@ class Admission:
         if found is None:
             where = "definition.name" if wanted.name else "definition.hash"
             message = f"no definition {name!r} is registered"
-            expected = "the name or hash of a registered definition (cb.api.<tenant>.definition registers one)"
+            expected = "the name or hash of a registered definition (`callboard push` registers one)"
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
-        name = wanted.name or found.name
-        return DefinitionSource(language=wanted.language or found.language, source=found.source, name=name)
+        return found
 
     # -- tells --------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Asking: the JSON objects that the service takes and answers, verb by verb.
 
-``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.DefinitionSource`; ``show`` answers a
+``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
 `callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a
 `callboard.runtime.admission.Verdict`, ``definition`` a `callboard.runtime.registration.Registered`.
 """

@@ -21,7 +21,7 @@ from callboard.bus.subjects import RunRef, token
 
 BLOBS = "blobs"
 
-MEMBERS = ("input", "arguments", "script", "files", "state")
+MEMBERS = ("input", "arguments", "script", "files", "children", "state")
 """What may stand beside its start message; so may a single file, as ``files.<path>``."""
 
 FILE = "files."

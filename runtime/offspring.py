@@ -22,6 +22,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, Letter, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
 from callboard.runtime.activation import Children, Command
+from callboard.runtime.bundles import child_message
 from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import Admitted
 
@@ -154,7 +155,11 @@ class Offspring:
         if last is None:
             await self._check_ours()
             parent = self._parent_of(key)
-            problems = _too_deep(parent) or await self._children.admit_child(child, self._message(intent), parent)
+            message = child_message(self._admission.start, intent)
+            if isinstance(message, Problem):
+                return _refused([message])
+            body = msgspec.json.encode(message)
+            problems = _too_deep(parent) or await self._children.admit_child(child, body, parent)
             return _refused(problems) if problems else None
         if last.event.type == ev.RunAccepted.type:
             # Admitted, and perhaps nobody was called.
@@ -175,14 +180,6 @@ class Offspring:
     def _parent_of(self, key: str) -> ev.Parent:
         ours = self._admission.accepted.parent
         return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1)
-
-    def _message(self, intent: ev.ChildStart) -> bytes:
-        """The child's start message; the model, and with it the script, is its parent's unless it names one."""
-        start = self._admission.start
-        message: dict[str, Any] = {"model": start.model, "script": start.script} if "model" not in intent.start else {}
-        message |= intent.start
-        message |= {"definition": intent.definition, "input": intent.input, "run_id": intent.child}
-        return msgspec.json.encode(message)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 

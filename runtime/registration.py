@@ -1,12 +1,13 @@
 """Registration: definitions that are kept in the stream under a name and under their hash, validated before."""
 
 import re
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.asking import api
-from callboard.bus.commands import DefinitionSource
+from callboard.bus.commands import Bundle, Registration
 from callboard.bus.commit import Message
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -15,25 +16,34 @@ from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
 from callboard.languages.language import Definition
 from callboard.runtime.definitions import Definitions
 
-SOURCE_BYTES_MAX = 800 * 1024
-"""Largest text of a registered definition; with subject and headers it stays below the server's 1 MiB."""
+KEPT_BYTES_MAX = 850 * 1024
+"""Largest registered definition, as it is kept; with subject and headers it stays below the server's 1 MiB."""
+
+HASH_DIGITS_SHOWN = 12
+"""How much of a hash stands in what people read."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class Registered(Struct, frozen=True, omit_defaults=True):
-    """A registered definition. ``hash`` is the sha256 of its canonical form; ``name`` is empty if it has none."""
+    """A registered definition. ``hash`` is the sha256 of its canonical form; ``name`` is empty if it has none.
+
+    ``files``, ``skills`` and ``children`` travel with its starts; they are told to who looks it up.
+    """
 
     language: str
     hash: str
     name: str = ""
     source: str | None = None
+    files: dict[str, str] = {}
+    skills: list[Any] = []
+    children: dict[str, Bundle] = {}
     unchanged: bool = False
     warnings: list[Problem] = []
 
 
 async def register(
-    log: JetStreamLog, definitions: Definitions, tenant: str, wanted: DefinitionSource
+    log: JetStreamLog, definitions: Definitions, tenant: str, wanted: Registration
 ) -> Registered | list[Problem]:
     """Validate a definition and keep it, under its hash and the wanted name or else its own; or say what is wrong.
 
@@ -43,20 +53,33 @@ async def register(
     :raises Unknown: if the stream does not answer
     """
     source = wanted.source or ""
-    problems = _check(source, wanted.name)
+    problems = _check(wanted)
     parsed = parse(definitions, source, wanted.language) if not problems else []
     if not isinstance(parsed, Definition):
         return [*problems, *parsed]
+    if problems := _check_children(definitions, wanted.children):
+        return problems
     name = wanted.name or _usable(parsed.name)
-    kept = DefinitionSource(language=parsed.language, source=source, hash=parsed.hash, name=name or None)
+    kept = msgspec.structs.replace(wanted, language=parsed.language, hash=parsed.hash, name=name or None)
     warnings = [each for each in parsed.warnings if each.severity == "warning"]
-    unchanged = [await log.definition(tenant, key) for key in (parsed.hash, name) if key]
-    if all(found is not None and (found.source, found.language) == (source, parsed.language) for found in unchanged):
+    before = [await log.definition(tenant, key) for key in (parsed.hash, name) if key]
+    if all(found is not None and _travels(found) == _travels(kept) for found in before):
         return Registered(parsed.language, parsed.hash, name, unchanged=True, warnings=warnings)
     body = msgspec.json.encode(kept)
     messages = [Message(log.subjects.definition(tenant, key), body, {}) for key in (parsed.hash, name) if key]
     await (log.publish_together(messages) if len(messages) > 1 else log.publish(messages[0]))
     return Registered(parsed.language, parsed.hash, name, warnings=warnings)
+
+
+def registered(kept: Registration) -> Registered:
+    """Return a definition as it is told to who looks it up."""
+    found = Registered(kept.language or "", kept.hash or "", kept.name or "", kept.source)
+    return msgspec.structs.replace(found, files=kept.files, skills=kept.skills, children=kept.children)
+
+
+def _travels(kept: Registration) -> Registration:
+    """What is kept, whatever it is called."""
+    return msgspec.structs.replace(kept, name=None)
 
 
 async def names(log: JetStreamLog, tenant: str) -> list[str]:
@@ -86,12 +109,23 @@ def parse(definitions: Definitions, source: str, spoken: str | None) -> Definiti
     return definitions.language(name).parse(source)
 
 
-def _check(source: str, name: str | None) -> list[Problem]:
+def _check_children(definitions: Definitions, children: dict[str, Bundle]) -> list[Problem]:
     problems: list[Problem] = []
-    size = len(source.encode())
-    if size > SOURCE_BYTES_MAX:
-        message = f"the definition has {size} bytes"
-        expected = f"at most {SOURCE_BYTES_MAX} bytes; give longer ones with each start"
+    for path, child in children.items():
+        parsed = parse(definitions, child.source, child.language)
+        wrong = [] if isinstance(parsed, Definition) else parsed
+        places = [f'children["{path}"].{one.where}'.rstrip(".") for one in wrong]
+        problems += [msgspec.structs.replace(one, where=where) for one, where in zip(wrong, places, strict=True)]
+    return problems
+
+
+def _check(wanted: Registration) -> list[Problem]:
+    name = wanted.name
+    problems: list[Problem] = []
+    size = len(msgspec.json.encode(wanted))
+    if size > KEPT_BYTES_MAX:
+        message = f"the definition, with all that travels with it, has {size} bytes"
+        expected = f"at most {KEPT_BYTES_MAX} bytes; give longer ones with each start"
         problems.append(Problem(code="definition.too_large", message=message, where="source", expected=expected))
     if name is not None and not _usable(name):
         message = f"{name[:80]!r} cannot be a definition's name"

@@ -26,6 +26,16 @@ class _Definition(BaseModel):
     name: str | None = None
 
 
+class _Bundle(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    source: str
+    language: str | None = None
+    name: str | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+    skills: list[Any] = Field(default_factory=list)
+    children: list[str] = Field(default_factory=list)
+
+
 class _Start(BaseModel):
     """The shape of a start message; people write it, so every problem is told at once."""
 
@@ -38,6 +48,7 @@ class _Start(BaseModel):
     model: str | None = None
     script: dict[str, Any] | None = None
     files: dict[str, str] = Field(default_factory=dict)
+    children: dict[str, _Bundle] = Field(default_factory=dict)
     breakpoints: list[str] = Field(default_factory=list)
     options: dict[str, Any] = Field(default_factory=dict)
     limits: dict[str, Any] = Field(default_factory=dict)

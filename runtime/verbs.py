@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from callboard.bus import events as ev
-from callboard.bus.commands import DefinitionSource
+from callboard.bus.commands import Registration
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -38,7 +38,7 @@ from callboard.runtime.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.largestarts import BLOBS
 from callboard.runtime.listing import Rows
-from callboard.runtime.registration import Registered, register
+from callboard.runtime.registration import Registered, register, registered
 from callboard.runtime.settling import NotTaken, told
 from callboard.runtime.startmessage import decoded, examine_object
 from callboard.runtime.telling import parse_tell
@@ -127,23 +127,24 @@ class Verbs:
         return Told(verdict.status, request.run_id, verdict.cause, "accepted" if found.settled else "pending", recorded)
 
     async def definition(self, tenant: str, body: bytes) -> Registered:
-        """Register a definition (``source``, if wanted ``language`` and ``name``), or look one up without source."""
-        request = _read(body, DefinitionSource)
+        """Register a definition (``source``, if wanted ``language``, ``name`` and what travels with it), or look one up
+        without source."""
+        request = _read(body, Registration)
         if request.source is None:
             return await self._look_up(tenant, request)
-        registered = await register(self._log, self._definitions, tenant, request)
-        if isinstance(registered, list):
-            raise ApiError(400, "definition.refused", "the definition is not valid", registered)
-        return registered
+        kept = await register(self._log, self._definitions, tenant, request)
+        if isinstance(kept, list):
+            raise ApiError(400, "definition.refused", "the definition is not valid", kept)
+        return kept
 
-    async def _look_up(self, tenant: str, wanted: DefinitionSource) -> Registered:
+    async def _look_up(self, tenant: str, wanted: Registration) -> Registered:
         key = wanted.hash or wanted.name
         if not key:
             raise ApiError(400, "api.malformed", "a definition has a source; to look one up, give hash or name")
         found = await self._log.definition(tenant, key)
         if found is None:
             raise ApiError(404, "definition.unknown", f"no definition {key!r} is registered")
-        return Registered(found.language or "", found.hash or "", found.name or "", found.source)
+        return registered(found)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

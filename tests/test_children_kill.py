@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Cancel, DefinitionSource
+from callboard.bus.commands import Cancel, Registration
 from callboard.bus.commands import Kill as KillRun
 from callboard.bus.effects import Usage
 from callboard.bus.log import Recorded
@@ -294,7 +294,7 @@ async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: P
     """A workflow below a play; its turns count once."""
     async with one_worker(tmp_path) as (troupe, client):
         start = triage("unused")
-        kept = DefinitionSource(language="workflow", source=start["definition"]["source"])
+        kept = Registration(language="workflow", source=start["definition"]["source"])
         registered = await register(client.log, Definitions(), TENANT, kept)
         assert isinstance(registered, Registered), registered
         given = {name: start[name] for name in ("script", "options", "model")}

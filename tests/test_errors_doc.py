@@ -24,6 +24,7 @@ NO_CODES = {
     "options.start_from_node": "likewise",
     "state.paused_at_step": "a place in a start message",
     "state.next_step": "a place in a start message",
+    "definition.file": "a place in what a child run is started with",
 }
 """What looks like a code in the source, and why it is none."""
 

@@ -227,7 +227,7 @@ def test_many_small_files_go_together() -> None:
 def test_what_fits_is_left_alone() -> None:
     message = start(input={"q": 1})
     assert detached(message, 50_000).message == message
-    assert set(MEMBERS) <= {*start(), "input", "arguments", "files", "state"}
+    assert set(MEMBERS) <= {*start(), "input", "arguments", "files", "children", "state"}
     assert largestarts.PART_BYTES_MIN < CHUNK_BYTES
 
 

@@ -265,6 +265,10 @@ async def test_files_outside_of_the_folders_are_not_read(client: Client, served:
     place.write("flows/thief.yaml", ONE_NODE.replace("Say something.", "../secret.md"))
     (place.folder / "flows" / "linked.yaml").symlink_to(place.folder / "one.yaml")
     place.write("one.yaml", ONE_NODE)
+    kidnapped = {"provider": "mwl:provider.call/callboard/definition/v1", "with": {"file": "../one.yaml"}}
+    place.write("flows/kidnapper.json", flow({"go": call(kidnapped), "done": returned()}))
+    inside = {**kidnapped, "with": {"file": "thief.yaml"}}
+    place.write("flows/accomplice.json", flow({"go": call(inside), "done": returned()}))
     outside = [
         "../one.yaml",
         str(place.folder / "one.yaml"),
@@ -280,12 +284,13 @@ async def test_files_outside_of_the_folders_are_not_read(client: Client, served:
                 error = await refusal(client, tool, file=file)
                 assert error["code"] in ("mcp.file_outside", "mcp.file_unknown"), file
         for tool in ("start_workflow", "validate_workflow"):
-            assert (await refusal(client, tool, file="thief.yaml"))["code"] == "mcp.file_outside"
+            for file in ("thief.yaml", "kidnapper.json", "accomplice.json"):
+                assert (await refusal(client, tool, file=file))["code"] == "mcp.file_outside"
         listed = await answer(client, "list_workflows")
         assert "linked.yaml" not in [one.get("file") for one in listed["workflows"]]
         assert (await refusal(client, "list_workflows", folder=".."))["code"] == "mcp.folder_unknown"
     finally:
-        for name in ("thief.yaml", "linked.yaml"):
+        for name in ("thief.yaml", "linked.yaml", "kidnapper.json", "accomplice.json"):
             (place.folder / "flows" / name).unlink()
 
 

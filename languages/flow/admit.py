@@ -7,8 +7,10 @@ frame's too, and an execution must produce it (specification: *The Flow object*,
 import msgspec
 
 from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.flow.borrowing import variables
+from callboard.languages.flow.children import missing_children
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
@@ -22,7 +24,8 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
     ``Plan.needs`` has ``providers``, the URIs that do not ship; ``model``, whether the run may need one; and
     ``environment``, the worker's variables that tools may borrow.
     """
-    problems = _surplus(start)
+    written: JSON = msgspec.json.decode(definition.canonical)
+    problems = [*_surplus(start), *missing_children(written, start)]
     drawn = outline(definition.document, ROOT)
     known = {node.id for node in drawn.nodes} | {node.name for node in drawn.nodes}
     problems += [
@@ -42,7 +45,7 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
         needs={
             "providers": sorted(reached - set(CONTRACTS)),
             "model": bool(reached & NEED_A_MODEL),
-            "environment": sorted(set(variables(msgspec.json.decode(definition.canonical)))),
+            "environment": sorted(set(variables(written))),
         },
         warnings=definition.warnings,
     )

@@ -11,6 +11,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.flow.actions import route, step
 from callboard.languages.flow.arguments import argument_warnings
+from callboard.languages.flow.children import child_warnings
 from callboard.languages.flow.contract import Contract
 from callboard.languages.flow.embedding import expression_body, expressions_in
 from callboard.languages.flow.expressions import expression_problems
@@ -48,6 +49,7 @@ def problems(tree: Tree, contracts: Mapping[str, Contract]) -> list[Problem]:
     scoping_problems(findings)
     expression_problems(findings)
     argument_warnings(findings)
+    child_warnings(findings)
     return sorted(findings.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
+from callboard.languages.problems import dotted
 from callboard.languages.registry import LANGUAGES, detect, language
 from callboard.languages.titles import title_of
 
@@ -36,7 +39,7 @@ class Authoring:
     ``misfits`` returns what is wrong with the arguments that a start is to bring. ``beside`` returns patterns of files
     that travel along if they are there. ``report`` makes the result of a check, given every problem, in the shape that
     the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
-    and ``from_forms`` reads it back.
+    and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children.
     """
 
     files: Callable[[Any, Any], dict[str, str]]
@@ -50,6 +53,7 @@ class Authoring:
     report: Callable[[str, Sequence[Problem]], Any] | None = None
     forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
     from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
+    children: Callable[[Definition[Any]], dict[str, str]] = lambda _definition: {}
 
 
 def _workflow() -> Authoring:
@@ -72,6 +76,7 @@ def _workflow() -> Authoring:
 
 
 def _flow() -> Authoring:
+    from callboard.languages.flow.children import child_files
     from callboard.languages.flow.document import Flow
     from callboard.languages.flow.interpret import ROOT
     from callboard.languages.flow.outline import outline
@@ -79,6 +84,9 @@ def _flow() -> Authoring:
     def about(flow: Flow) -> About:
         declared: Any = flow.parameters.schema.get("properties")
         return About(parameters=dict(declared) if isinstance(declared, dict) else {})
+
+    def children(definition: Definition[Flow]) -> dict[str, str]:
+        return {dotted(at): file for at, file in child_files(msgspec.json.decode(definition.canonical))}
 
     def misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
         found = flow.parameters.violation(arguments)
@@ -93,6 +101,7 @@ def _flow() -> Authoring:
         skills_beside=False,
         about=about,
         misfits=misfits,
+        children=children,
     )
 
 

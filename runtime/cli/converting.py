@@ -11,7 +11,7 @@ from callboard.languages.registry import LANGUAGES, detect
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.authoring import authoring
 from callboard.runtime.cli.errors import Refused
-from callboard.runtime.cli.ordering import text_of
+from callboard.runtime.cli.texts import text_of
 from callboard.runtime.cli.views import compact
 
 JSON, TEXT = "json", "markdown"

@@ -18,7 +18,7 @@ from callboard.projections.projection import fold
 from callboard.runtime.cli.authoring import about, authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.ordering import text_of
+from callboard.runtime.cli.texts import text_of
 from callboard.runtime.cli.views import compact, result_of, took
 
 RUN_SHOWN_CHARS_MAX = 60

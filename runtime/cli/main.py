@@ -21,10 +21,12 @@ SECTIONS: dict[str, dict[str, str]] = {
         "worker": "up:worker",
         "mcp": "mcp:mcp",
         "start": "start:start",
+        "push": "push:push",
     },
     "Look": {
         "watch": "watch:watch",
         "runs": "runs:runs",
+        "definitions": "definitions:definitions",
         "show": "show:show",
         "trace": "trace:trace",
         "diff": "diff:diff",

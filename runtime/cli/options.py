@@ -1,6 +1,7 @@
 """Options that commands share, and the `Settings` they are gathered into. Light: nothing here reads or connects."""
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,9 @@ Command = Callable[..., Any]
 
 _JSON = "callboard.json"
 _SETTINGS = "callboard.settings"
+
+DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".md")
+"""How the names of files end that hold definitions."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -99,8 +103,47 @@ def settings_options(command: Command) -> Command:
     return gathered
 
 
-def start_options(command: Command) -> Command:
-    """Add FILE and the options that say what a start message holds; the command gets them as ``order``."""
+_READABLE = click.Path(exists=True, dir_okay=False, readable=True)
+
+
+def skill_options(command: Command) -> Command:
+    """Add the options that say which skills travel along: ``skills``, ``project_skills`` and ``skill_commands``."""
+    for option in (
+        click.option(
+            "--skill-commands",
+            is_flag=True,
+            envvar="SWENY_ALLOW_SKILL_STDIO_COMMAND",
+            help="Let skill files of the project name programs to run as MCP servers.",
+        ),
+        click.option(
+            "--no-skills",
+            "project_skills",
+            flag_value=False,
+            default=True,
+            help="Take no skill files of the project.",
+        ),
+        click.option("--skills", type=_READABLE, help="A list of skills; default: skills.yaml beside FILE."),
+    ):
+        command = option(command)
+    return command
+
+
+class _FileOrName(click.Path):
+    """A file, or else the name of a registered definition: what is there is a file, and so is what looks like one."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, readable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        looks_like_a_file = value.endswith(DEFINITION_SUFFIXES) or os.sep in value or os.path.lexists(value)
+        return super().convert(value, param, ctx) if looks_like_a_file else value
+
+
+def start_options(command: Command, *, names: bool = False) -> Command:
+    """Add FILE and the options that say what a start message holds; the command gets them as ``order``.
+
+    ``names`` says that FILE may be the name of a registered definition, too.
+    """
 
     @functools.wraps(command)
     def gathered(
@@ -137,31 +180,17 @@ def start_options(command: Command) -> Command:
         )
         return command(*args, order=order, **others)
 
-    readable = click.Path(exists=True, dir_okay=False, readable=True)
     for decorate in reversed(
         [
-            click.argument("file", type=readable),
+            click.argument("file", type=_FileOrName() if names else _READABLE),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
             click.option(
                 "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments, for a flow's parameters."
             ),
             click.option(
-                "--script", type=readable, help="Answers of a scripted model and scripted tools (YAML, JSON)."
+                "--script", type=_READABLE, help="Answers of a scripted model and scripted tools (YAML, JSON)."
             ),
-            click.option("--skills", type=readable, help="A list of skills; default: skills.yaml beside FILE."),
-            click.option(
-                "--no-skills",
-                "project_skills",
-                flag_value=False,
-                default=True,
-                help="Take no skill files of the project.",
-            ),
-            click.option(
-                "--skill-commands",
-                is_flag=True,
-                envvar="SWENY_ALLOW_SKILL_STDIO_COMMAND",
-                help="Let skill files of the project name programs to run as MCP servers.",
-            ),
+            skill_options,
             click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
             click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),
             click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),

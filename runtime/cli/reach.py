@@ -26,9 +26,11 @@ POLL_S = 0.05
 
 @asynccontextmanager
 async def reach(
-    config: Config, *, reads: bool, name: str, refused_wait_s: float | None = REFUSED_WAIT_S
+    config: Config, *, reads: bool, name: str, founds: bool = False, refused_wait_s: float | None = REFUSED_WAIT_S
 ) -> AsyncGenerator[House]:
-    """Connect to the server; ``reads`` says that the command only reads, ``refused_wait_s`` is as in `open_house`.
+    """Connect to the server; ``refused_wait_s`` is as in `open_house`.
+
+    ``reads`` says that the command needs no server that stays, ``founds`` that it makes the store if there is none.
 
     :raises NoServer: if none runs, and none may be started for this
     :raises OperatorError: whatever keeps the server from being usable
@@ -38,7 +40,7 @@ async def reach(
     if config.nats_url is None and not reads:
         remedy = "Start one with `callboard up` (in another terminal), or name one with --nats."
         raise NoServer(str(config.data_dir), remedy)
-    if config.nats_url is None and not (Path(config.data_dir) / "nats" / "jetstream").is_dir():
+    if config.nats_url is None and not founds and not (Path(config.data_dir) / "nats" / "jetstream").is_dir():
         remedy = "There is no store either. Name its directory with --data-dir, or begin with `callboard run FILE`."
         raise NoServer(str(config.data_dir), remedy)
     async with AsyncExitStack() as stack:

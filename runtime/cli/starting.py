@@ -5,14 +5,14 @@ import msgspec
 
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.ordering import Ordered
+from callboard.runtime.cli.ordering import Message
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.views import compact
 from callboard.runtime.config import Config
 
 
-async def publish(ordered: Ordered, config: Config, settings: Settings, file: str) -> None:
+async def publish(ordered: Message, config: Config, settings: Settings, file: str) -> None:
     """Publish a start message and print the run's id.
 
     :raises Refused: if the start is refused
@@ -28,7 +28,7 @@ async def publish(ordered: Ordered, config: Config, settings: Settings, file: st
         click.echo(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
         return
     for warning in warnings:
-        click.echo(problem_text(warning, file, ordered.definition.source), err=True)
+        click.echo(problem_text(warning, file, ordered.source), err=True)
     if verdict.duplicate:
         click.echo("it had been started before", err=True)
     click.echo(verdict.run_id)

@@ -13,10 +13,12 @@ from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import detect, language
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.authoring import about, authoring, parsed
+from callboard.runtime.cli.bundling import Permit, everything
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
-from callboard.runtime.cli.ordering import ordered, text_of
+from callboard.runtime.cli.ordering import ordered
 from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.texts import text_of
 from callboard.runtime.cli.views import compact
 
 STAND_INS: dict[Any, Any] = {"string": "text", "text": "text", "number": 0, "boolean": False, "string[]": []}
@@ -50,7 +52,7 @@ def _report(file: str, source: str, name: str, problems: Sequence[Problem]) -> A
     return {"file": file, "language": name, "valid": not errors(problems), "problems": told}
 
 
-def examined(source: str, order: Order) -> tuple[str, list[Problem]]:
+def examined(source: str, order: Order, permit: Permit = everything) -> tuple[str, list[Problem]]:
     """Return the language of a definition, empty if none is known, and what is wrong, or odd, with it and its start.
 
     :raises click.BadParameter: if the input or the arguments cannot be read
@@ -59,16 +61,16 @@ def examined(source: str, order: Order) -> tuple[str, list[Problem]]:
     if isinstance(definition, list):
         name = detect(source, order.file)
         return (name if isinstance(name, str) else ""), definition
-    return definition.language, _beyond(definition, order)
+    return definition.language, _beyond(definition, order, permit)
 
 
-def _beyond(definition: Definition[Any], order: Order) -> list[Problem]:
+def _beyond(definition: Definition[Any], order: Order, permit: Permit) -> list[Problem]:
     """What is wrong, or odd, with a sound definition: files it names, skills beside it, and the input, if there is one.
 
     :raises click.BadParameter: if the input or the arguments cannot be read
     """
     try:
-        start = ordered(order)
+        start = ordered(order, permit)
     except Refused as refused:
         return [*definition.warnings, *refused.problems]
     admit, message = language(definition.language).admit, start.message

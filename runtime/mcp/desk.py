@@ -25,8 +25,9 @@ from callboard.runtime.cli.authoring import authoring, parsed
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.options import Order
-from callboard.runtime.cli.ordering import ordered, text_of
+from callboard.runtime.cli.ordering import ordered
 from callboard.runtime.cli.telling import received, reception_text, verdict_of
+from callboard.runtime.cli.texts import text_of
 from callboard.runtime.cli.validating import errors, examined
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.house import House
@@ -76,9 +77,8 @@ class Desk:
             path = self._library.find(asked.file)
             source = text_of(path)
             definition = parsed(source, path.name)
-            if isinstance(definition, Definition):
-                self._library.check_named(definition, asked.input, path)
-            name, problems = await to_thread.run_sync(examined, source, _order(path, asked))
+            permit = self._library.check_named
+            name, problems = await to_thread.run_sync(examined, source, _order(path, asked), permit)
         else:
             source = asked.source if asked.source is not None else await self._registered(asked.name or "")
             name, problems, definition = _examined(source, asked)
@@ -119,11 +119,8 @@ class Desk:
         """Return the part of a start message that says what to run and with what, and what is odd about it."""
         if asked.file is not None:
             path = self._library.find(asked.file)
-            definition = parsed(text_of(path), path.name)
-            if isinstance(definition, Definition):
-                self._library.check_named(definition, asked.input, path)
             order = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline)
-            found = await to_thread.run_sync(ordered, order)
+            found = await to_thread.run_sync(ordered, order, self._library.check_named)
             return found.message, found.warnings
         which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
         given = asked.input

@@ -9,13 +9,11 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.language import Definition
 from callboard.languages.registry import detect
 from callboard.runtime.cli.authoring import about, authoring, parsed
-from callboard.runtime.cli.ordering import matching, text_of
+from callboard.runtime.cli.texts import text_of
 from callboard.runtime.mcp.answers import Workflow
 
 SUFFIXES = (".yaml", ".yml", ".json", ".md")
@@ -55,22 +53,18 @@ class Library:
             raise CallboardError("mcp.file_outside", "no definition of this server has that path", file, remedy)
         raise CallboardError("mcp.file_unknown", f"there is no such file in {where}", file, "See list_workflows.")
 
-    def check_named(self, definition: Definition[Any], given: Any, path: Path) -> None:
-        """Check that the files which a definition names are in the folders too.
+    def check_named(self, definition: Path, name: str) -> None:
+        """Check that a file which a definition names is in the folders too.
 
         :raises CallboardError: ``mcp.file_outside``
         """
-        known = authoring(definition.language)
-        named = list(known.files(definition.document, given).values())
-        named += [str(file) for file in matching(known.beside(definition.document, given), path.parent)]
-        for name in named:
-            try:
-                inside = self._holds((path.parent / name).resolve())
-            except (OSError, ValueError, RuntimeError):
-                inside = False
-            if not inside:
-                remedy = "Put the file below one of the server's folders, or pass source and files."
-                raise CallboardError("mcp.file_outside", f"the definition names {name}", str(path), remedy)
+        try:
+            inside = self._holds((definition.parent / name).resolve())
+        except (OSError, ValueError, RuntimeError):
+            inside = False
+        if not inside:
+            remedy = "Put the file below one of the server's folders, or pass source and files."
+            raise CallboardError("mcp.file_outside", f"the definition names {name}", str(definition), remedy)
 
     def folder(self, name: str) -> Path:
         """Return one of the folders, or a folder below one.

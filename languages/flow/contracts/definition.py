@@ -10,13 +10,14 @@ DEFINITION = shipped(
         {
             "name": told(NAME, "A registered definition."),
             "hash": told(NAME, "A registered definition, by its hash."),
+            "file": told(NAME, "A definition's file, by its path from this one; it travels with the run."),
             "source": told(NAME, "The definition itself, as text."),
-            "language": told(NAME, "The language of the source; by default the one it is recognised as."),
+            "language": told(NAME, "The language of file or source; by default the one it is recognised as."),
             "arguments": told({"type": "object"}, "Arguments of the run."),
             "options": told({"type": "object"}, "Options that its language takes."),
             "model": told(NAME, "The run's default model."),
         },
-        oneOf=[{"required": ["name"]}, {"required": ["hash"]}, {"required": ["source"]}],
+        oneOf=[{"required": ["name"]}, {"required": ["hash"]}, {"required": ["file"]}, {"required": ["source"]}],
     ),
     metadata=members(
         {

@@ -6,7 +6,7 @@ from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.result import UNSET, Result, as_envelope, success
 from callboard.languages.language import End
 
-_NAMES = ("name", "hash", "source", "language")
+_NAMES = ("name", "hash", "file", "source", "language")
 _START = ("arguments", "options", "model")
 
 
@@ -23,7 +23,8 @@ async def run_definition(request: Dispatch) -> Reply:
 def _failed(request: Dispatch, end: End) -> Result:
     """The failure of a child run; its own envelope is what came before."""
     error = end.error
-    named = request.arguments.get("name") or request.arguments.get("hash") or "the definition"
+    given = request.arguments
+    named = given.get("name") or given.get("file") or given.get("hash") or "the definition"
     reason = f": {error.message or error.code}" if error is not None else ""
     previous = UNSET if error is None else as_envelope(error)
     retryable = None if error is None else error.retryable

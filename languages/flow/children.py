@@ -1,0 +1,74 @@
+"""Children: the definitions that a flow has run as runs of their own, as far as it writes them out."""
+
+import re
+from collections.abc import Iterator
+from posixpath import normpath
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages import registry
+from callboard.languages.flow.contracts.definition import DEFINITION
+from callboard.languages.flow.embedding import OPENING
+from callboard.languages.flow.inspection import Findings
+from callboard.languages.language import Definition
+from callboard.languages.problems import Location, dotted
+
+URI = DEFINITION.contract.uri
+
+_FILE = re.compile(r"[^\n{]+\.(json|ya?ml|md)")
+"""What looks like the name of a file with a definition."""
+
+
+def child_files(document: JSON, location: Location = ()) -> Iterator[tuple[Location, str]]:
+    """Yield the files that calls in a document name as children, each with where it stands."""
+    match document:
+        case {"provider": str(uri), "with": {"file": str(file)}} if uri == URI and not file.startswith(OPENING):
+            yield (*location, "with", "file"), file
+        case dict():
+            for name, value in document.items():
+                yield from child_files(value, (*location, name))
+        case list():
+            for index, item in enumerate(document):
+                yield from child_files(item, (*location, index))
+        case _:
+            pass
+
+
+def missing_children(document: JSON, start: StartRun) -> list[Problem]:
+    """Return the files that a document names as children and a start does not bring."""
+    named = {normpath(file): dotted(location) for location, file in child_files(document)}
+    return [
+        Problem(
+            "CHILD_FILE_MISSING",
+            f"{path} is to be run as a child, and has not come with the start",
+            where,
+            expected="a start made by `callboard`, which brings it, or one with `children`",
+        )
+        for path, where in named.items()
+        if path not in start.children
+    ]
+
+
+def child_warnings(findings: Findings) -> None:
+    """Warn of children given as text that is no sound definition: their runs are refused."""
+    for found in findings.arguments:
+        given = found.value
+        if found.contract is None or found.contract.uri != URI or not isinstance(given, dict):
+            continue
+        source, spoken = given.get("source"), given.get("language")
+        if isinstance(source, str) and not source.startswith(OPENING) and (wrong := _wrong_with(source, spoken)):
+            message = f"is no definition, so that its run is refused where it is called: {wrong}"
+            expected = f"file: {source.strip()}" if _FILE.fullmatch(source.strip()) else "the text of a definition"
+            findings.warn("CHILD_SOURCE", message, (*found.location, "source"), expected)
+
+
+def _wrong_with(source: str, spoken: JSON) -> str:
+    """Say what is wrong with the text of a definition; nothing if it is sound, or its language is not written out."""
+    name = spoken if spoken is not None else registry.detect(source)
+    if isinstance(name, list):
+        return name[0].message
+    if not isinstance(name, str) or name not in registry.LANGUAGES:
+        return ""
+    found = registry.language(name).parse(source)
+    return "" if isinstance(found, Definition) else found[0].message

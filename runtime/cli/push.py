@@ -1,0 +1,33 @@
+"""``callboard push``: register a definition, so that starts and child runs can name it."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Order, Settings, settings_options, skill_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.option("--name", "-n", metavar="NAME", help="What it is registered as; default: its own name.")
+@skill_options
+@settings_options
+def push(
+    settings: Settings, file: str, name: str | None, skills: str | None, project_skills: bool, skill_commands: bool
+) -> None:
+    """Register a definition under a name, with all that is to travel with its runs.
+
+    Files that it names are read beside it, and so are the lists of skills and skill files that it needs, and the
+    definitions that it has run as children. A name may be registered again: starts that name it take the newest. Needs
+    no server: it is kept in the store.
+
+    \b
+    callboard push triage.yaml --name triage
+    callboard start triage --input '{"service": "checkout"}'
+    """
+    import anyio
+
+    from callboard.runtime.cli.pushing import push_file
+    from callboard.runtime.cli.settings import configured
+
+    order = Order(file, skills=skills, project_skills=project_skills, skill_commands=skill_commands)
+    anyio.run(push_file, order, name, configured(settings), settings)
