@@ -115,7 +115,7 @@ class JetStreamLog:
             self.room.refused(full)
             raise
         except Silent as silence:
-            if self._denied(silence.subject) or not await self._answers():
+            if self._denied(silence.subject) or not await self._stores_nothing():
                 raise
             full = Full(f"the server answers, and has not stored anything within {REQUEST_TIMEOUT_S:g} s", failing=True)
             self.room.refused(full)
@@ -128,17 +128,21 @@ class JetStreamLog:
         """Whether the server says that we may not publish there, which it says to nobody who waits for an answer."""
         return f'"{subject.lower()}"' in str(self.nc.last_error).lower()
 
-    async def _answers(self) -> bool:
-        """Whether the stream is there, with somebody who could store something: if not, that is why nobody does.
+    async def _stores_nothing(self) -> bool:
+        """Whether the stream is there, with somebody who could store something, and has not stored anything lately.
 
-        A server whose disk is full, or fails, says nothing at all to a publish, and answers everything else.
+        A server whose disk is full, or fails, says nothing at all to a publish, and answers everything else. One that
+        only has much to do stores all the while.
         """
         try:
             answer = await self._api(f"STREAM.INFO.{self.stream}", {})
         except Unknown:
             return False
         cluster = answer.get("cluster")
-        return "error" not in answer and (not cluster or bool(cluster.get("leader")))
+        if "error" in answer or (cluster and not cluster.get("leader")):
+            return False
+        now, last = (msgspec.convert(time, dt.datetime) for time in (answer["ts"], answer["state"]["last_ts"]))
+        return (now - last).total_seconds() >= REQUEST_TIMEOUT_S
 
     def _message(self, ref: RunRef, entry: Entry, after: int) -> Message:
         headers = guarded(after, self.subjects.run(ref))

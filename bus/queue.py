@@ -23,6 +23,9 @@ from callboard.bus.requests import Requests
 log = structlog.get_logger(__name__)
 
 PULL_MESSAGES = 256
+PULL_BYTES_MAX = 8 * 1024 * 1024
+"""Messages asked for at once, and their bytes: a server that has too much to send to somebody drops the connection."""
+
 PULL_EXPIRES_S = 30.0
 IDLE_HEARTBEAT_S = 5.0
 CONNECTION_LOOK_S = 1.0
@@ -31,6 +34,7 @@ CONNECTION_LOOK_S = 1.0
 PULL_RETRY_S = 0.25
 """Pause after a pull that the server turned down."""
 
+_HAS_ITS_BYTES = "Message Size Exceeds MaxBytes"
 _NS = 1_000_000_000
 
 Replies = Callable[[str, bytes], None]
@@ -175,6 +179,8 @@ class Puller:
         request = msgspec.json.encode(
             {
                 "batch": PULL_MESSAGES,
+                # A message larger than that would never come.
+                "max_bytes": max(PULL_BYTES_MAX, 2 * self._nc.max_payload),
                 "expires": int(PULL_EXPIRES_S * _NS),
                 "idle_heartbeat": int(IDLE_HEARTBEAT_S * _NS),
             }
@@ -214,8 +220,9 @@ class Puller:
         status = (message.headers or {}).get("Status")
         if status is not None:
             if status != "100":
-                # 404, 408: the request is over. Anything else (409, 503) was a refusal.
-                self._turned_down = status not in ("404", "408")
+                # 404, 408: the request is over, and so it is when it has its bytes. Anything else was a refusal.
+                over = status in ("404", "408") or (message.headers or {}).get("Description") == _HAS_ITS_BYTES
+                self._turned_down = not over
                 self._left = 0
             return
         self._left -= 1

@@ -18,6 +18,10 @@ LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
 LOG_FILES_MAX = 3
 """The current log and those before it."""
 
+PENDING_BYTES_MAX = 256 * 1024 * 1024
+"""What the server holds for a client that does not keep up, before it drops it: as much as `cb.api` may be asked at
+once."""
+
 DISK_RESERVE_BYTES = 128 * 1024 * 1024
 """Disk left free: a store that reaches it refuses messages and stays readable; one that hits the wall breaks."""
 
@@ -214,6 +218,7 @@ ports_file_dir: {quoted(store.ports)}
 log_file: {quoted(store.log)}
 logfile_size_limit: {LOG_SIZE_BYTES_MAX}
 logfile_max_num: {LOG_FILES_MAX}
+max_pending: {PENDING_BYTES_MAX}
 jetstream {{
   store_dir: {quoted(store.home)}
   sync_interval: {quoted(sync)}

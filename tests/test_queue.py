@@ -1,0 +1,48 @@
+"""Queues: pulling more than fits into one request."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from callboard.bus import queue
+from callboard.bus.commit import Message
+from callboard.bus.connection import connected
+from callboard.bus.jetstream import open_log
+from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
+from callboard.bus.server import EmbeddedServer
+from callboard.bus.subjects import Subjects
+
+PATIENCE_S = 30.0
+
+
+async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "PULL_BYTES_MAX", 0)
+    asked = 0
+    pull = Puller._pull  # pyright: ignore[reportPrivateUsage]
+
+    async def counted(self: Puller, subject: str, request: bytes, inbox: str) -> None:
+        nonlocal asked
+        asked += 1
+        await pull(self, subject, request, inbox)
+
+    monkeypatch.setattr(Puller, "_pull", counted)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        stored = [await log.publish(Message("cb.start.acme", b"x" * 900_000, {})) for _ in range(11)]
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
+        found: list[int] = []
+        complete = anyio.Event()
+
+        def take(delivery: Delivery) -> None:
+            found.append(delivery.sequence)
+            if len(found) == len(stored):
+                complete.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+            with anyio.fail_after(PATIENCE_S):
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert found == stored
+    assert asked >= len(stored) // 2, "two of them are what fits into one request"
