@@ -138,11 +138,15 @@ class RunClaimed(Fact, frozen=True):
 
 
 class RunParked(Fact, frozen=True):
-    """Nothing is left to do here until one of the awaited keys is answered or the deadline passes."""
+    """Nothing is left to do here until one of the awaited keys is answered or the deadline passes.
+
+    ``status`` is how the run stands meanwhile, for those who see no more of it than this; logs of old leave it empty.
+    """
 
     type = "run.parked"
     awaits: list[str]
     deadline: dt.datetime | None = None
+    status: str = ""
 
 
 class RunQuarantined(Fact, frozen=True):

@@ -1,11 +1,12 @@
 """The listing of runs: one row per run, folded over many runs from their ``run.*`` events alone.
 
 Other events are skipped unread (``cancel.requested`` is taken if it comes, and not missed if it does not), so that a
-follower may subscribe to ``run.>`` of every run only. Whatever a run waits for is in the results projection.
+follower may subscribe to ``run.>`` of every run only. What a run that is not parked waits for is in the results
+projection.
 """
 
 import datetime as dt
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -25,23 +26,20 @@ from callboard.bus.events import (
     RunStart,
 )
 from callboard.projections.projection import known
+from callboard.projections.status import RunStatus
 
-RowStatus = Literal[
-    "accepted",
-    "running",
-    "waiting",
-    "paused",
-    "cancelling",
-    "quarantined",
-    "completed",
-    "failed",
-    "cancelled",
-    "expired",
-]
+RowStatus = Literal[RunStatus, "waiting"]
+"""The words that the results projection has too; ``waiting`` is said of a run that was parked without saying for what,
+as old logs have it."""
+
+
+_STATUSES: dict[str, RowStatus] = {status: status for status in get_args(RunStatus)}
 
 
 class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One run. ``waiting`` means parked: ``awaits`` names the keys, ``deadline`` the next instant it wakes by itself.
+    """One run. If it is parked, ``awaits`` names the keys, ``deadline`` the next instant it wakes by itself.
+
+    Of a run at work the ``status`` is coarse: that it waits, or is being cancelled, its own events say.
 
     ``error`` is the code of the failure it ended with.
     """
@@ -67,7 +65,7 @@ class _Run:
     def __init__(self, row: RunRow) -> None:
         self.row = row
         self.paused: set[str] = set()
-        self.parked = False
+        self.parked: RowStatus | None = None
         self.cancelling = False
         self.final: RowStatus | None = None
 
@@ -79,7 +77,7 @@ class _Run:
         if self.paused:
             return "paused"
         if self.parked:
-            return "waiting"
+            return self.parked
         return "running" if self.row.started_at else "accepted"
 
     def change(self, **fields: Any) -> None:
@@ -131,12 +129,12 @@ class Runs:
 def _change(run: _Run, event: Event, payload: Payload) -> None:
     match payload:
         case RunClaimed():
-            run.parked = False
+            run.parked = None
             run.change(worker=payload.worker, claims=run.row.claims + 1, awaits=[], deadline=None)
         case RunStart():
             run.change(started_at=event.time)
         case RunParked():
-            run.parked = True
+            run.parked = _STATUSES.get(payload.status, "waiting")
             run.change(awaits=payload.awaits, deadline=payload.deadline)
         case RunPaused():
             run.paused.add(event.key)

@@ -43,16 +43,16 @@ WAITING_TIMERS = frozenset({"sleep", "delay", "wait"})
 _COMPANION_TIMERS = frozenset({"answer", "warning", "expiry"})
 
 
-def waiting_for(opened: Iterable[Opened]) -> RunStatus | None:
-    """Say what a run waits for, given its open intents; None if it is at work.
+def waiting_for(opened: Iterable[Payload]) -> RunStatus | None:
+    """Say what a run waits for, given the intents that are open; None if it is at work.
 
     A question to a person wins, then a tool that the caller answers; a signal, a child run or a timer count only if
     nothing else is open.
     """
     found: set[RunStatus] = set()
     busy = False
-    for each in opened:
-        match each.payload:
+    for intent in opened:
+        match intent:
             case HumanAsked():
                 return "waiting:human"
             case ToolCall(via="caller"):
@@ -73,6 +73,13 @@ def waiting_for(opened: Iterable[Opened]) -> RunStatus | None:
         return None
     order: tuple[RunStatus, ...] = ("waiting:signal", "waiting:child", "waiting:timer")
     return next((status for status in order if status in found), None)
+
+
+def standing(opened: Iterable[Payload], *, paused: bool, cancelling: bool) -> RunStatus:
+    """The status of a run that has started and not ended, given the intents that are open."""
+    if cancelling:
+        return "cancelling"
+    return "paused" if paused else waiting_for(opened) or "running"
 
 
 class StatusFold:
@@ -108,10 +115,8 @@ class StatusFold:
         """The status now."""
         if self._final:
             return self._final
-        if self._cancelling:
-            return "cancelling"
-        if any(isinstance(each.payload, RunPaused) for each in self.open):
-            return "paused"
-        if not self._started:
+        opened = [each.payload for each in self.open]
+        paused = any(isinstance(intent, RunPaused) for intent in opened)
+        if not (self._started or paused or self._cancelling):
             return "accepted"
-        return waiting_for(self.open) or "running"
+        return standing(opened, paused=paused, cancelling=self._cancelling)

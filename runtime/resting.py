@@ -8,6 +8,7 @@ import anyio
 from callboard.bus import events as ev
 from callboard.bus.log import Alarm
 from callboard.bus.subjects import partition_of
+from callboard.projections.status import standing
 from callboard.runtime.activation import Activation
 from callboard.runtime.flight import InFlight
 
@@ -61,7 +62,9 @@ class Rest:
         due = deadline[0] if deadline is not None else None
         if due is not None and (due - active.runlog.clock()).total_seconds() <= active.company.park_linger_s:
             return False
-        active.runlog.state(ev.RunParked(awaits=active.stage.waits.keys(), deadline=due))
+        waits = active.stage.waits
+        status = standing(waits.intents(), paused=bool(waits.pauses()), cancelling=active.stage.cancelling)
+        active.runlog.state(ev.RunParked(awaits=waits.keys(), deadline=due, status=status))
         # Nothing may follow it, as nothing may follow the end.
         active.closing = True
         if due is not None:

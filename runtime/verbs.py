@@ -40,6 +40,7 @@ from callboard.runtime.largestarts import BLOBS
 from callboard.runtime.listing import Rows
 from callboard.runtime.registration import Registered, register, registered
 from callboard.runtime.settling import NotTaken, told
+from callboard.runtime.standings import chosen
 from callboard.runtime.startmessage import decoded, examine_object
 from callboard.runtime.telling import parse_tell
 
@@ -158,10 +159,9 @@ class Verbs:
             if not places:
                 raise ApiError(404, "run.unknown", f"there is no run {request.before!r} in the list", where="before")
             rows = rows[places[0] + 1 :]
-        matching = [
-            row for row in rows if request.status in (None, row.status) and request.definition in (None, row.definition)
-        ]
-        return RunList(matching[:limit], len(matching) > limit)
+        rows = [row for row in rows if request.definition in (None, row.definition)]
+        found, more = await chosen(self._log, tenant, rows, request.status, limit)
+        return RunList(found, more > 0)
 
     async def show(self, tenant: str, body: bytes) -> RunResult:
         """Say how a run stands: status, nodes, what it waits for, output, usage."""

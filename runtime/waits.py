@@ -127,6 +127,11 @@ class Waits:
         """Keys of everything that could wake the interpreter; ``pause`` stands for a resume by command."""
         return [*self.effects, *self.questions, *self.bounds, *(["pause"] if self.held else [])]
 
+    def intents(self) -> list[Payload]:
+        """What has been announced and has no outcome yet: effects and questions."""
+        asked = [ev.payload_of(question.event) for question in self.questions.values()]
+        return [*(effect.intent for effect in self.effects.values()), *asked]
+
     def pauses(self) -> list[str]:
         """Keys of the open pauses; the empty key is the pause by command."""
         keys = [key for key, effect in self.effects.items() if isinstance(effect.intent, ev.RunPaused)]

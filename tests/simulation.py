@@ -24,6 +24,7 @@ from callboard.bus.log import Beside, Entry, Recorded
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
+from callboard.projections.status import StatusFold
 from callboard.runtime.activation import Command
 from callboard.runtime.replay import admitted, build_stage, replay
 from callboard.runtime.stage import Stage
@@ -240,7 +241,8 @@ def outcome_keys(events: Iterable[Event]) -> set[str]:
 
 
 def check_log(events: Sequence[Event]) -> None:
-    """Check what holds of every finished log: numbers, times, the end, and that each intent has exactly one outcome."""
+    """Check what holds of every finished log: numbers, times, the end, that each intent has exactly one outcome, and
+    that a run is parked with the status that its events give."""
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert all(a.time <= b.time and a.epoch <= b.epoch for a, b in itertools.pairwise(events))
     assert [event.type for event in events].count(ev.RunEnd.type) == 1
@@ -260,6 +262,10 @@ def check_log(events: Sequence[Event]) -> None:
             of = ev.TYPES[intents[event.key]]
             assert kind in (ev.OUTCOME_OF[of], ev.EffectCancelled), f"{event.key}: {of.type} closed by {kind.type}"
     assert set(intents) <= closed, f"left open: {set(intents) - closed}"
+    fold = StatusFold()
+    for event in events:
+        fold.apply(event, payload := ev.payload_of(event))
+        assert not isinstance(payload, ev.RunParked) or payload.status == fold.status
     entered = [(e.path, e.iteration) for e in events if e.type == ev.NodeEnter.type]
     left = [(e.path, e.iteration) for e in events if e.type == ev.NodeExit.type]
     assert sorted(entered) == sorted(left)

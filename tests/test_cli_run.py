@@ -136,6 +136,24 @@ def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
         assert re.search(r"It had printed:\n +going\n", text)
 
 
+def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> None:
+    long = " ".join(f"word{number}" for number in range(40))
+    args = place.one({"data": {"found": long, "n": 1}})
+    kept = place.call("run", *args, "--run-id", "r1")
+    [hint] = [line for line in kept.stdout.splitlines() if line.startswith("  (cut at 100 characters; whole: ")]
+    assert re.search(r" show r1 --full\)$", hint)
+    for shown in (place.here("show", "r1").stdout, kept.stdout):
+        assert "word39" not in shown
+    assert "show r1 --full)" in place.here("show", "r1").stdout
+    full = place.here("show", "r1", "--full").stdout
+    assert f'\n        "found": "{long}",\n' in full
+    assert "cut at" not in full
+    told = place.call("run", *args, "--data-dir", "temp").stdout
+    assert "  (cut at 100 characters; whole: the same command with --json)\n" in told
+    brief = place.call("run", *place.one({"text": "short"}), "--data-dir", "temp").stdout
+    assert "cut at" not in brief
+
+
 def test_a_refused_start_is_told_whole(place: Place) -> None:
     args = ("--script", "flows/script.json", "--breakpoint", "nowhere", "--data-dir", "temp")
     done = place.call("run", place.triage(), *args)

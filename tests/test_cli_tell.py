@@ -83,6 +83,7 @@ def test_who_answers_is_told_the_verdict(standing: Place) -> None:
     assert "error answer.not_understood: answer 1 is none to this question of type confirm: 'maybe'" in wrong.stderr
     assert "still open" in wrong.stderr
     assert standing.told("show", run)["status"] == "waiting:human"
+    assert run in [row["run"] for row in standing.told("runs", "--status", "waiting:human")]
     right = standing.here("answer", run, "yes", "--by", "ada")
     assert (right.exit_code, right.stdout.partition("  (")[0]) == (exits.OK, "answer 2 by ada: yes: accepted")
     assert standing.here("watch", run).exit_code == exits.OK

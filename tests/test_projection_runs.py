@@ -38,11 +38,18 @@ def test_the_status_of_a_row() -> None:
     log = Log()
     log.accepted()
     seen = [_row(log).status]
-    for payload in (RunParked(["a#1.1!ask"], at(9)), RunPaused("command"), RunResumed(), CancelRequested()):
+    parked = RunParked(["a#1.1!ask"], at(9), status="waiting:human")
+    for payload in (parked, RunPaused("command"), RunResumed(), CancelRequested()):
         log.add(payload)
         seen.append(_row(log).status)
-    assert seen == ["accepted", "waiting", "paused", "waiting", "cancelling"]
+    assert seen == ["accepted", "waiting:human", "paused", "waiting:human", "cancelling"]
     assert (_row(log).awaits, _row(log).deadline) == (["a#1.1!ask"], at(9))
+
+
+def test_a_run_that_was_parked_without_saying_for_what_waits() -> None:
+    log = Log().started()
+    log.add(RunParked(["a#1.1!ask"]))
+    assert _row(log).status == "waiting"
 
 
 def test_a_claim_ends_the_wait() -> None:

@@ -54,7 +54,7 @@ async def test_a_question_is_parked_at_and_answered() -> None:
     ref = await theatre.accept("p")
     assert await theatre.perform(ref) == "parked"
     parked = payloads(await theatre.events(ref), ev.RunParked)[-1]
-    assert parked == ev.RunParked(awaits=[ASK])
+    assert parked == ev.RunParked(awaits=[ASK], status="waiting:human")
     await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response="many", by="Bob"))
     assert await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=3, by="Ada")) == "parked"
     events = await finish(theatre, ref, World())

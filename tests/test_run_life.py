@@ -47,7 +47,7 @@ async def test_a_run_parks_with_an_alarm_and_goes_on_when_it_rings() -> None:
     events = await theatre.events(ref)
     parked = ev.payload_of(events[-1])
     due = after(BEGINNING, 60)
-    assert parked == ev.RunParked(awaits=["a#1.1!sleep"], deadline=due)
+    assert parked == ev.RunParked(awaits=["a#1.1!sleep"], deadline=due, status="waiting:timer")
     assert isinstance(theatre.log, MemoryLog)
     alarm = theatre.log.alarms[ref]
     assert (alarm.due, alarm.partition) == (due, partition_of(ref, theatre.partitions))

@@ -15,6 +15,7 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.views import COLOURS, compact
 from callboard.runtime.config import Config
+from callboard.runtime.standings import chosen
 
 _NOT_FOUND = 10037
 
@@ -22,14 +23,13 @@ _NOT_FOUND = 10037
 async def list_runs(config: Config, settings: Settings, status: str | None, limit: int) -> None:
     """Print the runs of the tenant."""
     async with reach(config, reads=True, name="callboard runs") as house:
-        found = await run_rows(house.log, config.tenant)
-    wanted = [row for row in found if status in (None, row.status)]
+        found, more = await chosen(house.log, config.tenant, await run_rows(house.log, config.tenant), status, limit)
     if settings.as_json:
-        click.echo(compact(wanted[:limit]))
+        click.echo(compact(found))
         return
-    click.echo(_table(wanted[:limit]) if wanted else "No runs.")
-    if len(wanted) > limit:
-        click.echo(f"{len(wanted) - limit} more; see --limit and --status.", err=True)
+    click.echo(_table(found) if found else "No runs.")
+    if more:
+        click.echo(f"{more} more; see --limit and --status.", err=True)
 
 
 async def run_rows(log: JetStreamLog, tenant: str) -> list[RunRow]:

@@ -208,9 +208,18 @@ def local(instant: dt.datetime | None) -> str:
 
 def short(value: Any) -> str:
     """Quote a value on one line, cut to `TEXT_CHARS_MAX` characters."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    line = " ".join(text.split())
+    line = _on_one_line(value)
     return line if len(line) <= TEXT_CHARS_MAX else line[: TEXT_CHARS_MAX - 1] + "…"
+
+
+def is_cut(value: Any) -> bool:
+    """Whether `short` leaves something of a value out."""
+    return len(_on_one_line(value)) > TEXT_CHARS_MAX
+
+
+def _on_one_line(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return " ".join(text.split())
 
 
 def _because(error: Failure | None) -> str:

@@ -25,7 +25,7 @@ from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.reach import join
 from callboard.runtime.cli.showing import Lines, Quietly, Shower, Streaming, follow
 from callboard.runtime.cli.surroundings import settled, surroundings
-from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text
+from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text, whole_told
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
 from callboard.runtime.house import House
@@ -162,8 +162,14 @@ async def _conclude(house: House, run: str, performance: Performance) -> int:
     if performance.settings.as_json and not performance.stream:
         click.echo(compact(summary_object(result, events)))
     elif not performance.stream:
-        click.echo(f"\n{summary_text(result, events)}")
+        click.echo(f"\n{summary_text(result, events, _whole(run, house, performance))}")
     return exits.of_status(result.status)
+
+
+def _whole(run: str, house: House, performance: Performance) -> str:
+    if house.server is not None and str(performance.config.data_dir) == TEMPORARY:
+        return "whole: the same command with --json"
+    return whole_told(run, performance.settings)
 
 
 async def _cancel(cancellation: Cancellation, shower: Shower) -> None:

@@ -29,6 +29,7 @@ from callboard.runtime.cli.views import (
     COLOURS,
     cause_lines,
     compact,
+    cut_lines,
     node_lines,
     open_line,
     path_of,
@@ -37,6 +38,8 @@ from callboard.runtime.cli.views import (
     result_of,
     tokens,
     took,
+    whole_text,
+    whole_told,
 )
 from callboard.runtime.config import Config
 
@@ -50,8 +53,8 @@ async def events_of(run: str, config: Config, name: str) -> list[Event]:
         return await house.client.events(run)
 
 
-async def show_run(run: str, config: Config, settings: Settings, *, state: bool = False) -> None:
-    """Print how a run stands; ``state``: as the state document of its language.
+async def show_run(run: str, config: Config, settings: Settings, *, state: bool = False, full: bool = False) -> None:
+    """Print how a run stands; ``full``: with all its results whole; ``state``: as the state document of its language.
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
@@ -64,7 +67,7 @@ async def show_run(run: str, config: Config, settings: Settings, *, state: bool 
     click.echo(
         compact({**result_object(result), "path": path_of(events)})
         if settings.as_json
-        else _standing(result, events, settings)
+        else _standing(result, events, settings, full=full)
     )
 
 
@@ -79,7 +82,7 @@ def state_of(events: Sequence[Event], language: str) -> Any:
     return fold(made(), events)
 
 
-def _standing(result: RunResult, events: Sequence[Event], settings: Settings) -> str:
+def _standing(result: RunResult, events: Sequence[Event], settings: Settings, *, full: bool) -> str:
     status = click.style(result.status, fg=COLOURS.get(result.status), bold=True)
     lines = [
         f"run         {result.run}",
@@ -93,12 +96,16 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings) ->
     if usage := tokens(result):
         lines.append(f"usage       {usage}")
     lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
-    if result.status == "completed" and result.output is not None:
-        lines.append(f"output      {short(result.output)}")
+    output = result.output if result.status == "completed" else None
+    if output is not None and not full:
+        lines.append(f"output      {short(output)}")
     if taken := path_of(events):
         lines.append(f"path        {' → '.join(taken)}")
     if result.nodes:
-        lines += ["", "Nodes, as they last stood:", *node_lines(result)]
+        lines += ["", "Nodes, as they last stood:", *node_lines(result, full=full)]
+    lines += [] if full else cut_lines(result, whole_told(result.run, settings), output)
+    if full and output is not None:
+        lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
     if result.open:
         asked = {event.n: payload_of(event) for event in events if event.n in {effect.n for effect in result.open}}
         lines += ["", "Open:"]

@@ -7,6 +7,7 @@ from callboard.runtime.cli.options import Settings, settings_options
 
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
+    *(f"waiting:{what}" for what in ("human", "tool", "timer", "signal", "child")),
     *("quarantined", "completed", "failed", "cancelled", "expired"),
 )
 
@@ -16,7 +17,7 @@ STATUSES = (
 @click.option("--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
 @settings_options
 def runs(settings: Settings, status: str | None, limit: int) -> None:
-    """List runs, the newest first."""
+    """List runs, the newest first. --status waiting lists all that wait, for whatever it is."""
     import anyio
 
     from callboard.runtime.cli.listing import list_runs

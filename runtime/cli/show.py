@@ -8,9 +8,10 @@ from callboard.runtime.cli.options import Settings, settings_options
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
+@click.option("--full", is_flag=True, help="Results and output whole, not cut to a line.")
 @click.option("--state", is_flag=True, help="Print the state document from which a start can go on (playbooks).")
 @settings_options
-def show(settings: Settings, run: str, state: bool) -> None:
+def show(settings: Settings, run: str, state: bool, full: bool) -> None:
     """Show how RUN stands: status, nodes, what it waits for, usage, error.
 
     The exit code is about this command, not about the run.
@@ -22,4 +23,4 @@ def show(settings: Settings, run: str, state: bool) -> None:
     from callboard.runtime.cli.reading import show_run
     from callboard.runtime.cli.settings import configured
 
-    anyio.run(partial(show_run, run, configured(settings), settings, state=state))
+    anyio.run(partial(show_run, run, configured(settings), settings, state=state, full=full))

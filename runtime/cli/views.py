@@ -20,7 +20,7 @@ from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text
 from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
-from callboard.runtime.cli.narrate import local, short
+from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, is_cut, local, short
 from callboard.runtime.cli.options import Settings
 
 CAUSES_SHOWN_MAX = 12
@@ -97,16 +97,23 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
     }
 
 
-def summary_text(result: RunResult, events: Sequence[Event]) -> str:
-    """Return how a run came out, for people."""
+def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
+    """Return how a run came out, for people; ``whole`` says how to see what is cut here."""
     status = click.style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
     lines += [f"  {line}" for line in cause_lines(result.cause)]
     if taken := path_of(events):
         lines += ["", f"Path: {' → '.join(taken)}"]
     if result.nodes:
-        lines += ["", "Results:", *node_lines(result)]
+        lines += ["", "Results:", *node_lines(result), *cut_lines(result, whole)]
     return "\n".join(lines)
+
+
+def cut_lines(result: RunResult, whole: str, output: Any = None) -> list[str]:
+    """Say how to see the rest, if something of a listed node, or an ``output`` that is shown, is cut."""
+    shown = [output, *(node.error.message if node.error else product_of(node) for node in _listed(result))]
+    cut = any(value is not None and is_cut(value) for value in shown)
+    return [f"  (cut at {TEXT_CHARS_MAX} characters; {whole})"] if cut else []
 
 
 def cause_lines(cause: Cause | None) -> list[str]:
@@ -145,28 +152,51 @@ def _indices(dispatches: list[int]) -> str:
     return f"{shown} and {left} more" if left > 0 else shown
 
 
-def node_lines(result: RunResult) -> list[str]:
-    """Return how each node last ended, a line each: the outer ones, and within these what is not all right."""
-    telling = [node for node in result.nodes.values() if node.outcome != "ok" or not _WITHIN.search(node.path)]
-    nodes = sorted(telling, key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
-    shown = {node.path for node in nodes}
-    lines = [node_line(node) for node in result.nodes.values() if node.path in shown]
-    left = len(result.nodes) - len(lines)
+def node_lines(result: RunResult, *, full: bool = False) -> list[str]:
+    """Return how each node last ended, a line each: the outer ones, and within these what is not all right.
+
+    ``full`` shows their results whole, below them.
+    """
+    listed = _listed(result)
+    lines = [line for node in listed for line in [node_line(node, full=full), *(_product_lines(node) if full else [])]]
+    left = len(result.nodes) - len(listed)
     return [*lines, f"  … and {left} more, which the trace shows"] if left else lines
 
 
-def node_line(node: NodeState) -> str:
-    """Return how a node last ended, in one line."""
+def _listed(result: RunResult) -> list[NodeState]:
+    telling = [node for node in result.nodes.values() if node.outcome != "ok" or not _WITHIN.search(node.path)]
+    nodes = sorted(telling, key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
+    shown = {node.path for node in nodes}
+    return [node for node in result.nodes.values() if node.path in shown]
+
+
+def node_line(node: NodeState, *, full: bool = False) -> str:
+    """Return how a node last ended, in one line; ``full`` leaves a result away that stands below it."""
     outcome = node.outcome or "running"
-    data = node.result
-    if isinstance(data, dict):
-        # What the record of the language holds as its product.
-        data = data.get("data", data.get("value") if data.get("type") == "success" else data)
-    told = "" if data is None else short(data)
+    product = product_of(node)
+    told = "" if product is None or full else short(product)
     if node.error:
         told = brief(node.error, short)
     visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
     return f"  {click.style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
+
+
+def product_of(node: NodeState) -> Any:
+    """What a node has come to: what the record of the language holds as its product."""
+    data = node.result
+    if isinstance(data, dict):
+        data = data.get("data", data.get("value") if data.get("type") == "success" else data)
+    return data
+
+
+def _product_lines(node: NodeState) -> list[str]:
+    product = product_of(node)
+    return [] if product is None else [f"      {line}" for line in whole_text(product).splitlines()]
+
+
+def whole_text(value: Any) -> str:
+    """Return a value whole: a text as it is, anything else as indented JSON."""
+    return value if isinstance(value, str) else pretty(value)
 
 
 def took(result: RunResult) -> str:
@@ -233,6 +263,11 @@ def program() -> str:
         if beside.exists()
         else f"{shlex.quote(sys.executable)} -m {__package__}.main"
     )
+
+
+def whole_told(run: str, settings: Settings) -> str:
+    """Say how to see the results of a run whole."""
+    return f"whole: {program()} show{where_options(settings)} {shlex.quote(run)} --full"
 
 
 def further(run: str, settings: Settings) -> str:

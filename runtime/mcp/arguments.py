@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from callboard.bus.subjects import token
+from callboard.projections.runs import RowStatus
 
 WAIT_MAX_S = 300.0
 """Longest wait of one call, in seconds; most clients give up sooner."""
@@ -95,10 +96,9 @@ class GetRun(Arguments):
 
 
 class ListRuns(Arguments):
-    status: (
-        Literal["accepted", "running", "waiting", "paused", "cancelling", "completed", "failed", "cancelled", "expired"]
-        | None
-    ) = Field(None, description="Only runs of this status.")
+    status: RowStatus | None = Field(
+        None, description="Only runs of this status; waiting is any status that begins so."
+    )
     definition: str | None = Field(None, description="Only runs of the definition of this name.")
     limit: int = Field(20, ge=1, le=LISTED_MAX, description="At most so many, the newest.")
     before: RunId | None = Field(None, description="Only runs accepted before this one: the last one of a list.")
