@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import anyio
 import msgspec
 
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, SpokenReply
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn, Retrying, SpokenReply
 from callboard.actors.permits import EVERYTHING, Permits
+from callboard.actors.tools.failures import shortened
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource
@@ -21,6 +22,10 @@ from callboard.bus.subjects import RunRef
 
 PROGRESS_CHARS_MAX = 2_000
 """A tool's line of progress, or what a model says beside its tool calls, is cut here in the log."""
+
+
+RETRY_REASON_CHARS_MAX = 200
+"""Why a model is tried again is told in so many characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,14 @@ class Reporter:
     def progress(self, node: str, text: str) -> None:
         whole = len(text) <= PROGRESS_CHARS_MAX
         self._aside(ev.NodeProgress(node=node, message=text if whole else f"{text[: PROGRESS_CHARS_MAX - 1]}…"))
+
+    def retrying(self, node: str, retrying: Retrying) -> None:
+        """A model is tried again: whoever watches should not wait for nothing."""
+        failure = retrying.failure
+        why = f"{failure.code} {shortened(' '.join(failure.message.split()), RETRY_REASON_CHARS_MAX)}".rstrip()
+        message = f"try {retrying.tries} of {retrying.tries_max} failed, again in {retrying.wait_s:.1f} s: {why}"
+        data = {"code": failure.code, "tries": retrying.tries, "wait_s": round(retrying.wait_s, 3)}
+        self._aside(ev.NodeProgress(node=node, message=message, data=data))
 
     def warn(self, node: str, code: str, reason: str) -> None:
         self._aside(ev.NodeWarning(node=node, code=code, reason=reason))
@@ -135,10 +148,13 @@ class Carrier:
             self._on_delta(job, k, text)
             k += 1
 
+        def on_retry(retrying: Retrying) -> None:
+            reporter.retrying(job.node, retrying)
+
         try:
             model, name = self._models(call.model)
             with anyio.fail_after(self._model_timeout_s):
-                reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text)
+                reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text, on_retry)
         except ModelFailed as error:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(error=error.failure)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.actors.models.catalog import PROVIDERS, open_model, resolve
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnText
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.recorded import RecordedModel
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.log import EventLog, readable
@@ -84,14 +84,14 @@ class EarlierRun:
         self._ref = ref
         self._model: RecordedModel | None = None
 
-    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         if self._model is None:
             events = events_of(readable(await read_run(self._log, self._ref)))
             if not events:
                 message = f"there is no run {self._ref.run!r} whose turns could be answered again"
                 raise ModelFailed(Failure("model.unrecorded", message, retryable=False))
             self._model = RecordedModel(events)
-        return await self._model.turn(turn, on_text)
+        return await self._model.turn(turn, on_text, on_retry)
 
 
 def recorded_run(spec: str) -> str | None:

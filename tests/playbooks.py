@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
-from callboard.actors.models.model import Model, ModelTurn, OnText
+from callboard.actors.models.model import Model, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
@@ -79,9 +79,9 @@ class PlaybookTheatre(Theatre):
         class Listening:
             provider = "scripted"
 
-            async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+            async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
                 theatre.turns.append(turn)
-                return await ScriptedModel(script).turn(turn, on_text)
+                return await ScriptedModel(script).turn(turn, on_text, on_retry)
 
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
             text = self.prompts.get(f"{request['scheme']}:{request['identifier']}")

@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.actors.carrier import Carrier, Job, Reporter
 from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE, entry_of, retry_after_s, try_failed
 from callboard.actors.models.anthropic_messages import TOOL_NAME_CHARS_MAX, request_of
 from callboard.actors.models.anthropic_schema import native_schema
 from callboard.actors.models.anthropic_stream import REPLY_CHARS_MAX, StreamFold
-from callboard.actors.models.model import ModelFailed, ModelTurn
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, TryFailed, wait_s, with_retries
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec
+from callboard.bus.subjects import RunRef
 
 # -- failures ---------------------------------------------------------------------------------------------------------
 
@@ -125,6 +129,47 @@ async def test_a_cancellation_from_outside_passes_through() -> None:
 
         await with_retries(RetryPolicy(), attempt)
     assert scope.cancelled_caught
+
+
+async def test_a_further_try_is_progress_that_a_run_records() -> None:
+    asides: list[ev.Payload] = []
+    overloaded = TryFailed(Failure("model.overloaded", "busy\nfor now"), again=True, after_s=0.0)
+    answers: list[ModelReply | TryFailed] = [overloaded, overloaded, ModelReply(text="at last")]
+
+    class Busy:
+        provider = "busy"
+
+        async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
+            async def attempt() -> ModelReply:
+                answer = answers.pop(0)
+                if isinstance(answer, TryFailed):
+                    raise answer
+                return answer
+
+            return await with_retries(RetryPolicy(), attempt, on_retry)
+
+    call = ev.ModelCall("turn", "busy:m", "0")
+    event = ev.decode_event(
+        b'{"type":"model.call","run":"r1","n":7,"epoch":1,"v":1,"time":"2026-11-20T11:00:00Z","path":"a","payload":{}}'
+    )
+    turn = ModelTurn(model="m", path="a", key="a#1.1!turn.1", ordinal=0, idempotency_key="k")
+    carrier = Carrier(
+        models=lambda _spec: (Busy(), "m"),
+        tools=ToolEnvironment(env={}),
+        kinds={},
+        on_delta=lambda _job, _k, _text: None,
+        model_timeout_s=60.0,
+    )
+    job = Job(RunRef("acme", "r1"), event, call, "k", node="a", turn=turn)
+    sessions: Any = None
+    result = await carrier.carry(job, sessions, Reporter(asides.append))
+    assert isinstance(result, ev.ModelResult)
+    assert (result.text, result.tries) == ("at last", 3)
+    assert [getattr(aside, "message", "") for aside in asides] == [
+        "try 1 of 6 failed, again in 0.0 s: model.overloaded busy for now",
+        "try 2 of 6 failed, again in 0.0 s: model.overloaded busy for now",
+    ]
+    assert getattr(asides[1], "data", None) == {"code": "model.overloaded", "tries": 2, "wait_s": 0.0}
 
 
 # -- schemas ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.actors.models.model import ModelTurn, OnText
+from callboard.actors.models.model import ModelTurn, OnRetry, OnText
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.effects import ModelReply, Text
 from callboard.bus.events import Event
@@ -201,9 +201,9 @@ def hearing(monkeypatch: pytest.MonkeyPatch) -> list[ModelTurn]:
     heard: list[ModelTurn] = []
     turn = ScriptedModel.turn
 
-    async def noted(self: ScriptedModel, asked: ModelTurn, on_text: OnText) -> ModelReply:
+    async def noted(self: ScriptedModel, asked: ModelTurn, on_text: OnText, on_retry: OnRetry) -> ModelReply:
         heard.append(asked)
-        return await turn(self, asked, on_text)
+        return await turn(self, asked, on_text, on_retry)
 
     monkeypatch.setattr(ScriptedModel, "turn", noted)
     return heard

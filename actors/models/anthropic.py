@@ -13,7 +13,7 @@ import msgspec
 from callboard.actors.models.anthropic_errors import try_failed
 from callboard.actors.models.anthropic_messages import Request, request_of
 from callboard.actors.models.anthropic_stream import StreamFold
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnText
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, with_retries
 from callboard.bus.effects import Failure, ModelReply
 
@@ -65,13 +65,13 @@ class AnthropicModel:
             base_url=env.get("ANTHROPIC_BASE_URL") or None,
         )
 
-    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
 
         :raises ModelFailed: if there is no usable reply
         """
         request = request_of(turn)
-        return await with_retries(self._retry, lambda: self._try(request, turn.idempotency_key, on_text))
+        return await with_retries(self._retry, lambda: self._try(request, turn.idempotency_key, on_text), on_retry)
 
     async def aclose(self) -> None:
         """Close the client's connections."""

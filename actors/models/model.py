@@ -1,6 +1,7 @@
 """The model port: one turn in, one reply out, nothing provider-specific above it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import Struct
@@ -9,6 +10,24 @@ from callboard.bus.effects import Choice, Failure, JsonSchema, Message, ModelRep
 
 OnText = Callable[[str], None]
 """Takes each streamed piece of text as it comes; must not block and never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A try of a turn has failed, the ``tries``-th of at most ``tries_max``; the next begins in ``wait_s`` seconds."""
+
+    failure: Failure
+    tries: int
+    tries_max: int
+    wait_s: float
+
+
+OnRetry = Callable[[Retrying], None]
+"""Is told of each further try, before the wait; must not block and never raises."""
+
+
+def unheard(_retrying: Retrying) -> None:
+    """Nobody wants to know."""
 
 
 class ModelTurn(Struct, frozen=True, kw_only=True):
@@ -60,8 +79,8 @@ class Model(Protocol):
     provider: str
     """The provider's name as OpenTelemetry knows it (``gen_ai.provider.name``)."""
 
-    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
-        """Carry out one turn.
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
+        """Carry out one turn. What was streamed before a further try is void: it begins anew.
 
         :raises ModelFailed: if there is no usable reply
         """

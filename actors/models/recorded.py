@@ -9,7 +9,7 @@ Codes besides those of the port: ``model.unrecorded``, the earlier run has no fi
 from collections import Counter
 from collections.abc import Iterable
 
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnText
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.bus.effects import Failure, ModelReply, Purpose
 from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
 
@@ -46,7 +46,7 @@ class RecordedModel:
                 case _:
                     continue
 
-    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Repeat the recorded turn; its text comes as one piece.
 
         :raises ModelFailed: as recorded, or ``model.unrecorded``

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 
-from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.model import ModelFailed, OnRetry, Retrying, unheard
 from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure, ModelReply
 
@@ -49,8 +49,10 @@ def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, ji
     return wait if wait < left_s else None
 
 
-async def with_retries(policy: RetryPolicy, attempt: Callable[[], Awaitable[ModelReply]]) -> ModelReply:
-    """Try until there is a reply; its ``tries`` counts them.
+async def with_retries(
+    policy: RetryPolicy, attempt: Callable[[], Awaitable[ModelReply]], on_retry: OnRetry = unheard
+) -> ModelReply:
+    """Try until there is a reply; its ``tries`` counts them, ``on_retry`` is told of each but the first.
 
     :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
         have ``tries``
@@ -66,6 +68,7 @@ async def with_retries(policy: RetryPolicy, attempt: Callable[[], Awaitable[Mode
                 wait = wait_s(policy, tries, deadline - anyio.current_time(), failed, random.random())
                 if wait is None:
                     raise ModelFailed(_counted(failed.failure, tries)) from failed
+                on_retry(Retrying(failed.failure, tries, policy.tries_max, wait))
             else:
                 return msgspec.structs.replace(reply, tries=tries)
             await anyio.sleep(wait)

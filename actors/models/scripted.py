@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnText, SpokenReply
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, SpokenReply, unheard
 from callboard.actors.models.script import check_script, place
 from callboard.bus.effects import JSON, Failure, ModelReply, Purpose, ToolUse, Usage, canonical, digest
 from callboard.bus.paths import last_id
@@ -73,7 +73,7 @@ class ScriptedModel:
             raise ValueError("\n".join(str(problem) for problem in problems))
         self._script = script
 
-    async def turn(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Answer with the turn's entry; its ``progress``, or else its text, is streamed.
 
         The progress as a whole is the reply's, or the failure's.

@@ -1,6 +1,7 @@
 """Guiding those who watch a run: behind what is up to somebody stands the command that moves it."""
 
-from callboard.bus.events import Event
+from callboard.bus.events import AT_REST, Event, Payload
+from callboard.projections.intents import OpenIntents
 from callboard.projections.projection import known
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.showing import Quietly, Shower
@@ -8,12 +9,28 @@ from callboard.runtime.cli.views import way_on
 
 
 class Guiding(Quietly):
-    """Shows as another shower does, and after a question, an awaited signal or a pause says what to type elsewhere."""
+    """Shows as another shower does, and after a question, an awaited signal or a pause says what to type elsewhere.
 
-    def __init__(self, shower: Shower, run: str, settings: Settings) -> None:
+    Up to the sequence ``past`` all has happened before: only what is open at its end is still up to somebody.
+    """
+
+    def __init__(self, shower: Shower, run: str, settings: Settings, past: int = 0) -> None:
         self._shower, self._run, self._settings = shower, run, settings
+        self._past = past
+        self._open = OpenIntents()
 
     def event(self, sequence: int, event: Event) -> None:
         self._shower.event(sequence, event)
-        if command := way_on(event.type, event.key, self._run, self._settings, known(event)):
+        payload = known(event)
+        if sequence > self._past:
+            self._guide(event, payload)
+            return
+        if payload is not None:
+            self._open.apply(event, payload)
+        if sequence == self._past and event.type not in AT_REST:
+            for opened in self._open:
+                self._guide(opened.event, opened.payload)
+
+    def _guide(self, event: Event, payload: Payload | None) -> None:
+        if command := way_on(event.type, event.key, self._run, self._settings, payload):
             self._shower.notice(f"In another terminal: {command}")

@@ -18,8 +18,25 @@ TEXT_CHARS_MAX = 100
 """How much of a text or value one line quotes."""
 
 
-_BEHIND = re.compile(r"[\[:].*$")
-"""What stands behind the id of a path's last segment: an index, an aspect."""
+_ASPECT = re.compile(r":.*$")
+"""What stands behind the id of a path's last segment, an index left aside."""
+
+_INDEX = re.compile(r"\[\d+\]")
+"""The index of a dispatch in a path; brackets of an id are encoded there."""
+
+_CALL = re.compile(r"!tool\.\d+\.(\d+)$")
+"""The place of a tool call among those of its turn."""
+
+_AWAITED = {
+    "waiting:human": "waiting for a person",
+    "waiting:tool": "waiting for its caller",
+    "waiting:timer": "waiting for a timer",
+    "waiting:signal": "waiting for a signal",
+    "waiting:child": "waiting for a child run",
+    "paused": "paused",
+    "cancelling": "waiting, while it is cancelled",
+}
+"""How a parked run stands."""
 
 
 def narrated(event: Event, payload: Payload) -> str:
@@ -27,13 +44,14 @@ def narrated(event: Event, payload: Payload) -> str:
     match payload:
         case ev.NodeEnter():
             again = f" (visit {event.iteration})" if event.iteration > 1 else ""
-            name = _name(event.path)
+            name = name_of(event.path)
             told = payload.name or payload.node
-            return f"▶ {name}{again}" + ("" if not told or name.endswith(told) else f": {told}")
+            known = not told or told in (last_id(event.path), name)
+            return f"▶ {name}{again}" + ("" if known else f": {told}")
         case ev.NodeExit():
             mark = {"ok": "✓", "failed": "✗", "skipped": "–", "cancelled": "⊘"}[payload.outcome]
             why = "" if payload.outcome == "cancelled" else _because(payload.error)
-            return f"{mark} {_name(event.path)} {payload.outcome}{why}"
+            return f"{mark} {name_of(event.path)} {payload.outcome}{why}"
         case ev.NodeRetry():
             why = payload.error.code if payload.error else short(payload.reason)
             waits = f" in {duration_text(payload.delay)}" if payload.delay else ""
@@ -63,13 +81,45 @@ def narrated(event: Event, payload: Payload) -> str:
         ):
             return _run(payload)
         case _:
-            return _effect(payload)
+            return _effect(payload, event.key)
 
 
-def _name(path: str) -> str:
-    """Name a node as it is entered and left: its id, with what tells apart executions beside and inside of it."""
-    behind = _BEHIND.search(path.rpartition("/")[2])
-    return last_id(path) + (behind.group() if behind else "")
+def name_of(path: str) -> str:
+    """Name a node as it is entered and left: its id, the aspect of it, and the item of a fan-out that it is for."""
+    aspect = _ASPECT.search(_INDEX.sub("", path.rpartition("/")[2]))
+    return " ".join(part for part in (last_id(path) + (aspect.group() if aspect else ""), item_of(path)) if part)
+
+
+def item_of(path: str) -> str:
+    """The indices of the dispatches that a path lies in, such as ``[3]``; empty outside of fan-outs."""
+    return "".join(_INDEX.findall(path))
+
+
+def called(call: ev.ToolCall | ev.ToolResult, key: str) -> str:
+    """Name a tool call: the tool, which call of its turn it is behind the first, and its input."""
+    place = _CALL.search(key)
+    number = int(place[1]) + 1 if place else 1
+    told = f"{call.tool} (call {number})" if number > 1 else call.tool
+    return f"{told} {short(call.input)}" if isinstance(call, ev.ToolCall) else told
+
+
+def paused(pause: ev.RunPaused) -> str:
+    """Say why a run stands still: at which breakpoint, or by whose command."""
+    if pause.reason == "breakpoint":
+        return "paused (breakpoint)" + (f" at {pause.step}" if pause.step else "") + _after(pause.message or "")
+    return f"paused ({pause.reason}){_by(pause.by)}{_after(pause.message or '')}"
+
+
+def question_text(asked: ev.HumanAsked) -> str:
+    """A question with what can be answered."""
+    return " ".join(asked.question.split()) + answers_to(asked)
+
+
+def answers_to(asked: ev.HumanAsked) -> str:
+    """What can be answered to a question, in brackets behind it."""
+    choices = [one.get("value", one) if isinstance(one, dict) else one for one in asked.options]
+    answers = "yes or no" if asked.interaction_type == "confirm" else ", ".join(map(short, choices))
+    return f"  ({answers})" if answers else ""
 
 
 def _run(
@@ -93,7 +143,8 @@ def _run(
             return f"taken on{' again' if payload.epoch > 1 else ''} by {payload.worker}"
         case ev.RunParked():
             until = f" until {local(payload.deadline)}" if payload.deadline else ""
-            return f"parked{until}, waiting for {', '.join(payload.awaits)}"
+            what = _AWAITED.get(payload.status, "waiting")
+            return f"parked{until}, {what}: {', '.join(payload.awaits)}"
         case ev.RunQuarantined():
             return f"✗ quarantined: message {payload.sequence} is no event of this run ({payload.message})"
         case ev.RunStart():
@@ -101,7 +152,7 @@ def _run(
         case ev.SourcesResolved():
             return f"{len(payload.sources)} source{'s' if len(payload.sources) != 1 else ''} read"
         case ev.RunPaused():
-            return f"paused ({payload.reason})" + (f" at {payload.step}" if payload.step else "")
+            return paused(payload)
         case ev.RunResumed():
             return "resumed" + _by(payload.by)
         case ev.CancelRequested():
@@ -134,6 +185,7 @@ def _effect(
     | ev.ChildStart
     | ev.ChildEnd
     | ev.EffectCancelled,
+    key: str,
 ) -> str:
     match payload:
         case ev.ModelCall():
@@ -141,9 +193,10 @@ def _effect(
         case ev.ModelResult():
             return _reply(payload)
         case ev.ToolCall():
-            return f"calls {payload.tool} {short(payload.input)}"
+            return f"calls {called(payload, key)}"
         case ev.ToolResult():
-            return f"{payload.tool} failed{_because(payload.error)}" if payload.error else f"= {short(payload.output)}"
+            told = called(payload, key)
+            return f"{told} failed{_because(payload.error)}" if payload.error else f"{told} = {short(payload.output)}"
         case ev.EffectCall():
             kind, name = kind_and_name(payload)
             return f"{kind} {name} …" if payload.kind_ == PROVIDER else f"{kind} …"
@@ -156,7 +209,7 @@ def _effect(
         case ev.ClockRead():
             return f"clock read: {payload.value.isoformat()}"
         case ev.HumanAsked():
-            return f"? {short(payload.question)}"
+            return f"? {short(payload.question)}{answers_to(payload)}"
         case ev.HumanAnswered():
             return f"answer {payload.k}{_by(payload.by)}: {short(payload.user_response)}"
         case ev.HumanClosed():

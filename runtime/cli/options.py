@@ -58,6 +58,8 @@ json_option = click.option(
     help="Speak JSON on stdout, for machines; logs stay on stderr.",
 )
 
+plain_option = click.option("--plain", is_flag=True, help="A line per event, on a terminal too.")
+
 import_from_option = click.option(
     "--import-from",
     metavar="DIR",

@@ -1,7 +1,6 @@
 """Performing one run in this process: server, worker, start and follow, until the run ends or somebody leaves."""
 
 import signal
-import sys
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -9,21 +8,19 @@ from pathlib import Path
 
 import anyio
 import click
-import msgspec
-from nats.aio.msg import Msg
 
 from callboard.bus.events import Problem
-from callboard.runtime.admission import definition_token
 from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.guiding import Guiding
+from callboard.runtime.cli.hearing import hearing, view_of_one
 from callboard.runtime.cli.interrupting import Cancellation
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.ordering import Ordered
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.reach import join
-from callboard.runtime.cli.showing import Lines, Quietly, Shower, Streaming, follow
+from callboard.runtime.cli.showing import Quietly, Shower, Streaming, follow
 from callboard.runtime.cli.surroundings import settled, surroundings
 from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text, whole_told
 from callboard.runtime.config import Config
@@ -47,6 +44,7 @@ class Performance:
     settings: Settings
     workdir: Path
     stream: bool = False
+    plain: bool = False
 
     @property
     def silent(self) -> bool:
@@ -130,21 +128,9 @@ async def _watched(house: House, run: str, performance: Performance) -> int:
 
 async def _follow(house: House, run: str, shower: Shower, performance: Performance) -> None:
     """Show the run's events, and what its models are saying meanwhile, until it ends."""
-
-    async def take(message: Msg) -> None:
-        shower.delta(str(msgspec.json.decode(message.data).get("text", "")))
-
-    token = definition_token(performance.ordered.definition)
-    subject = house.log.subjects.live(house.client.ref(run), token, "model.delta")
-    subscription = await house.nc.subscribe(subject, cb=take) if shower.listens else None
     shown = shower if performance.silent else Guiding(shower, run, _settings_there(house, performance))
-    try:
-        async with house.client.follow(run) as feed:
-            await follow(house.log, feed, shown)
-    finally:
-        if subscription is not None:
-            with anyio.CancelScope(shield=True):
-                await subscription.unsubscribe()
+    async with hearing(house, run, shower), house.client.follow(run) as feed:
+        await follow(house.log, feed, shown)
 
 
 def _settings_there(house: House, performance: Performance) -> Settings:
@@ -180,10 +166,4 @@ async def _cancel(cancellation: Cancellation, shower: Shower) -> None:
 def _shower(performance: Performance) -> Shower:
     if performance.stream:
         return Streaming()
-    if performance.settings.as_json:
-        return Quietly()
-    if not sys.stdout.isatty():
-        return Lines()
-    from callboard.runtime.cli.livetree import LiveTree
-
-    return LiveTree()
+    return Quietly() if performance.settings.as_json else view_of_one(plain=performance.plain)

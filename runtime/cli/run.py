@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Order, Settings, settings_options, start_options
+from callboard.runtime.cli.options import Order, Settings, plain_option, settings_options, start_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -15,9 +15,10 @@ from callboard.runtime.cli.options import Order, Settings, settings_options, sta
     type=click.Path(exists=True, file_okay=False),
     help="Where tools work; default: the folder of FILE.",
 )
+@plain_option
 @settings_options
 @click.pass_context
-def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, workdir: str | None) -> None:
+def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, workdir: str | None, plain: bool) -> None:
     """Run a definition: server, worker and run in this one process, shown as it goes. A server that stands is joined.
 
     Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
@@ -41,4 +42,4 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
         config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
         what = ordered(order)
         where = Path(workdir).absolute() if workdir else what.folder
-        ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream)))
+        ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream, plain)))

@@ -7,12 +7,13 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from callboard.bus.events import AT_REST, EffectResult, Event, Payload, ToolResult
+from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeExit, Payload, RunEnd, ToolResult
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
+from callboard.projections.places import above
 from callboard.projections.projection import known
 from callboard.runtime.cli.evidence import evidence_of
-from callboard.runtime.cli.narrate import narrated
+from callboard.runtime.cli.narrate import item_of, name_of, narrated
 from callboard.runtime.cli.views import compact
 
 
@@ -25,8 +26,8 @@ class Shower(Protocol):
         """Show an event and its sequence in the stream."""
         ...
 
-    def delta(self, text: str) -> None:
-        """Take a piece of what a model is saying."""
+    def delta(self, n: int, k: int, text: str) -> None:
+        """Take the ``k``-th piece of what a model is saying in answer to the call that is event ``n``."""
         ...
 
     def notice(self, text: str) -> None:
@@ -46,7 +47,7 @@ class Quietly:
     def event(self, sequence: int, event: Event) -> None:
         pass
 
-    def delta(self, text: str) -> None:
+    def delta(self, n: int, k: int, text: str) -> None:
         pass
 
     def notice(self, text: str) -> None:
@@ -69,6 +70,7 @@ class Lines(Quietly):
     def __init__(self, *, named: bool = False) -> None:
         self._named = named
         self._begin: dict[str, dt.datetime] = {}
+        self._open: dict[str, dict[tuple[str, int], None]] = {}
 
     def event(self, sequence: int, event: Event) -> None:
         payload = known(event)
@@ -79,9 +81,34 @@ class Lines(Quietly):
         # What belongs to a node stands below its enter, what belongs to an inner node further in.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
         indent = "  " * depth
-        click.echo(f"{run}{passed_s:9.3f} s  {indent}{narrated(event, payload)}")
+        click.echo(f"{run}{passed_s:9.3f} s  {indent}{self._where(event, payload)}{narrated(event, payload)}")
         for line in failure_lines(payload):
             click.echo(f"{run}{' ' * 13}{indent}  {line}")
+
+    def _where(self, event: Event, payload: Payload) -> str:
+        """Say whose an event is, where several nodes are at work: in a fan-out which item's, else which node's."""
+        nodes = self._open.setdefault(event.run, {})
+        match payload:
+            case NodeEnter():
+                nodes[event.path, event.iteration] = None
+                return ""
+            case NodeExit():
+                nodes.pop((event.path, event.iteration), None)
+                return ""
+            case RunEnd():
+                del self._open[event.run]
+                return ""
+            case _ if not event.path:
+                return ""
+            case _ if any(not _are_nested(event.path, path) for path, _ in nodes):
+                return f"{name_of(event.path)}: "
+            case _:
+                return f"{item} " if (item := item_of(event.path)) else ""
+
+
+def _are_nested(one: str, other: str) -> bool:
+    """Whether one path lies within the other, or they are the same."""
+    return one == other or one in above(other) or other in above(one)
 
 
 def failure_lines(payload: Payload) -> list[str]:

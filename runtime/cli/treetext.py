@@ -39,12 +39,14 @@ PLAIN = "next"
 
 
 class Row(NamedTuple):
-    """One line: the branches before it, its state, its text, and what is told behind it in a softer voice."""
+    """One line: the branches before it, its state, its text, and what is told behind it in a softer voice; ``of`` is
+    what it is about."""
 
     branches: str
     state: State
     text: str
     aside: str
+    of: Node | Effect | None = None
 
 
 class _Item(NamedTuple):
@@ -55,6 +57,7 @@ class _Item(NamedTuple):
     below: Node | None = None
     behind: Sequence[str] = ()
     """Lines of their own below it."""
+    effect: Effect | None = None
 
 
 def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
@@ -63,7 +66,7 @@ def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
     Without ``all_effects`` nodes that are over show none of theirs.
     """
     root = elided(trace).root
-    head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _node_aside(root))
+    head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _node_aside(root), root)
     return [head, *_below(root, "", all_effects)]
 
 
@@ -81,7 +84,8 @@ def _below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
     items = list(_items(node, all_effects))
     for position, item in enumerate(items):
         last = position == len(items) - 1
-        yield Row(f"{indent}{'└─ ' if last else '├─ '}", item.state, item.text, item.aside)
+        of = item.below or item.effect
+        yield Row(f"{indent}{'└─ ' if last else '├─ '}", item.state, item.text, item.aside, of)
         inner = f"{indent}{'   ' if last else '│  '}"
         if all_effects:
             yield from (Row(inner, "note", line, "") for line in item.behind)
@@ -143,4 +147,5 @@ def _effect_item(effect: Effect, node: Node) -> _Item:
     if effect.error:
         told.append(brief(effect.error))
     state = _STATES.get(effect.outcome, "note")
-    return _Item(effect.first_n, state, placed_label(effect, node), "  ".join(told), behind=evidence_of(effect.error))
+    behind = evidence_of(effect.error)
+    return _Item(effect.first_n, state, placed_label(effect, node), "  ".join(told), behind=behind, effect=effect)

@@ -20,7 +20,7 @@ from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text
 from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
-from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, is_cut, local, short
+from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.runtime.cli.options import Settings
 
 CAUSES_SHOWN_MAX = 12
@@ -221,7 +221,7 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
     line = f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
-    return f"{line}\n    {_question(asked)}" if isinstance(asked, HumanAsked) else line
+    return f"{line}\n    ? {question_text(asked)}" if isinstance(asked, HumanAsked) else line
 
 
 def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
@@ -233,13 +233,6 @@ def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Paylo
         "signal.awaited": f"{ours} signal{here} {name} {signal}",
         "run.paused": f"{ours} resume{here} {name}",
     }.get(event_type)
-
-
-def _question(asked: HumanAsked) -> str:
-    """Return a question with what can be answered."""
-    choices = [one.get("value", one) if isinstance(one, dict) else one for one in asked.options]
-    answers = "yes or no" if asked.interaction_type == "confirm" else ", ".join(map(short, choices))
-    return f"? {' '.join(asked.question.split())}" + (f"  ({answers})" if answers else "")
 
 
 def where_options(settings: Settings) -> str:

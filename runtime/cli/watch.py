@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import Settings, plain_option, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -14,6 +14,7 @@ from callboard.runtime.cli.options import Settings, settings_options
 @click.option("--until", metavar="TYPE", help="End behind the first of these events: human.asked, run.parked, …")
 @click.option("--stream", is_flag=True, help="What models say as it comes, and how steps end, as JSON (playbooks).")
 @click.option("--behind", metavar="ID", help="With --stream: go on behind this id.")
+@plain_option
 @settings_options
 @click.pass_context
 def watch(
@@ -26,13 +27,15 @@ def watch(
     until: str | None,
     stream: bool,
     behind: str | None,
+    plain: bool,
 ) -> None:
     """Show events as they come, of one RUN or of all.
 
-    One run is shown from its beginning to its end, and the exit code tells how it ended. All runs are shown from now
-    on, until Ctrl-C. With --until the end may come sooner: a script waits like that for a question before it answers.
-    With --json each line is an event and has its sequence, to go on from with --after. With --stream each line is
-    content, done or error of a playbook, in order and whole, and has an id.
+    One run is shown from its beginning to its end, on a terminal as its tree with what is going on, and the exit code
+    tells how it ended. All runs are shown from now on, a line per event, until Ctrl-C. With --until the end may come
+    sooner: a script waits like that for a question before it answers. With --json each line is an event and has its
+    sequence, to go on from with --after. With --stream each line is content, done or error of a playbook, in order and
+    whole, and has an id.
     """
     import anyio
 
@@ -47,5 +50,5 @@ def watch(
         return
     from callboard.runtime.cli.watching import Watched, watch_events
 
-    wanted = Watched(run, definition, event_type, after, until)
+    wanted = Watched(run, definition, event_type, after, until, plain)
     ctx.exit(anyio.run(watch_events, wanted, configured(settings), settings))

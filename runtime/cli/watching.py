@@ -8,12 +8,15 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import TYPES, Event, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.guiding import Guiding
+from callboard.runtime.cli.hearing import hearing, view_of_one
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.showing import Lines, Streaming, follow
+from callboard.runtime.cli.showing import Lines, Shower, Streaming, follow
 from callboard.runtime.cli.views import compact
 from callboard.runtime.client import UnknownRun
 from callboard.runtime.config import Config
+from callboard.runtime.house import House
 from callboard.runtime.streaming import stream
 
 
@@ -27,6 +30,13 @@ class Watched:
     event_type: str
     after: int | None
     until: str | None = None
+    plain: bool = False
+    """One line per event, on a terminal too."""
+
+    @property
+    def whole_run(self) -> bool:
+        """Whether all events of one run are wanted, so that they can be shown as its tree."""
+        return self.run is not None and self.definition is None and self.event_type == ">" and not self.after
 
     def wants(self, event: Event) -> bool:
         """Whether an event of the run is among them."""
@@ -59,35 +69,16 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
     for given in (watched.event_type, watched.until or ">"):
         if not any(matches(given, known) for known in TYPES):
             raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
-    shower = Streaming() if settings.as_json else Lines(named=watched.run is None)
     async with reach(config, reads=False, name="callboard watch") as house:
-        client = house.client
         if watched.run is None:
-            event_type = watched.event_type if watched.until is None else ">"
-            filtered = client.follow(definition=watched.definition, event_type=event_type, after=watched.after)
-            async with filtered as feed:
-                async for recorded in feed:
-                    event = await whole(house.log, recorded)
-                    if watched.wants(event):
-                        shower.event(recorded.sequence, event)
-                    if watched.ends_at(event):
-                        break
+            await _watch_all(house, watched, Streaming() if settings.as_json else Lines(named=True))
             return exits.OK
-        last = await house.log.last(client.ref(watched.run))
-        if last is None:
-            raise UnknownRun(client.ref(watched.run))
-        after = watched.after or 0
-        if last.event.type == RunEnd.type and last.sequence <= after:
-            end: Event | None = last.event
-        else:
-            # All of the run is followed, whatever is to be shown, so that its end is noticed.
-            async with client.follow(watched.run, after=after) as feed:
-                end = await follow(house.log, feed, shower, watched.wants, watched.ends_at)
+        end = await _watch_one(house, watched.run, watched, settings)
     payload = payload_of(end) if end is not None else None
     if not isinstance(payload, RunEnd) or (end is not None and watched.ends_at(end)):
         return exits.OK
     if watched.until is not None:
-        shower.notice(f"{watched.run} has ended without {watched.until}.")
+        click.echo(f"{watched.run} has ended without {watched.until}.", err=True)
         return exits.of_status(payload.status) or exits.FAILED
     return exits.of_status(payload.status)
 
@@ -107,3 +98,36 @@ async def stream_run(run: str, behind: str | None, config: Config) -> None:
                 click.echo(compact(told))
     except ValueError as error:
         raise click.BadParameter(f"{behind!r} is no id of a stream", param_hint="--behind") from error
+
+
+async def _watch_all(house: House, watched: Watched, shower: Shower) -> None:
+    """Show events of any run from now on, or behind a sequence."""
+    event_type = watched.event_type if watched.until is None else ">"
+    async with house.client.follow(definition=watched.definition, event_type=event_type, after=watched.after) as feed:
+        async for recorded in feed:
+            event = await whole(house.log, recorded)
+            if watched.wants(event):
+                shower.event(recorded.sequence, event)
+            if watched.ends_at(event):
+                break
+
+
+async def _watch_one(house: House, run: str, watched: Watched, settings: Settings) -> Event | None:
+    """Show one run's events; return the one behind which nothing more is wanted.
+
+    :raises UnknownRun: if there is no such run
+    """
+    last = await house.log.last(house.client.ref(run))
+    if last is None:
+        raise UnknownRun(house.client.ref(run))
+    after = watched.after or 0
+    if last.event.type == RunEnd.type and last.sequence <= after:
+        return last.event
+    shower = Streaming() if settings.as_json else view_of_one(plain=watched.plain or not watched.whole_run)
+    shown = Guiding(shower, run, settings, last.sequence) if shower.listens else shower
+    try:
+        # All of the run is followed, whatever is to be shown, so that its end is noticed.
+        async with hearing(house, run, shower), house.client.follow(run, after=after) as feed:
+            return await follow(house.log, feed, shown, watched.wants, watched.ends_at)
+    finally:
+        shower.close()
