@@ -64,6 +64,6 @@ def _headers(node: GraphNode) -> dict[str, str]:
     return {"Authorization": f"Bearer {text_of(token)}"} if token is not None else {}
 
 
-def _timeout_s(node: GraphNode) -> float:
+def _timeout_s(node: GraphNode) -> float | None:
     given = node.configurations.get("timeout_seconds") or node.configurations.get("timeout")
-    return float(given) if isinstance(given, int | float) and given > 0 else 60.0
+    return float(given) if isinstance(given, int | float) and given > 0 else None
