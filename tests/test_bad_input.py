@@ -490,7 +490,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], tuple[str, str] | str]] = {
     "generator": ("returns_a_generator", {}, ("tool.bad_output", "a generator")),
     "object": ("returns_an_object", {}, ("tool.bad_output", "object")),
     "300 MB": ("returns_too_much", {"size": TOO_MUCH_BYTES}, ("tool.output_too_large", "the limit is")),
-    "dies": ("dies", {}, ("tool.crashed", "exit status 3; what it printed is in the worker's log")),
+    "dies": ("dies", {}, ("tool.crashed", "exit status 3")),
     "wrong input": ("behaves", {"word": 3}, ("tool.invalid_input", "/word")),
 }
 """By run: the tool that is called, its input, and its output, or code and words of its failure."""

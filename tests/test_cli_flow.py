@@ -485,8 +485,8 @@ def test_a_dispatch_is_left_under_the_name_that_it_was_entered_by(place: Place) 
     fan = {"action": "Gather", "over": [1, 2], "call": {"flow": "each"}, "next": "done"}
     document = flow({"fan": fan, "done": returned()}, flows={"each": subflow({"done": returned()})})
     said = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
-    told = [line.split(" s ", 1)[1].strip() for line in said.splitlines() if "fan[" in line]
-    assert sorted(told) == ["▶ fan[0]: each", "▶ fan[1]: each", "✓ fan[0] ok", "✓ fan[1] ok"]
+    told = [line.split(" s ", 1)[1].strip() for line in said.splitlines() if "fan [" in line]
+    assert sorted(told) == ["▶ fan [0]: each", "▶ fan [1]: each", "✓ fan [0] ok", "✓ fan [1] ok"]
 
 
 def test_who_performs_a_flow_is_told_how_to_answer_it_from_another_terminal(place: Place) -> None:

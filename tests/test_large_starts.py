@@ -80,7 +80,7 @@ async def test_the_same_start_again_is_the_same_run(house: House) -> None:
 @pytest.mark.parametrize(
     ("fields", "where", "limit"),
     [
-        ({"definition": {"source": "x" * 1_100_000}}, "message", "only input, arguments, script, files, state can"),
+        ({"definition": {"source": "x" * 1_100_000}}, "message", "script, files, children, state can"),
         ({"input": "x" * START_BYTES_MAX}, "message", f"at most {START_BYTES_MAX} bytes"),
         ({"files": {f"{i}.md": "x" * 3_000_000 for i in range(6)}}, "message", f"at most {START_BYTES_MAX} bytes"),
     ],
