@@ -106,8 +106,25 @@ class Parent(Struct, frozen=True):
     depth: int
 
 
+class Warned(Struct, frozen=True, omit_defaults=True):
+    """A warning that a run bears: by the node of ``path`` first, and so many ``times``.
+
+    ``where`` is the place in the start that its admission warned of, ``run`` the id of the child run that it is about.
+    """
+
+    code: str
+    reason: str
+    path: str = ""
+    times: int = 1
+    run: str = ""
+    where: str = ""
+
+
 class RunAccepted(Fact, frozen=True):
-    """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's."""
+    """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's.
+
+    ``warnings`` is what the verdict warned of.
+    """
 
     type = "run.accepted"
     definition: DefinitionRef
@@ -118,6 +135,7 @@ class RunAccepted(Fact, frozen=True):
     seed: str = ""
     forked_from: dict[str, Any] | None = None
     parent: Parent | None = None
+    warnings: list[Problem] = []
 
 
 class RunRejected(Fact, frozen=True):
@@ -232,6 +250,7 @@ class RunEnd(Fact, frozen=True):
     results: JSON = None
     error: Failure | None = None
     usage: Usage = Usage()
+    warnings: list[Warned] = []
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -463,6 +482,7 @@ class ChildEnd(Outcome, frozen=True):
     results: JSON = None
     error: Failure | None = None
     usage: Usage = Usage()
+    warnings: list[Warned] = []
 
 
 class EffectCancelled(Outcome, frozen=True):

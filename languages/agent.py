@@ -106,7 +106,10 @@ def _out_of_turns(turns_max: int, reply: ModelReply | None) -> Failure:
 async def _call_all(
     stage: Stage, node: Node, turn: int, uses: list[ToolUse], offered: dict[str, ToolSpec], policy: Policy
 ) -> list[Called]:
-    tasks = [stage.spawn(_call(node, f"tool.{turn}.{i}", use, offered, policy)) for i, use in enumerate(uses)]
+    tasks = [
+        stage.spawn(_call(node, f"tool.{turn}.{i}", use, offered, policy, tells=stage.info.tells))
+        for i, use in enumerate(uses)
+    ]
     made: list[Called] = []
     for use, settled in zip(uses, await stage.join(*tasks), strict=True):
         match settled:
@@ -117,13 +120,21 @@ async def _call_all(
     return made
 
 
-async def _call(node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy) -> Called:
+async def _call(
+    node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy, *, tells: bool
+) -> Called:
+    """Make a call; one that cannot be made is told of, since no event of its own does."""
     spec = offered.get(use.tool)
     if spec is None:
         known = ", ".join(offered) or "none"
+        if tells:
+            node.warn("UNKNOWN_TOOL", f"the model wants {use.tool!r}, which the node does not have; it has: {known}")
         return Called(use, error=Failure("tool.unknown", f"there is no tool {use.tool!r} here; there are: {known}"))
     if use.tool in policy.check_inputs and (faults := violations(spec.input_schema, use.input)):
-        return Called(use, error=Failure("tool.invalid_input", "; ".join(faults)))
+        told = "; ".join(faults)
+        if tells:
+            node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")
+        return Called(use, error=Failure("tool.invalid_input", told))
     match await node.tool(slot, use.tool, use.input, id=use.id):
         case Ok(output):
             return Called(use, node.key(slot), output=output)

@@ -112,6 +112,10 @@ class SignalArrived:
 # -- what an interpreter may ask --------------------------------------------------------------------------------------
 
 
+STRICT = "strict"
+"""The option that every language has: what would be a warning refuses the start."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues."""
@@ -123,6 +127,12 @@ class RunInfo:
     environment: dict[str, Any]
     files: dict[str, str]
     state: dict[str, Any] | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether the run tells what its nodes have to do without. A log that knows nothing of strictness is of a run
+        that did not, and replays as it is."""
+        return STRICT in self.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +410,8 @@ class Plan(Generic[D]):
     warnings: tuple[Problem, ...] = ()
     breakpoints: tuple[str, ...] | None = None
     """Where the run pauses; None: where its start says."""
+    shortfalls: Callable[[dict[str, Any]], list[Problem]] = lambda _environment: []
+    """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
 
 
 class Language(Protocol[D]):

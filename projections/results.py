@@ -21,12 +21,14 @@ from callboard.bus.events import (
     RunFailed,
     RunQuarantined,
     RunStart,
+    Warned,
 )
 from callboard.projections.causes import Cause, Causes
 from callboard.projections.effects import model_name
 from callboard.projections.intents import Opened
 from callboard.projections.projection import known
 from callboard.projections.status import RunStatus, StatusFold
+from callboard.projections.warned import WarnedFold
 
 
 class NodeState(Struct, frozen=True, omit_defaults=True):
@@ -54,7 +56,8 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one knows of a run. ``cause`` is its error with what led to it, and the places.
+    """What one knows of a run. ``cause`` is its error with what led to it, and the places; ``warnings`` are those of
+    its admission, its nodes and its child runs, like ones once.
 
     ``usage`` sums the run's own model turns and what its child runs report; ``usage_by_path`` does so per node,
     ``usage_by_model`` holds the own turns by the model that was asked, or what stood in for it.
@@ -69,6 +72,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     results: JSON = None
     error: Failure | None = None
     cause: Cause | None = None
+    warnings: list[Warned] = []
     usage: Usage = Usage()
     usage_by_path: dict[str, Usage] = {}
     usage_by_model: dict[str, Usage] = {}
@@ -92,6 +96,7 @@ class Results:
         self._by_path: dict[str, Usage] = {}
         self._by_model: dict[str, Usage] = {}
         self._causes = Causes()
+        self._warned = WarnedFold()
 
     def apply(self, event: Event) -> None:
         self._run, self._last_n = event.run, event.n
@@ -102,6 +107,7 @@ class Results:
         self._apply_run(event, payload)
         self._apply_node(event, payload)
         self._causes.apply(event, payload)
+        self._warned.apply(event.path, payload, _child_of(closed))
         match payload:
             case ModelResult():
                 self._add(event.path, payload.usage, _model_of(closed, payload))
@@ -117,6 +123,7 @@ class Results:
             last_n=self._last_n,
             status=self._status.status,
             cause=self._causes.of(self._head.error) if self._head.error else None,
+            warnings=self._warned.view(),
             usage=self._usage,
             usage_by_path=dict(self._by_path),
             usage_by_model=dict(self._by_model),
@@ -193,6 +200,11 @@ class Results:
         self._by_path[path] = self._by_path.get(path, Usage()) + usage
         if model is not None:
             self._by_model[model] = self._by_model.get(model, Usage()) + usage
+
+
+def _child_of(closed: Opened | None) -> str:
+    """The child run whose start an event has closed, if it has."""
+    return closed.payload.child if closed and isinstance(closed.payload, ChildStart) else ""
 
 
 def _model_of(closed: Opened | None, result: ModelResult) -> str:

@@ -27,6 +27,7 @@ from callboard.bus.events import (
 )
 from callboard.projections.projection import known
 from callboard.projections.status import RunStatus
+from callboard.projections.warned import codes
 
 RowStatus = Literal[RunStatus, "waiting"]
 """The words that the results projection has too; ``waiting`` is said of a run that was parked without saying for what,
@@ -41,7 +42,8 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Of a run at work the ``status`` is coarse: that it waits, or is being cancelled, its own events say.
 
-    ``error`` is the code of the failure it ended with.
+    ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
+    once it has ended.
     """
 
     run: str
@@ -55,6 +57,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     claims: int = 0
     worker: str = ""
     error: str | None = None
+    warnings: list[str] = []
     awaits: list[str] = []
     deadline: dt.datetime | None = None
 
@@ -120,6 +123,7 @@ class Runs:
             language=ref.language,
             status="accepted",
             accepted_at=event.time,
+            warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         )
         self._runs[event.run] = _Run(row)
         if self._newest_max is not None and len(self._runs) > self._newest_max:
@@ -151,7 +155,8 @@ def _change(run: _Run, event: Event, payload: Payload) -> None:
         case RunEnd():
             run.final = payload.status
             code = payload.error.code if payload.error else run.row.error
-            run.change(ended_at=event.time, error=code, awaits=[], deadline=None)
+            warnings = codes(payload.warnings) or run.row.warnings
+            run.change(ended_at=event.time, error=code, warnings=warnings, awaits=[], deadline=None)
         case _:
             pass
     run.change(status=run.status())

@@ -74,7 +74,9 @@ class TraceFold:
             case RunAccepted(definition=ref):
                 name = event.definition or ref.name or ref.hash[:12]
                 self._trace = msgspec.structs.replace(self._trace, definition=name, language=ref.language)
-                self._change(RUN, node=name, name=name, entered_at=event.time, first_n=event.n)
+                warnings = [(f"{one.where}: {one.message}".removeprefix(": "), one.code) for one in payload.warnings]
+                notes = [Note(event.time, text, code) for text, code in warnings]
+                self._change(RUN, node=name, name=name, entered_at=event.time, first_n=event.n, warnings=notes)
             case RunClaimed():
                 self._trace = msgspec.structs.replace(self._trace, claims=self._trace.claims + 1)
                 self._taken_on_again()
@@ -155,6 +157,10 @@ class TraceFold:
             place, index = self._effects.pop((closed.payload.type, closed.event.key))
             effects = self._nodes[place].effects
             effects[index] = _closed(effects[index], event, payload)
+            if isinstance(payload, ChildEnd):
+                for warned in payload.warnings:
+                    of = f"run {warned.run or effects[index].run}"
+                    self._nodes[place].warnings.append(Note(event.time, f"{of}: {warned.reason}", warned.code))
 
 
 def _blank(place: Place, kind: str, node: str) -> Node:

@@ -25,7 +25,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, Unknown, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
-from callboard.languages.language import Definition, Plan
+from callboard.languages.language import STRICT, Definition, Plan
 from callboard.runtime.bundles import with_registered
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.largestarts import BLOBS, gathered
@@ -55,7 +55,8 @@ ROUTING_BYTES = 16 * 1024
 message that is too large with them would cost us the connection."""
 
 PROBLEMS_MAX = 200
-"""Problems that one refusal names; with texts of usual length they stay below the server's 1 MiB."""
+"""Problems that one refusal names, or warnings that one admission records; with texts of usual length they stay below
+the server's 1 MiB."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
@@ -216,10 +217,16 @@ class Admission:
         start, plan = await self._planned(ref.tenant, start)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(start, None if isinstance(plan, list) else plan)
+        warnings = [problem for problem in unserved if problem.severity == "warning"]
+        unserved = [problem for problem in unserved if problem.severity == "error"]
         problems = [*examined.problems, *_check_id(run), *unserved, *refused]
+        if not isinstance(plan, list):
+            warnings = _distinct([*plan.definition.warnings, *plan.warnings, *warnings])
+            if plan.options[STRICT]:
+                problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        accepted = accepted_event(start, plan, ref, parent)
+        accepted = accepted_event(start, plan, ref, parent, warnings)
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
@@ -234,7 +241,7 @@ class Admission:
             if error.found is not None and error.found.n > 1:
                 return Verdict("accepted", run, duplicate, warnings=await self._differences(ref, accepted))
         await self._call(ref, call)
-        return Verdict("accepted", run, duplicate, warnings=list(plan.warnings))
+        return Verdict("accepted", run, duplicate, warnings=warnings)
 
     async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
         """Warn whoever starts a run again with something else: the run of that id stays what it is."""
@@ -359,6 +366,11 @@ def _fitting(verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, run_id=cut(verdict.run_id), problems=problems)
 
 
+def _distinct(warnings: Sequence[Problem]) -> list[Problem]:
+    """Of warnings of one kind about one place keep the last: whoever knows more speaks later."""
+    return list({(one.code, one.where or one.message): one for one in warnings}.values())
+
+
 def _check_id(run: str) -> list[Problem]:
     try:
         token(run)
@@ -388,7 +400,13 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
     return deep
 
 
-def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef, parent: ev.Parent | None = None) -> ev.RunAccepted:
+def accepted_event(
+    start: StartRun,
+    plan: Plan[Any],
+    ref: RunRef,
+    parent: ev.Parent | None = None,
+    warnings: Sequence[Problem] = (),
+) -> ev.RunAccepted:
     """Make the first event of a run."""
     definition = plan.definition
     normalised = msgspec.structs.replace(start, definition=DefinitionSource(definition.language), run_id=ref.run)
@@ -400,6 +418,7 @@ def accepted_event(start: StartRun, plan: Plan[Any], ref: RunRef, parent: ev.Par
         limits=start.limits,
         seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
         parent=parent,
+        warnings=list(warnings[:PROBLEMS_MAX]),
     )
 
 

@@ -82,9 +82,12 @@ class Company:
         return self.definitions.language(name)
 
     def check(self, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
-        """Say what this company could not serve of a start; ``plan`` is None if it has none."""
+        """Say what this company could not serve of a start, and as warnings what the run would have to do without;
+        ``plan`` is None if it has none."""
         needs = plan.needs if plan is not None else {}
         problems = self._providing.problems(plan) if plan is not None else []
+        if plan is not None:
+            problems += plan.shortfalls(self._environment(start, plan))
         if start.script is not None:
             if not self._config.allow_scripts:
                 message = "this worker accepts no scripts"
@@ -117,28 +120,34 @@ class Company:
         return problems
 
     def environment(self, admission: Admitted) -> dict[str, Any]:
-        needs: dict[str, list[str]] = admission.plan.needs.get("skills", {})
-        lent = self._lent(admission)
-        skills = {skill: all(lent.get(name) for name in names) for skill, names in needs.items()}
+        return self._environment(admission.start, admission.plan)
+
+    def _environment(self, start: StartRun, plan: Plan[Any]) -> dict[str, Any]:
+        """What is recorded of this worker: ``lacking`` has the variables that are not set, by what needs them."""
+        skills: dict[str, list[str]] = plan.needs.get("skills", {})
+        needs: dict[str, list[str]] = {**skills, **plan.needs.get("borrowed", {})}
+        lent = self._lent(start)
+        unset = {what: [name for name in names if not lent.get(name)] for what, names in needs.items()}
         return {
             "runtime": self._runtime,
-            **self._casting(admission),
-            "skills": skills,
-            "offline": self._offline(admission),
-            **self._documents(admission),
+            **self._casting(start),
+            "skills": {what: not unset[what] for what in skills},
+            "lacking": {what: names for what, names in unset.items() if names},
+            "offline": self._offline(plan),
+            **self._documents(plan),
         }
 
-    def _casting(self, admission: Admitted) -> dict[str, Any]:
+    def _casting(self, start: StartRun) -> dict[str, Any]:
         """Which model answers: the default by its exact name, what providers' bare names stand for, and the stand-in
         that answers in place of them all, if there is one."""
-        spec = admission.start.model or self._config.model or ""
+        spec = start.model or self._config.model or ""
         stand_in = spec.partition(":")[0]
         found = {"default_model": exact(spec) if spec else "", "models": {name: exact(name) for name in MODELS}}
         return {**found, "stand_in": stand_in} if stand_in in STAND_INS else found
 
-    def _documents(self, admission: Admitted) -> dict[str, Any]:
+    def _documents(self, plan: Plan[Any]) -> dict[str, Any]:
         """The contracts of providers that do not ship; the run goes by them wherever it continues."""
-        found = self._providing.documents(admission.plan.needs.get("providers", []))
+        found = self._providing.documents(plan.needs.get("providers", []))
         return {"providers": found} if found else {}
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
@@ -157,14 +166,14 @@ class Company:
             self._outbox.send(live, msgspec.json.encode(delta))
 
         async def source(job: Job, request: JSON) -> tuple[JSON, JSON]:
-            rules = SourceRules(offline=self._offline(admission), fetch=self._fetch)
+            rules = SourceRules(offline=self._offline(admission.plan), fetch=self._fetch)
             try:
                 return await resolve_source(request, admission.start.files, None, rules), None
             except SourceFailed as error:
                 raise EffectFailed(error.failure) from error
 
         tools = ToolEnvironment(
-            env=self._lent(admission),
+            env=self._lent(admission.start),
             request=self._request,
             script=script,
             redact=Redaction(self.secrets(admission)).text,
@@ -186,12 +195,12 @@ class Company:
             permits=permits,
         )
 
-    def _offline(self, admission: Admitted) -> bool:
-        return self._config.offline or bool(admission.plan.options.get("offline", False))
+    def _offline(self, plan: Plan[Any]) -> bool:
+        return self._config.offline or bool(plan.options.get("offline", False))
 
-    def _lent(self, admission: Admitted) -> Mapping[str, str]:
+    def _lent(self, start: StartRun) -> Mapping[str, str]:
         """The environment that tools may draw from: this worker's, with what the start's own config says instead."""
-        config: Mapping[str, str] = admission.start.options.get("config", {})
+        config: Mapping[str, str] = start.options.get("config", {})
         return {**self._env, **config}
 
     async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:

@@ -4,10 +4,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import token
-from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.languages.language import STRICT, Definition, End, Language, Plan, Stage
+from callboard.languages.problems import kind_of
 from callboard.languages.titles import title_of
 
 REMEMBERED_MAX = 256
@@ -67,12 +70,26 @@ class Definitions:
         parsed = spoken.parse(text)
         if isinstance(parsed, list):
             return parsed
-        plan = spoken.admit(called(parsed, start.name or source.name), start)
+        plan = planned(spoken, called(parsed, start.name or source.name), start)
         if isinstance(plan, list) or start.name in (None, plan.definition.name):
             return plan
         message = f"the definition has a name of its own, {plan.definition.name!r}, which holds"
         unused = Problem("start.name", message, "name", severity="warning")
         return replace(plan, warnings=(*plan.warnings, unused))
+
+
+def planned(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
+    """Admit a start in its language. ``options.strict`` is the same in all of them: none sees it, every plan has it."""
+    strict: object = start.options.get(STRICT, False)
+    others = {name: value for name, value in start.options.items() if name != STRICT}
+    plan = spoken.admit(definition, msgspec.structs.replace(start, options=others))
+    problems: list[Problem] = []
+    if not isinstance(strict, bool):
+        where = f"options.{STRICT}"
+        problems = [Problem("start.strict", f"is {kind_of(strict)}", where, expected="true or false")]
+    if isinstance(plan, list) or problems:
+        return [*problems, *(plan if isinstance(plan, list) else [])]
+    return replace(plan, options={**plan.options, STRICT: strict})
 
 
 def called(definition: Definition[Any], name: str | None) -> Definition[Any]:

@@ -50,4 +50,5 @@ def _state(stage: Stage, end: End) -> None:
         error = end.error or Failure(code="failed", message="the run failed")
         stage.state_of_run(ev.RunFailed(error=error))
     usage = stage.ledger.usage.total
-    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage))
+    warnings = stage.ledger.warned.view() if stage.info.tells else []
+    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage, warnings))

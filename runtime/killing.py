@@ -17,6 +17,8 @@ from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, Letter, Recorded, whole
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import STRICT
+from callboard.projections.warned import WarnedFold
 from callboard.runtime.activation import Command, Company
 from callboard.runtime.letters import stop_of, wake_of
 from callboard.runtime.replay import admitted
@@ -38,12 +40,25 @@ class _Born(msgspec.Struct):
     """What is read of the first event."""
 
     parent: ev.Parent | None = None
+    warnings: list[ev.Problem] = []
+
+
+class _Begun(msgspec.Struct):
+    """What is read of the start of its execution."""
+
+    options: dict[str, JSON] = {}
 
 
 class _Child(msgspec.Struct):
     """What is read of the start of a child run."""
 
     child: str
+
+
+class _Ended(msgspec.Struct):
+    """What is read of the end of a child run."""
+
+    warnings: list[ev.Warned] = []
 
 
 async def end_killed(log: EventLog, company: Company, ref: RunRef, command: Command | None) -> bool:
@@ -104,7 +119,7 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
     usage = UsageFold()
     for event in events:
         usage.count(event)
-    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total))
+    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events)))
 
 
 async def _letters(log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure) -> dict[int, Letter]:
@@ -147,6 +162,29 @@ def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
         elif event.type == ev.NodeExit.type:
             found.pop(node, None)
     return [(path, iteration, attempt) for (path, iteration), attempt in found.items()]
+
+
+def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
+    """What there was to warn of, if the run is one that tells it in its end."""
+    found = WarnedFold()
+    children: dict[str, str] = {}
+    tells = False
+    for event in events:
+        match event.type:
+            case ev.RunAccepted.type:
+                found.admitted(msgspec.json.decode(event.payload, type=_Born).warnings)
+            case ev.RunStart.type:
+                tells = STRICT in msgspec.json.decode(event.payload, type=_Begun).options
+            case ev.NodeWarning.type:
+                found.apply(event.path, ev.payload_of(event))
+            case ev.ChildStart.type:
+                children[event.key] = msgspec.json.decode(event.payload, type=_Child).child
+            case ev.ChildEnd.type:
+                ended = msgspec.json.decode(event.payload, type=_Ended)
+                found.ended(event.path, children.get(event.key, ""), ended.warnings)
+            case _:
+                pass
+    return found.view() if tells else []
 
 
 async def _secrets(log: EventLog, company: Company, first: Recorded) -> dict[str, str]:

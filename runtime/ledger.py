@@ -10,6 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.languages.language import Instant
+from callboard.projections.warned import WarnedFold
 from callboard.runtime.driver import Driver
 from callboard.runtime.execution import Execution
 from callboard.runtime.journal import Journal
@@ -49,10 +50,12 @@ class Ledger:
         self._driver = driver
         self._used: set[str] = set()
         self.usage = UsageFold()
+        self.warned = WarnedFold()
 
     def state(self, payload: Payload, path: str, iteration: int, attempt: int) -> Event:
         """State a fact: the recorded one, verified, or a new one."""
         self._driver.check_alive()
+        self.warned.apply(path, payload)
         sealed = self._sink.seal(payload)
         recorded = self._journal.take_fact((payload.type, path, iteration, attempt, ""))
         if recorded is None:

@@ -158,6 +158,8 @@ class Offspring:
             message = child_message(self._admission.start, intent)
             if isinstance(message, Problem):
                 return _refused([message])
+            if self._admission.plan.options.get(STRICT):
+                message["options"] = {STRICT: True, **message.get("options", {})}
             body = msgspec.json.encode(message)
             problems = _too_deep(parent) or await self._children.admit_child(child, body, parent)
             return _refused(problems) if problems else None
@@ -242,7 +244,7 @@ class Offspring:
             raise Missing(f"{last.ref.run} has ended with a large value that is not there")
         end = ev.payload_of(event)
         assert isinstance(end, ev.RunEnd)
-        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage)
+        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage, end.warnings)
 
     async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost.

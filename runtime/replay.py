@@ -16,6 +16,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
+from callboard.runtime.definitions import planned
 from callboard.runtime.journal import Journal
 from callboard.runtime.ledger import Sink
 from callboard.runtime.stage import Stage
@@ -46,7 +47,8 @@ def admitted(first: Event, language_of: LanguageOf) -> Admitted:
     spoken = language_of(accepted.definition.language)
     parsed = spoken.parse(accepted.definition.source)
     # It may have got its name with the start.
-    plan = parsed if isinstance(parsed, list) else spoken.admit(replace(parsed, name=accepted.definition.name), start)
+    named = parsed if isinstance(parsed, list) else replace(parsed, name=accepted.definition.name)
+    plan = named if isinstance(named, list) else planned(spoken, named, start)
     if isinstance(plan, list):
         problems = "; ".join(str(problem) for problem in plan)
         raise CallboardError(
@@ -83,6 +85,7 @@ def build_stage(
         breakpoints=admission.accepted.breakpoints,
         **({"pressed": pressed} if pressed is not None else {}),
     )
+    stage.ledger.warned.apply("", admission.accepted)
     return stage, started
 
 

@@ -26,7 +26,7 @@ from callboard.languages.language import (
 )
 from callboard.runtime.asks import Asks
 from callboard.runtime.driver import Driver, Task, Wait
-from callboard.runtime.journal import Journal
+from callboard.runtime.journal import Journal, is_actors_own
 from callboard.runtime.ledger import Ledger, Sink
 from callboard.runtime.nodes import StageNode
 from callboard.runtime.waits import Bound, Waits
@@ -92,6 +92,9 @@ class Stage:
         """
         kind = ev.TYPES.get(event.type)
         self.ledger.usage.count(event)
+        if is_actors_own(event) or event.type == ev.ChildEnd.type:
+            # What the interpreter warns of was taken when it was stated.
+            self.ledger.warned.apply(event.path, ev.payload_of(event), self.asks.child_id(event.key))
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
             return
         self.asks.now = event.time

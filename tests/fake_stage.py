@@ -81,8 +81,9 @@ class FakeStage:
         mcp: dict[str, list[ToolSpec] | Failure] | None = None,
         newest_first: bool = False,
         cancel_at: str | None = None,
+        tells: bool = False,
     ) -> None:
-        self.info = RunInfo(None, {}, {}, "run", environment or {}, files or {})
+        self.info = RunInfo(None, {}, {"strict": False} if tells else {}, "run", environment or {}, files or {})
         self.records: list[Record] = []
         self.requests: dict[str, ModelRequest] = {}
         self.outcomes: dict[str, Any] = {}

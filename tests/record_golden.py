@@ -222,6 +222,24 @@ async def cancelled(home: Path) -> list[Recorded]:
         return await until_end(client, message["run_id"])
 
 
+async def warned(home: Path) -> list[Recorded]:
+    """A skill that nobody defines, one whose variable is not set, and a tool that the model wants and does not have."""
+    needs = {"KEY": {"description": "the key", "required": True, "env": "CALLBOARD_GOLDEN_KEY"}}
+    workflow = document({"fetch": {"skills": ["s", "needy", "gone"]}})
+    script = {
+        "turns": {
+            "fetch": [
+                {"text": "I ask around.", "tool_calls": [{"tool": "ask", "input": {}}, {"tool": "get", "input": {}}]},
+                {"error": {"code": "refused", "message": "nobody knows", "data": {"asked": 1}}},
+            ]
+        },
+        "tools": {"get": [{"output": 1}]},
+    }
+    message = _scripted("golden-warned", workflow, script, "get")
+    message["options"]["skills"].append(scripted_skill("needy", "look", config=needs))
+    return await performed(home, message)
+
+
 async def killed_worker(home: Path) -> list[Recorded]:
     """Two tools in parallel, the worker killed between their results, and another that goes on: two epochs."""
     run_id = "golden-killed-worker"
@@ -240,6 +258,7 @@ SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {
     "failed": failed,
     "cancelled": cancelled,
     "killed-worker": killed_worker,
+    "warned": warned,
 }
 
 

@@ -5,7 +5,7 @@ The lines of ``golden/events.jsonl`` are never changed while `SCHEMA_VERSION` st
 
 import datetime as dt
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -100,6 +100,17 @@ EXAMPLES: list[ev.Payload] = [
 ]
 
 
+WARNED = [ev.Warned("SKILL_UNAVAILABLE", "no key", "a", 2, "r3", "nodes.a.skills[0]")]
+
+ADDED: dict[str, dict[str, Any]] = {
+    "run.accepted": {"warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")]},
+    "run.paused": {"timeout_at": AT},
+    "run.end": {"warnings": WARNED},
+    "child.end": {"warnings": WARNED},
+}
+"""Members that payloads have got since their golden lines were written."""
+
+
 def event_of(n: int, payload: ev.Payload) -> ev.Event:
     """An event with a whole envelope around a payload."""
     return ev.Event(
@@ -123,8 +134,17 @@ def event_of(n: int, payload: ev.Payload) -> ev.Event:
 def test_there_is_an_example_of_every_type() -> None:
     assert [type(payload) for payload in EXAMPLES] == list(get_args(ev.Payload))
     for payload in EXAMPLES:
-        defaults = [name for name in payload.__struct_fields__ if not getattr(payload, name)]
-        assert not defaults, f"{payload.type}: the example leaves {defaults} out"
+        defaults = {name for name in payload.__struct_fields__ if not getattr(payload, name)}
+        assert defaults == ADDED.get(payload.type, {}).keys(), f"{payload.type}: the example leaves {defaults} out"
+
+
+@pytest.mark.parametrize("event_type", ADDED)
+def test_what_was_added_since_stands_behind_what_there_was(event_type: str) -> None:
+    [before] = [payload for payload in EXAMPLES if payload.type == event_type]
+    grown = msgspec.structs.replace(before, **ADDED[event_type])
+    line = ev.encode_payload(grown)
+    assert line.startswith(ev.encode_payload(before)[:-1] + b",")
+    assert ev.decode_payload(event_type, line) == grown
 
 
 @pytest.mark.parametrize(("n", "payload"), list(enumerate(EXAMPLES, 1)), ids=lambda item: getattr(item, "type", ""))

@@ -1,7 +1,7 @@
 """Short workflows for tests: documents from a few words, and runs of them on a fake stage."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from callboard.bus.commands import DefinitionSource, StartRun
@@ -94,10 +94,12 @@ def run(
     input: Any = None,
     options: dict[str, Any] | None = None,
     files: dict[str, str] | None = None,
+    strict: bool = False,
     **stage: Any,
 ) -> Ran:
     """Admit a workflow and drive it to its end. Without a script every node answers ``ok``."""
     plan = admitted(raw, input=input, options=options or {}, files=files or {})
+    plan = replace(plan, options={**plan.options, "strict": strict})
     fake = FakeStage(script if script is not None else {"default": {"text": "ok"}}, files=files, **stage)
     return Ran(fake.drive(WORKFLOW.interpret(plan, fake.stage)), fake)
 

@@ -4,6 +4,9 @@ Arguments that do not fit the root's parameters are not refused: a frame's valid
 frame's too, and an execution must produce it (specification: *The Flow object*, Validation).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from callboard.bus.commands import StartRun
@@ -17,12 +20,15 @@ from callboard.languages.flow.outline import outline
 from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
 from callboard.languages.language import Definition, Plan
 
+BORROWED = "tools"
+"""What needs the variables that a flow borrows."""
+
 
 def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Problem]:
     """Make a plan of a definition and a start.
 
     ``Plan.needs`` has ``providers``, the URIs that do not ship; ``model``, whether the run may need one; and
-    ``environment``, the worker's variables that tools may borrow.
+    ``environment``, the worker's variables that tools may borrow, which are also what is ``borrowed``.
     """
     written: JSON = msgspec.json.decode(definition.canonical)
     problems = [*_surplus(start), *missing_children(written, start)]
@@ -36,6 +42,7 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
     if problems:
         return problems
     reached = providers(definition.document)
+    borrowed = sorted(set(variables(written)))
     return Plan(
         definition=definition,
         input=start.input,
@@ -45,10 +52,21 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
         needs={
             "providers": sorted(reached - set(CONTRACTS)),
             "model": bool(reached & NEED_A_MODEL),
-            "environment": sorted(set(variables(written))),
+            "environment": borrowed,
+            "borrowed": {BORROWED: borrowed} if borrowed else {},
         },
         warnings=definition.warnings,
+        shortfalls=_shortfalls,
     )
+
+
+def _shortfalls(environment: Mapping[str, Any]) -> list[Problem]:
+    """Tell of variables that tools borrow and the worker does not have: whatever opens such a tool fails."""
+    names: list[str] = environment.get("lacking", {}).get(BORROWED, [])
+    if not names:
+        return []
+    unset = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not set where the worker runs"
+    return [Problem("VARIABLE_UNSET", f"tools that borrow it will fail: {unset}; set it there", severity="warning")]
 
 
 def _surplus(start: StartRun) -> list[Problem]:

@@ -3,6 +3,7 @@
 Everything that can be known to fail is refused here, with all problems at once: nothing is half-started.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -10,22 +11,20 @@ from pydantic import AfterValidator, Field, ValidationError
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.problems import Tree, from_pydantic, hint_at
+from callboard.languages.problems import Location, Tree, from_pydantic, hint_at
 from callboard.languages.source_text import read
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
 from callboard.languages.workflow.parts import Part, Whole, complaint
-from callboard.languages.workflow.provision import needs, shipped_for
+from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
 from callboard.languages.workflow.skill_files import discover
 from callboard.languages.workflow.skills import (
     Skill,
     Variable,
     aliases,
     merged,
-    missing_config,
 )
 from callboard.languages.workflow.usage import declared_sources
-from callboard.languages.workflow.validate import unknown_skills
 
 MAX_STEPS = 200
 """How many node visits a run may make where its start says nothing else."""
@@ -78,6 +77,10 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     custom, warnings = discover(start.files)
     skills = merged(options.skills, custom, document.skills)
     shipped = shipped_for(document, options.skills, custom)
+
+    def shortfalls(environment: Mapping[str, Any]) -> list[Problem]:
+        return _lacking(definition, lacks(document, skills, shipped, options.config, environment))
+
     return Plan(
         definition=definition,
         input=given,
@@ -88,9 +91,11 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         warnings=(
             *warnings,
             *unknown_inputs(document.inputs, given),
-            *_skill_warnings(definition, skills | shipped, options.config),
+            *shortfalls(anywhere(shipped)),
+            *_alias_warnings(skills | shipped),
             *_config_warnings(skills | shipped, options.config),
         ),
+        shortfalls=shortfalls,
     )
 
 
@@ -121,26 +126,30 @@ def _sources(document: Workflow, given: dict[str, Any], *, offline: bool) -> lis
     return problems
 
 
-def _skill_warnings(
-    definition: Definition[Workflow], skills: dict[str, Skill], config: dict[str, str]
-) -> list[Problem]:
-    """Tell what is odd about skills, now that all of them are known."""
-    warnings: list[Problem] = []
-    unknown = list(unknown_skills(definition.document, set(skills)))
-    tree = read(definition.source) if unknown else None
-    for name, location in unknown:
-        message = f"the skill {name!r} is not defined; the node runs without it"
-        place = tree if isinstance(tree, Tree) else Tree(None)
-        warnings.append(place.problem("UNKNOWN_SKILL", message, location, warning=True))
-    for skill in skills.values():
-        if keys := missing_config(skill, config):
-            message = f"the skill {skill.id!r} is unavailable: nothing provides {', '.join(keys)}"
-            warnings.append(Problem("SKILL_UNAVAILABLE", message, "options.config", severity="warning"))
+def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
+    """Tell of the skills that nodes run without, where each is listed first."""
+    if not found:
+        return []
+    read_again = read(definition.source)
+    tree = read_again if isinstance(read_again, Tree) else Tree(None)
+    places: dict[str, Location] = {}
+    for node, spec in definition.document.nodes.items():
+        for index, name in enumerate(spec.skills):
+            places.setdefault(name, ("nodes", node, "skills", index))
+    return [tree.problem(code, reason, places[name], warning=True) for name, (code, reason) in found.items()]
+
+
+def _alias_warnings(skills: dict[str, Skill]) -> list[Problem]:
     _groups, contested = aliases(list(skills.values()))
-    for name in contested:
-        message = f"the alias {name!r} is claimed by several skills and counts for none"
-        warnings.append(Problem("CONTESTED_ALIAS", message, "options.skills", severity="warning"))
-    return warnings
+    return [
+        Problem(
+            "CONTESTED_ALIAS",
+            f"the alias {name!r} is claimed by several skills and counts for none",
+            "options.skills",
+            severity="warning",
+        )
+        for name in contested
+    ]
 
 
 def _config_warnings(skills: dict[str, Skill], config: dict[str, str]) -> list[Problem]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
-from callboard.languages.language import Cancelled, End, Plan, Stage
+from callboard.languages.language import STRICT, Cancelled, End, Plan, Stage
 from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.provision import holding
+from callboard.languages.workflow.provision import Lacks, holding, lacks
 from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routing import END, Onward, Router, Terminal
 from callboard.languages.workflow.skills import Skill, aliases
@@ -23,8 +23,12 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
     """Execute a workflow.
 
     The End's ``output`` is the data of the last node, ``results`` the last result of each. Codes of its error:
-    ``SOURCE_…``, ``workflow.node_failed``, ``workflow.step_budget``, ``workflow.routing_failed``.
+    ``SOURCE_…``, ``workflow.node_failed``, ``workflow.step_budget``, ``workflow.routing_failed``, ``workflow.strict``.
     """
+    if plan.options.get(STRICT) and (missed := _lacks(plan, stage)):
+        # Another worker than the one that admitted it.
+        told = "; ".join(reason for _code, reason in missed.values())
+        return End("failed", error=Failure("workflow.strict", told, details={"skills": list(missed)}))
     sources, _problems = declared_sources(plan.definition.document, plan.input)
     offline = bool(plan.options["offline"] or stage.info.environment.get("offline"))
     try:
@@ -50,9 +54,15 @@ def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Se
         layers=layered(contents),
         skills=skills,
         missing=missing,
+        lacks=_lacks(plan, stage) if stage.info.tells else {},
         config=config,
         aliases=aliases(list(skills.values()))[0],
     )
+
+
+def _lacks(plan: Plan[Workflow], stage: Stage) -> Lacks:
+    own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
+    return lacks(plan.definition.document, own, shipped, plan.options["config"], stage.info.environment)
 
 
 def _skills(recorded: list[dict[str, Any]]) -> dict[str, Skill]:

@@ -66,3 +66,46 @@ def holding(
         missing -= {name, *keys}
         missing |= {key for key, known in keys.items() if not known} | (set() if usable else {name})
     return skills, frozenset(missing)
+
+
+Lacks = dict[str, tuple[str, str]]
+"""Skills that nodes list and run without: the code and the words of the warning, by id."""
+
+
+def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str], there: Mapping[str, Any]) -> Lacks:
+    """Return what the nodes of a workflow have to do without in an environment, as it is recorded."""
+    skills, missing = holding(own, shipped, config, there.get("skills", {}))
+    unset: Mapping[str, list[str]] = there.get("lacking", {})
+    found: Lacks = {}
+    for name in dict.fromkeys(name for node in document.nodes.values() for name in node.skills):
+        skill = skills.get(name)
+        if skill is None:
+            found[name] = "UNKNOWN_SKILL", _undefined(name)
+        elif name in missing:
+            need = f"{PREFIX}{name}" if skill is shipped.get(name) else name
+            found[name] = "SKILL_UNAVAILABLE", _unavailable(name, skill, config, unset.get(need, []))
+    return found
+
+
+def anywhere(shipped: Skills) -> dict[str, Any]:
+    """Return an environment that lacks nothing that could be there."""
+    return {"skills": {f"{PREFIX}{name}": True for name in shipped}}
+
+
+def _undefined(name: str) -> str:
+    return (
+        f"the skill {name!r} is not defined, and nodes run without it; define it in the workflow's skills, in a list "
+        "beside it (skills.yaml) or in options.skills"
+    )
+
+
+def _unavailable(name: str, skill: Skill, config: dict[str, str], unset: list[str]) -> str:
+    """Name the variables and values that a skill lacks, and where to give them."""
+    told = [f"{', '.join(unset)} {'is' if len(unset) == 1 else 'are'} not set where the worker runs"] if unset else []
+    nowhere = missing_config(skill, config)
+    told += [f"nothing provides {', '.join(nowhere)}"] if nowhere else []
+    values = [f"--set {key}=…" for key, field in skill.config.items() if field.env in unset or key in nowhere]
+    remedies = [f"set {'it' if len(unset) == 1 else 'them'} there"] if unset else []
+    remedies += [f"give {' '.join(values)} (options.config)"] if values else []
+    remedy = ", or ".join(remedies)
+    return f"the skill {name!r} is unavailable, and nodes run without it: {', and '.join(told)}; {remedy}"

@@ -10,6 +10,7 @@ from callboard.languages.language import Cancelled, Failed, Node, Stage
 from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.judging import evaluate, feedback
 from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
+from callboard.languages.workflow.provision import Lacks
 from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet
 from callboard.languages.workflow.skills import Skill, config_variables
 from callboard.languages.workflow.toolbox import Offer, offer, tool_sources
@@ -23,7 +24,8 @@ MAX_TURNS = 20
 class Setting:
     """What holds for the whole run: the document, its input and sources, the skills.
 
-    ``missing`` names the skills, and as ``skill.KEY`` the optional values, that the worker has nothing for.
+    ``missing`` names the skills, and as ``skill.KEY`` the optional values, that the worker has nothing for; ``lacks``
+    has what is told of the skills that nodes run without, if anything is.
     """
 
     document: doc.Workflow
@@ -32,6 +34,7 @@ class Setting:
     layers: Layers
     skills: Mapping[str, Skill]
     missing: frozenset[str]
+    lacks: Lacks
     config: dict[str, str]
     aliases: dict[str, frozenset[str]]
 
@@ -98,7 +101,10 @@ class _Visit:
             skill = self.setting.skills.get(name)
             if skill and name not in self.setting.missing:
                 skills.append(skill)
+            elif name in self.setting.lacks:
+                self.node.warn(*self.setting.lacks[name])
             elif skill:
+                # As a log says that knows nothing of what is lacking.
                 self.node.warn("SKILL_UNAVAILABLE", f"the skill {name!r} lacks configuration; the node runs without it")
         return skills
 

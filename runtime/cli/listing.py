@@ -80,4 +80,6 @@ def _table(rows: list[RunRow]) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
-    return row.run, row.status, row.definition, local(row.accepted_at), passed, row.error or ""
+    warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
+    why = "  ".join(part for part in (row.error, warned) if part)
+    return row.run, row.status, row.definition, local(row.accepted_at), passed, why

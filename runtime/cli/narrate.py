@@ -13,6 +13,7 @@ from callboard.bus.paths import last_id
 from callboard.projections.causes import gathered
 from callboard.projections.effects import PROVIDER, kind_and_name, model_name, stands_in
 from callboard.projections.renders import duration_text
+from callboard.projections.warned import codes
 
 TEXT_CHARS_MAX = 100
 """How much of a text or value one line quotes."""
@@ -62,9 +63,11 @@ def narrated(event: Event, payload: Payload) -> str:
         case ev.NodeProgress():
             return short(payload.message)
         case ev.NodeWarning():
-            return f"! {payload.code}: {short(payload.reason)}"
+            # Whole: what is missing and how to help it stand at its end.
+            return f"! {payload.code}: {' '.join(payload.reason.split())}"
         case ev.RunAccepted(definition=ref):
-            return f"accepted {ref.name or ref.hash[:12]} ({ref.language}) as {event.run}"
+            told = f"accepted {ref.name or ref.hash[:12]} ({ref.language}) as {event.run}"
+            return told + _warned(list(dict.fromkeys(warning.code for warning in payload.warnings)))
         case (
             ev.RunRejected()
             | ev.RunClaimed()
@@ -162,7 +165,7 @@ def _run(
         case ev.RunFailed():
             return f"✗ failed{_because(payload.error)}"
         case ev.RunEnd():
-            return f"■ {payload.status}"
+            return f"■ {payload.status}" + _warned(codes(payload.warnings))
         case _:
             assert_never(payload)
 
@@ -221,7 +224,7 @@ def _effect(
         case ev.ChildStart():
             return f"starts run {payload.child}"
         case ev.ChildEnd():
-            return f"child run {payload.status}{_because(payload.error)}"
+            return f"child run {payload.status}{_because(payload.error)}" + _warned(codes(payload.warnings))
         case ev.EffectCancelled():
             return f"⊘ {payload.of} cancelled: {payload.cause.message or payload.cause.code}"
         case _:
@@ -280,6 +283,10 @@ def _because(error: Failure | None) -> str:
         return ""
     first = "".join(f"; [{index}]{_because(failure)}" for index, failure in gathered(error)[:1])
     return f": {error.code} {short(error.message)}".rstrip() + first
+
+
+def _warned(found: list[str]) -> str:
+    return f"  ! {', '.join(found)}" if found else ""
 
 
 def _by(who: str | None) -> str:

@@ -158,6 +158,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         settings_given: tuple[str, ...],
         dry_run: bool,
         offline: bool,
+        strict: bool,
         run_id: str | None,
         breakpoints: tuple[str, ...],
         project_skills: bool,
@@ -174,6 +175,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             pairs(settings_given, "--set"),
             dry_run,
             offline,
+            strict,
             run_id,
             breakpoints,
             project_skills,
@@ -197,6 +199,9 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),
             click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
             click.option("--offline", is_flag=True, help="Fetch no sources from the web."),
+            click.option(
+                "--strict", is_flag=True, help="Take warnings for errors: start nothing that lacks something."
+            ),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
             click.option("--breakpoint", "breakpoints", metavar="PATH", multiple=True, help="Pause before this node."),
         ]
@@ -217,6 +222,7 @@ class Order:
     config: dict[str, str] = field(default_factory=dict[str, str])
     dry_run: bool = False
     offline: bool = False
+    strict: bool = False
     run_id: str | None = None
     breakpoints: tuple[str, ...] = ()
     project_skills: bool = True

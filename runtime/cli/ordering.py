@@ -88,6 +88,8 @@ def ordered(order: Order, permit: Permit = everything) -> Ordered:
     message |= {name: value for name, value in brought.items() if value}
     skills = Path(order.skills) if order.skills else skills_beside(folder, known)
     message = _message(order, message, skills)
+    if order.strict and found.warnings:
+        raise Refused("start", [msgspec.structs.replace(one, severity="error") for one in found.warnings], order.file)
     return Ordered(message, source, tuple(found.warnings), definition=definition, folder=folder)
 
 
@@ -130,6 +132,8 @@ def _options(order: Order, skills: Path | None) -> dict[str, Any]:
         options["config"] = order.config
     if order.offline:
         options["offline"] = True
+    if order.strict:
+        options["strict"] = True
     return options
 
 

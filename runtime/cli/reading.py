@@ -38,6 +38,7 @@ from callboard.runtime.cli.views import (
     result_of,
     tokens,
     took,
+    warning_lines,
     whole_text,
     whole_told,
 )
@@ -101,6 +102,8 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings, *,
         lines.append(f"output      {short(output)}")
     if taken := path_of(events):
         lines.append(f"path        {' → '.join(taken)}")
+    if result.warnings:
+        lines += ["", "Warnings:", *warning_lines(result)]
     if result.nodes:
         lines += ["", "Nodes, as they last stood:", *node_lines(result, full=full)]
     lines += [] if full else cut_lines(result, whole_told(result.run, settings), output)

@@ -26,6 +26,9 @@ from callboard.runtime.cli.options import Settings
 CAUSES_SHOWN_MAX = 12
 """How many lines tell why a run failed."""
 
+WARNINGS_SHOWN_MAX = 12
+"""How many different warnings are listed."""
+
 DISPATCHES_SHOWN_MAX = 5
 """How many dispatches that failed alike are named."""
 
@@ -92,6 +95,7 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
         "results": result.results,
         "error": msgspec.to_builtins(result.error),
         **({"cause": msgspec.to_builtins(result.cause)} if result.cause else {}),
+        **({"warnings": msgspec.to_builtins(result.warnings)} if result.warnings else {}),
         "usage": msgspec.to_builtins(result.usage),
         "path": path_of(events),
     }
@@ -102,6 +106,8 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     status = click.style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
     lines += [f"  {line}" for line in cause_lines(result.cause)]
+    if result.warnings:
+        lines += ["", "Warnings:", *warning_lines(result)]
     if taken := path_of(events):
         lines += ["", f"Path: {' → '.join(taken)}"]
     if result.nodes:
@@ -114,6 +120,19 @@ def cut_lines(result: RunResult, whole: str, output: Any = None) -> list[str]:
     shown = [output, *(node.error.message if node.error else product_of(node) for node in _listed(result))]
     cut = any(value is not None and is_cut(value) for value in shown)
     return [f"  (cut at {TEXT_CHARS_MAX} characters; {whole})"] if cut else []
+
+
+def warning_lines(result: RunResult) -> list[str]:
+    """Return what a run was warned of and warns of, a line each."""
+    lines: list[str] = []
+    for one in result.warnings[:WARNINGS_SHOWN_MAX]:
+        places = (one.path or one.where, f"run {one.run}" if one.run else "")
+        where = ", ".join(place for place in places if place)
+        times = f"  {one.times}×" if one.times > 1 else ""
+        mark = click.style("!", fg="yellow")
+        lines.append(f"  {mark} {one.code}: {' '.join(one.reason.split())}{f'  (at {where})' if where else ''}{times}")
+    left = len(result.warnings) - WARNINGS_SHOWN_MAX
+    return [*lines, f"  … and {left} more, which the trace shows"] if left > 0 else lines
 
 
 def cause_lines(cause: Cause | None) -> list[str]:

@@ -88,6 +88,7 @@ class StartWorkflow(Chosen):
     script: dict[str, Any] | None = Field(None, description="Answers of a scripted model, for rehearsals.")
     dry_run: bool = Field(False, description="Stop where the model would have to choose a way.")
     offline: bool = Field(False, description="Fetch no sources from the web.")
+    strict: bool = Field(False, description="Take warnings for errors: start nothing that lacks something.")
 
 
 class GetRun(Arguments):

@@ -107,7 +107,8 @@ class Desk:
         if verdict.status == "rejected" or verdict.run_id is None:
             raise Refused("start", verdict.problems)
         run = await self._awaited(verdict.run_id, asked.wait_s, report)
-        return msgspec.structs.replace(run, warnings=[*warnings, *verdict.warnings], duplicate=verdict.duplicate)
+        told = {(one.code, one.message): one for one in (*warnings, *verdict.warnings, *run.warnings)}
+        return msgspec.structs.replace(run, warnings=list(told.values()), duplicate=verdict.duplicate)
 
     async def _message(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
         model = asked.model or (MODEL_SCRIPTED if asked.script is not None else None)
@@ -119,7 +120,7 @@ class Desk:
         """Return the part of a start message that says what to run and with what, and what is odd about it."""
         if asked.file is not None:
             path = self._library.find(asked.file)
-            order = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline)
+            order = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline, strict=asked.strict)
             found = await to_thread.run_sync(ordered, order, self._library.check_named)
             return found.message, found.warnings
         which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
@@ -129,7 +130,7 @@ class Desk:
                 {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
             )
         message: dict[str, Any] = {"definition": which, "input": given}
-        options = {"offline": True} if asked.offline else {}
+        options = {name: True for name, wanted in (("offline", asked.offline), ("strict", asked.strict)) if wanted}
         others = {"files": asked.files, "arguments": asked.arguments, "options": options}
         return message | {name: value for name, value in others.items() if value}, ()
 
@@ -198,7 +199,16 @@ class Desk:
         return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb))
 
 
-_TOLD = frozenset({ev.RunStart.type, ev.NodeEnter.type, ev.NodeExit.type, ev.NodeRetry.type, ev.NodeProgress.type})
+_TOLD = frozenset(
+    {
+        ev.RunStart.type,
+        ev.NodeEnter.type,
+        ev.NodeExit.type,
+        ev.NodeRetry.type,
+        ev.NodeProgress.type,
+        ev.NodeWarning.type,
+    }
+)
 """Events that those who wait for a run's end are told of."""
 
 
@@ -208,12 +218,14 @@ def _order(
     *,
     dry_run: bool = False,
     offline: bool = False,
+    strict: bool = False,
 ) -> Order:
     return Order(
         str(path),
         None if asked.input is None else _text(asked.input),
         dry_run=dry_run,
         offline=offline,
+        strict=strict,
         arguments_text=_text(asked.arguments) if asked.arguments else None,
     )
 

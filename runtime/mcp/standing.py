@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.events import Event
+from callboard.bus.events import Event, Problem
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
@@ -41,6 +41,7 @@ def run_of(events: Sequence[Event]) -> Run:
         results=result.results,
         error=result.error,
         cause=result.cause,
+        warnings=[Problem(one.code, one.reason, one.where or one.path, severity="warning") for one in result.warnings],
         usage=result.usage,
         path=path_of(events),
         # The results say the same once there are any.
