@@ -33,12 +33,12 @@ class Asks:
         self._seed = seed.encode()
         self._ordinals: dict[str, int] = {}
 
-    async def effect(self, node: Execution, key: str, intent: Payload, ordinal: int = 0) -> Any:
+    async def effect(self, node: Execution, key: str, intent: Payload, ordinal: int = 0, of_id: int = 0) -> Any:
         """Announce an effect and wait for its outcome's payload."""
         await self.driver.checkpoint()
         event = self.ledger.announce(node, key, intent)
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
-        self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal))
+        self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id))
         return await wait
 
     def _abandon(self, key: str, cause: Failure) -> None:

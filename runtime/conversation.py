@@ -25,6 +25,7 @@ def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> Mode
         path=effect.event.path,
         key=key,
         ordinal=effect.ordinal,
+        ordinal_of_id=effect.ordinal_of_id,
         idempotency_key=idempotency_key,
         purpose=call.purpose,
         system=call.system or first.system,

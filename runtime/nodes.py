@@ -11,7 +11,7 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
-from callboard.bus.paths import effect_key
+from callboard.bus.paths import effect_key, last_id
 from callboard.languages.language import (
     NOT_UNDERSTOOD,
     Answered,
@@ -115,8 +115,9 @@ class StageNode(Execution):
             temperature=request.temperature,
         )
         self.calls[key] = call
-        ordinal = asks.ordinal(f"{request.purpose} {request.evaluator or ''} {self.path}")
-        outcome: ev.ModelResult = await asks.effect(self, key, call, ordinal)
+        of = f"{request.purpose} {request.evaluator or ''}"
+        ordinal, of_id = asks.ordinal(f"{of} {self.path}"), asks.ordinal(f"{of} / {last_id(self.path)}")
+        outcome: ev.ModelResult = await asks.effect(self, key, call, ordinal, of_id)
         self.replies[key] = outcome
         if outcome.error is not None:
             return Failed(outcome.error)

@@ -22,13 +22,17 @@ from callboard.runtime.ledger import Ledger
 
 @dataclass(slots=True)
 class OpenEffect:
-    """An intent that has no outcome yet, and who waits for it. ``ordinal`` counts like calls of the run from 0."""
+    """An intent that has no outcome yet, and who waits for it.
+
+    ``ordinal`` counts like calls of the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in one id.
+    """
 
     event: Event
     intent: Payload
     node: Execution
     wake: Callable[[Any], None]
     ordinal: int = 0
+    ordinal_of_id: int = 0
 
 
 @dataclass(slots=True)

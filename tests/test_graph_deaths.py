@@ -73,3 +73,71 @@ def test_a_cancelled_graph() -> None:
     done = perform(WAYS, {"body": {"n": 2}}, kinds=KINDS, commands=[("cancel", {})], parallel=True)
     assert done.results["status"] == "CANCELED"
     assert {name for name, one in done.results["node_executions"].items() if one["error"]} == {"pause", "wait"}
+
+
+PERSON = node(
+    "approve",
+    "HUMAN_IN_THE_LOOP",
+    "SLACK_INTERACTION",
+    interaction_type="approval",
+    channel_type="slack",
+    message="Send {{ content.content }}?",
+    timeout_seconds=7200,
+    timeout_action="continue",
+)
+
+WHOLE = graph(
+    [
+        webhook(),
+        flow("each", "FOR_EACH"),
+        node("write", "AI_AGENT", "ANTHROPIC_CLAUDE", ["memory", "search"], model="claude", retry_attempts=1),
+        node("memory", "MEMORY", "CONVERSATION_BUFFER"),
+        node("search", "TOOL", "NOTION_MCP_TOOL"),
+        flow("pause", "DELAY", duration_seconds=600),
+        PERSON,
+        step("sent"),
+        step("dropped"),
+    ],
+    "t -> each | lambda value: value",
+    "each.iteration -> write",
+    "write -> pause",
+    "pause -> approve",
+    "approve.confirmed -> sent",
+    "approve.timeout -> dropped",
+)
+"""A fan-out, an agent with memory and tools, a timer, a person."""
+
+WHOLE_SCRIPT = {
+    "turns": {
+        "write": [
+            {"tool_calls": [{"tool": "notion_search", "input": {"q": 1}}]},
+            {"text": "One.", "usage": {"input_tokens": 3, "output_tokens": 1}},
+            {"error": "overloaded"},
+            {"text": "Two.", "usage": {"input_tokens": 3, "output_tokens": 1}},
+        ],
+        "approve": [{"data": {"relevance": 0.2}}, {"data": {"relevance": 0.9}}],
+    },
+    "tools": {"notion_search": [{"output": {"hits": 1}}]},
+}
+
+
+async def items(_job: Job, request: Any) -> Any:
+    """A conversion that makes a list of the mail's body; as a result it must be an object."""
+    return {"results": [{"value": {"items": value["body"]}} for value in request["inputs"]]}
+
+
+async def remembers(_job: Job, request: Any) -> Any:
+    return {"messages": [], "context": "tea"} if request.get("operation") == "get_context" else {}
+
+
+@pytest.mark.parametrize("answers", [["spam", "yes"], []], ids=["answered", "in vain"])
+def test_fan_out_agent_timer_and_person(answers: list[str]) -> None:
+    """Whatever dies when: the same end, no effect again whose outcome is known, a question with one outcome."""
+    kinds = {"code": items, "memory": remembers, "channel": remembers}
+    # Those who answer say no channel; what is unclear of it is classified.
+    world = World(answers={"approve#1.1!ask": answers} if answers else {})
+    done = check_deaths(WHOLE, {"body": ["a", "b"]}, world=world, kinds=kinds, script=WHOLE_SCRIPT)
+    end = "sent" if answers else "dropped"
+    assert done.sequence == ["t", "each", "write", "write", "pause", "approve", end]
+    assert [run["output_data"]["result"]["content"] for run in done.runs("write")] == ["One.", "Two."]
+    assert done.results["tokens_used"]["total_tokens"] == 8

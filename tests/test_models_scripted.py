@@ -26,6 +26,19 @@ async def failure(script: dict[str, Any], turn: ModelTurn) -> Failure:
     return caught.value.failure
 
 
+async def test_entries_under_an_id_are_used_up_by_all_nodes_of_that_id() -> None:
+    model = ScriptedModel({"turns": {"body": [{"text": "one"}, {"text": "two"}], "loop[2]/body": [{"text": "own"}]}})
+    for path, ordinal, of_id, text in (
+        ("loop[0]/body", 0, 0, "one"),
+        ("loop[1]/body", 0, 1, "two"),
+        ("loop[2]/body", 0, 2, "own"),
+        ("body", 0, 1, "two"),
+        ("loop[1]/body", 1, None, "two"),
+    ):
+        reply = await model.turn(a_turn(path, ordinal, ordinal_of_id=of_id), lambda _text: None)
+        assert reply.text == text
+
+
 async def test_entries_are_used_by_ordinal_and_again_after_a_crash() -> None:
     model = ScriptedModel({"turns": {"gather": [{"text": "one"}, {"text": "two"}]}})
     texts = [(await model.turn(a_turn(ordinal=ordinal), lambda _: None)).text for ordinal in (1, 0, 1)]

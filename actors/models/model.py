@@ -35,6 +35,7 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
 
     ``model`` is the provider's own name of the model, without our prefix. ``ordinal`` counts the calls of the same
     path, purpose and evaluator in this run from 0, in the order of the log; a repeated execution has the same one.
+    ``ordinal_of_id`` counts those of all paths that end in the same id; None stands for the same number.
     """
 
     model: str
@@ -42,6 +43,7 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
     key: str
     ordinal: int
     idempotency_key: str
+    ordinal_of_id: int | None = None
     purpose: Purpose = "turn"
     system: str = ""
     messages: list[Message] = []

@@ -1,9 +1,10 @@
 """The scripted model: a deterministic stand-in for a model that answers from the run's script.
 
 For demonstrations, tests and dry rehearsals. The entry used is number ``ordinal`` of the list found under the whole
-path of the node, else under the last id of the path; ordinals come from the log, so that the model keeps no state and a
-turn that is executed again gets the same answer. Ordinals count per purpose: a classifying turn at a path begins at
-the first entry of the same list that its ordinary turns read.
+path of the node, else number ``ordinal_of_id`` of that under the last id of the path, which all nodes of that id use up
+in the order of their turns. Ordinals come from the log, so that the model keeps no state and a turn that is executed
+again gets the same answer. They count per purpose: a classifying turn at a path begins at the first entry of the same
+list that its ordinary turns read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -105,20 +106,25 @@ class ScriptedModel:
 
     def _entry(self, turn: ModelTurn) -> _Entry:
         section = self._script.get(_SECTION_OF[turn.purpose], {})
-        key = next((key for key in _keys(turn) if key in section), None)
+        key, ordinal = next(((key, k) for key, k in _keys(turn) if key in section), (None, turn.ordinal))
         entries: list[Any] = [] if key is None else section[key]
-        if turn.ordinal < len(entries):
-            return _read(entries[turn.ordinal], judged=turn.purpose == "judge")
+        if ordinal < len(entries):
+            return _read(entries[ordinal], judged=turn.purpose == "judge")
         if "default" in self._script:
             return _read(self._script["default"], judged=False)
-        raise ModelFailed(_unscripted(turn, len(entries)))
+        raise ModelFailed(_unscripted(turn, ordinal, len(entries)))
 
 
-def _keys(turn: ModelTurn) -> Iterator[str]:
-    """The names a turn's entries may stand under, the first that is there counts."""
+def _keys(turn: ModelTurn) -> Iterator[tuple[str, int]]:
+    """The names a turn's entries may stand under, with the number of its entry there; the first that is there counts.
+
+    Those under an id are for all paths that end in it.
+    """
     tail = f"/{turn.evaluator}" if turn.purpose == "judge" else ""
-    yield f"{turn.path}{tail}"
-    yield f"{last_id(turn.path)}{tail}"
+    name = last_id(turn.path)
+    if turn.path != name:
+        yield f"{turn.path}{tail}", turn.ordinal
+    yield f"{name}{tail}", turn.ordinal if turn.ordinal_of_id is None else turn.ordinal_of_id
 
 
 def _read(raw: Any, *, judged: bool) -> _Entry:
@@ -153,13 +159,13 @@ def _failure(error: str | _Error) -> Failure:
     return Failure(f"model.{told.code}", told.message, details=details, retryable=told.code in _PASSING)
 
 
-def _unscripted(turn: ModelTurn, entries: int) -> Failure:
-    keys = list(dict.fromkeys(_keys(turn)))
+def _unscripted(turn: ModelTurn, ordinal: int, entries: int) -> Failure:
+    keys = [key for key, _ordinal in _keys(turn)]
     section = f"script.{_SECTION_OF[turn.purpose]}"
     where = " or ".join(place(section, key) for key in keys)
     message = (
-        f"the script has no answer for {turn.purpose} {turn.ordinal} (counted from 0) of {turn.path or 'the run'}: "
-        f"{where} has {entries} entries; add entry {turn.ordinal} there, or a script.default"
+        f"the script has no answer for {turn.purpose} {ordinal} (counted from 0) of {turn.path or 'the run'}: "
+        f"{where} has {entries} entries; add entry {ordinal} there, or a script.default"
     )
-    details = {"path": turn.path, "purpose": turn.purpose, "ordinal": turn.ordinal, "entries": entries}
+    details = {"path": turn.path, "purpose": turn.purpose, "ordinal": ordinal, "entries": entries}
     return Failure("model.unscripted", message, details=details, retryable=False)

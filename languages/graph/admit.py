@@ -11,7 +11,7 @@ from callboard.languages.graph.outline import outline
 from callboard.languages.graph.tools import variables
 from callboard.languages.graph.wiring import Graph
 from callboard.languages.language import Definition, Plan
-from callboard.languages.problems import Tree, did_you_mean, from_pydantic
+from callboard.languages.problems import Tree, from_pydantic, hint_at
 
 
 class Trigger(BaseModel):
@@ -98,9 +98,7 @@ def _breakpoints(graph: Graph, start: StartRun) -> list[Problem]:
 def _start_node(graph: Graph, name: JSON) -> list[Problem]:
     if not isinstance(name, str) or name in graph.nodes:
         return []
-    meant = did_you_mean(name, graph.nodes)
-    hint = f", did you mean {meant!r}?" if meant else ""
-    message = f"there is no node {name!r} to start from{hint}"
+    message = f"there is no node {name!r} to start from{hint_at(name, graph.nodes)}"
     return [Problem("UNKNOWN_NODE", message, "options.start_from_node", expected="the id of a node of the graph")]
 
 

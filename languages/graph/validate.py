@@ -21,7 +21,7 @@ from callboard.languages.graph.node_specs import (
     spec_of,
 )
 from callboard.languages.graph.wiring import cycle_of
-from callboard.languages.problems import Location, Tree, did_you_mean, kind_of
+from callboard.languages.problems import Location, Tree, hint_at, kind_of
 
 CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loop_condition", "wait_condition")
 """Configurations of FLOW nodes that are expressions."""
@@ -79,8 +79,7 @@ def _typed(tree: Tree, at: Location, node: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _unknown(tree: Tree, at: Location, message: str, name: str, known: tuple[str, ...]) -> Problem:
-    meant = did_you_mean(name, known)
-    hint = f", did you mean {meant!r}?" if meant else ""
+    hint = hint_at(name, known)
     return tree.problem("UNKNOWN_TYPE", f"{message}{hint}; the node passes its input on", at, warning=True)
 
 
@@ -172,9 +171,8 @@ def _references(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str,
 
 
 def _nobody(tree: Tree, at: Location, name: str, by_id: dict[str, Any]) -> Problem:
-    meant = did_you_mean(name, by_id)
-    hint = f", did you mean {meant!r}?" if meant else ""
-    return tree.problem("UNKNOWN_NODE", f"there is no node {name!r}{hint}", at, expected="the id of a node")
+    message = f"there is no node {name!r}{hint_at(name, by_id)}"
+    return tree.problem("UNKNOWN_NODE", message, at, expected="the id of a node")
 
 
 def _cycle(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str, Any]]) -> Iterator[Problem]:

@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "conformance": "conformance:conformance",
         "skills": "skills:skills",
         "providers": "providers:providers",
+        "graph": "graph:graph",
         "config": "config:config",
         "completion": "completion:completion",
     },
