@@ -126,7 +126,8 @@ def _playbook() -> Authoring:
         return About(playbook.title, playbook.description, {one.name: declared(one) for one in playbook.inputs})
 
     def declared(one: Any) -> dict[str, Any]:
-        return one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True) | {"type": one.type}
+        told = one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True)
+        return {**told, "type": one.type, "required": one.required}
 
     return Authoring(
         lambda _document, _input: {},

@@ -1,6 +1,6 @@
 """Guiding those who watch a run: behind what is up to somebody stands the command that moves it."""
 
-from callboard.bus.events import AT_REST, Event, Payload
+from callboard.bus.events import AT_REST, Event
 from callboard.projections.intents import OpenIntents
 from callboard.projections.projection import known
 from callboard.runtime.cli.options import Settings
@@ -21,16 +21,16 @@ class Guiding(Quietly):
 
     def event(self, sequence: int, event: Event) -> None:
         self._shower.event(sequence, event)
-        payload = known(event)
         if sequence > self._past:
-            self._guide(event, payload)
+            self.guide(event)
             return
-        if payload is not None:
+        if (payload := known(event)) is not None:
             self._open.apply(event, payload)
         if sequence == self._past and event.type not in AT_REST:
             for opened in self._open:
-                self._guide(opened.event, opened.payload)
+                self.guide(opened.event)
 
-    def _guide(self, event: Event, payload: Payload | None) -> None:
-        if command := way_on(event.type, event.key, self._run, self._settings, payload):
+    def guide(self, event: Event) -> None:
+        """Say what to type elsewhere to move what an event opens, if it opens anything."""
+        if command := way_on(event.type, event.key, self._run, self._settings, known(event)):
             self._shower.notice(f"In another terminal: {command}")

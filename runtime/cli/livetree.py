@@ -123,6 +123,16 @@ class LiveTree:
     def notice(self, text: str) -> None:
         self._live.console.print(text, highlight=False, markup=False)
 
+    def hold(self) -> None:
+        """Take the tree off the screen, so that somebody can be asked there."""
+        self._live.transient = True
+        self._live.stop()
+
+    def release(self) -> None:
+        """Draw the tree again."""
+        self._live.transient = False
+        self._live.start()
+
     def close(self) -> None:
         self._closing = True
         self._live.stop()

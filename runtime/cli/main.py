@@ -27,6 +27,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "watch": "watch:watch",
         "runs": "runs:runs",
         "definitions": "definitions:definitions",
+        "inbox": "inbox:inbox",
         "show": "show:show",
         "trace": "trace:trace",
         "diff": "diff:diff",

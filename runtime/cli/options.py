@@ -164,6 +164,11 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         project_skills: bool,
         skill_commands: bool,
         arguments_text: str | None,
+        values: tuple[str, ...],
+        options_text: str | None,
+        autonomous: bool,
+        responses: tuple[str, ...],
+        state: str | None,
         **others: Any,
     ) -> Any:
         order = Order(
@@ -181,6 +186,11 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             project_skills,
             skill_commands,
             arguments_text,
+            pairs(values, "--value"),
+            options_text,
+            autonomous,
+            pairs(responses, "--elicit"),
+            state,
         )
         return command(*args, order=order, **others)
 
@@ -188,6 +198,9 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         [
             click.argument("file", type=_FileOrName() if names else _READABLE),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
+            click.option(
+                "--value", "-v", "values", metavar="NAME=TEXT", multiple=True, help="One member of the input, a text."
+            ),
             click.option(
                 "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments, for a flow's parameters."
             ),
@@ -200,8 +213,21 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
             click.option("--offline", is_flag=True, help="Fetch no sources from the web."),
             click.option(
+            click.option(
                 "--strict", is_flag=True, help="Take warnings for errors: start nothing that lacks something."
             ),
+            click.option(
+                "--options", "options_text", metavar="JSON|@FILE", help="Options that the definition's language takes."
+            ),
+            click.option("--autonomous", is_flag=True, help="Ask nobody: take the defaults of questions (playbooks)."),
+            click.option(
+                "--elicit",
+                "responses",
+                metavar="STEP=RESPONSE",
+                multiple=True,
+                help="The response to a step's question, which is not asked then (playbooks).",
+            ),
+            click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
             click.option("--breakpoint", "breakpoints", metavar="PATH", multiple=True, help="Pause before this node."),
         ]
@@ -228,6 +254,11 @@ class Order:
     project_skills: bool = True
     skill_commands: bool = False
     arguments_text: str | None = None
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    options_text: str | None = None
+    autonomous: bool = False
+    responses: dict[str, str] = field(default_factory=dict[str, str])
+    state: str | None = None
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ the files which it names travel in the message: no worker reads this disk.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.source_text import read
-from callboard.runtime.cli.authoring import authoring, parsed
+from callboard.runtime.cli.authoring import about, authoring, parsed
 from callboard.runtime.cli.bundling import Permit, bundled, everything, skills_beside
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Order
@@ -25,6 +26,9 @@ from callboard.runtime.cli.values import NotJson, json_of
 from callboard.runtime.definitions import called
 
 STDIN = "-"
+
+AskInputs = Callable[[dict[str, dict[str, Any]]], dict[str, Any]]
+"""Asks somebody for inputs: takes their declarations by name, returns their values."""
 
 SCRIPTED = "scripted"
 """The model whose answers stand in a script."""
@@ -56,13 +60,15 @@ def ordered_by_name(order: Order) -> Message:
     :raises click.BadParameter: if the input or the arguments cannot be read
     :raises click.UsageError: if the model is scripted, and there is no script
     """
-    given = _tried_out(order, input_of(order.input_text))
+    given = _tried_out(order, _with_values(order))
     skills = Path(order.skills) if order.skills else None
     return Message(_message(order, {"definition": {"name": order.file}, "input": given}, skills))
 
 
-def ordered(order: Order, permit: Permit = everything) -> Ordered:
+def ordered(order: Order, permit: Permit = everything, ask: AskInputs | None = None) -> Ordered:
     """Make the start message of an order; ``permit`` says which files may be read.
+
+    What its input lacks is asked for, if somebody can be asked.
 
     :raises Refused: with every problem of the definition, its files, children, skills or script
     :raises click.BadParameter: if the input or the arguments cannot be read
@@ -76,7 +82,7 @@ def ordered(order: Order, permit: Permit = everything) -> Ordered:
     definition = called(unnamed, path.stem)
     folder = path.absolute().parent
     known = authoring(definition.language)
-    given = input_of(order.input_text)
+    given = _given(order, definition, ask)
     if order.dry_run and not known.dry_runs:
         raise click.UsageError(f"a {definition.language} has no dry run")
     given = _tried_out(order, given)
@@ -106,6 +112,8 @@ def _message(order: Order, message: dict[str, Any], skills: Path | None) -> dict
         message["arguments"] = _arguments(order.arguments_text)
     if options := _options(order, skills):
         message["options"] = options
+    if order.state is not None:
+        message["state"] = document_of(Path(order.state), "state", dict)
     if order.script is not None:
         message["script"] = document_of(Path(order.script), "script", dict)
     if order.model == SCRIPTED and order.script is None:
@@ -114,6 +122,29 @@ def _message(order: Order, message: dict[str, Any], skills: Path | None) -> dict
     model = order.model or (SCRIPTED if order.script is not None else None)
     others = {"model": model, "run_id": order.run_id, "breakpoints": list(order.breakpoints) or None}
     return message | {name: value for name, value in others.items() if value is not None}
+
+
+def _with_values(order: Order) -> Any:
+    """Return the input that an order gives.
+
+    :raises click.BadParameter: if the input cannot be read, or is no object that a single value could be in
+    """
+    given = input_of(order.input_text)
+    if not order.values:
+        return given
+    if not isinstance(given, dict | None):
+        raise click.BadParameter(f"the input is {kind_of(given)}, not an object", param_hint="--value")
+    return {**(given or {}), **order.values}
+
+
+def _given(order: Order, definition: Definition[Any], ask: AskInputs | None) -> Any:
+    """Return the input of an order: what it gives, and what somebody was asked for besides."""
+    given = _with_values(order)
+    if ask is None or not isinstance(given, dict | None):
+        return given
+    declared = about(definition).inputs
+    missing = {name: one for name, one in declared.items() if one.get("required") and name not in (given or {})}
+    return {**(given or {}), **ask(missing)} if missing else given
 
 
 def _arguments(given: str) -> dict[str, Any]:
@@ -134,7 +165,18 @@ def _options(order: Order, skills: Path | None) -> dict[str, Any]:
         options["offline"] = True
     if order.strict:
         options["strict"] = True
-    return options
+    if order.autonomous:
+        options["autonomous"] = True
+    if order.responses:
+        options["elicit"] = order.responses
+    return {**_more(order.options_text), **options}
+
+
+def _more(given: str | None) -> dict[str, Any]:
+    found = input_of(given, "--options")
+    if not isinstance(found, dict | None):
+        raise click.BadParameter(f"are {kind_of(found)}, and must be an object", param_hint="--options")
+    return found or {}
 
 
 def input_of(given: str | None, option: str = "--input") -> Any:

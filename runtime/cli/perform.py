@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import click
 
-from callboard.bus.events import Problem
+from callboard.bus.events import Event, Problem
 from callboard.runtime.bootstrap import open_worker
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.answering import Answering
+from callboard.runtime.cli.artifacts import append_summary, write_artifact
 from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.hearing import hearing, view_of_one
@@ -22,6 +25,7 @@ from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.reach import join
 from callboard.runtime.cli.showing import Quietly, Shower, Streaming, follow
 from callboard.runtime.cli.surroundings import settled, surroundings
+from callboard.runtime.cli.terminal import Terminal
 from callboard.runtime.cli.views import compact, further, result_of, summary_object, summary_text, whole_told
 from callboard.runtime.config import Config
 from callboard.runtime.exporters import open_exporters
@@ -45,6 +49,11 @@ class Performance:
     workdir: Path
     stream: bool = False
     plain: bool = False
+    asks: bool = True
+    """Whether whoever sits at the terminal is asked what the run asks."""
+    artifact: Path | None = None
+    summary: Path | None = None
+    """Files to write once the run has ended."""
 
     @property
     def silent(self) -> bool:
@@ -69,28 +78,40 @@ async def perform(performance: Performance) -> int:
         await stack.enter_async_context(open_exporters(house))
         # The tools are beside us, so the run is to come to this worker and not to another one that stands there.
         worker = await stack.enter_async_context(open_worker(house, env, guest=True))
-        run = await _start(house, performance, worker)
+        run, warnings = await _start(house, performance, worker)
         code = await _watched(house, run, performance)
+        events = await house.client.events(run)
         await worker.drain(DRAIN_S if house.server is None else 0.0)
+    _leave_files(performance, events, warnings)
     if not performance.silent and not temporary:
         click.echo(f"\n{further(run, performance.settings)}")
     return code
 
 
-async def _start(house: House, performance: Performance, worker: Worker) -> str:
+def _leave_files(performance: Performance, events: list[Event], warnings: list[Problem]) -> None:
+    """Write what is wanted of a run that has ended.
+
+    :raises CallboardError: ``file.unwritable``
+    """
+    result, artifact = result_of(events), performance.artifact
+    if artifact is not None and result.status == "completed":
+        write_artifact(result, artifact)
+    if performance.summary is not None and result.ended_at is not None:
+        append_summary(performance.summary, result, events, warnings, str(artifact or ""))
+
+
+async def _start(house: House, performance: Performance, worker: Worker) -> tuple[str, list[Problem]]:
+    """Start the run; return its id, and what is odd about the start."""
     message, definition = performance.ordered.message, performance.ordered.definition
     verdict = await house.client.start(message, worker=worker.name)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise Refused("start", verdict.problems)
     if verdict.duplicate:
         click.echo(f"run {verdict.run_id} had been started before; this is what becomes of it", err=True)
-    _warn([*performance.ordered.warnings, *verdict.warnings], performance, definition.source)
-    return verdict.run_id
-
-
-def _warn(warnings: list[Problem], performance: Performance, source: str) -> None:
+    warnings = [*performance.ordered.warnings, *verdict.warnings]
     for warning in warnings:
-        click.echo(problem_text(warning, "", source), err=True)
+        click.echo(problem_text(warning, "", definition.source), err=True)
+    return verdict.run_id, warnings
 
 
 async def _watched(house: House, run: str, performance: Performance) -> int:
@@ -115,7 +136,7 @@ async def _watched(house: House, run: str, performance: Performance) -> int:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(interruptions)
-            await _follow(house, run, shower, performance)
+            await _follow(house, run, shower, performance, tasks)
             tasks.cancel_scope.cancel()
     finally:
         shower.close()
@@ -126,11 +147,19 @@ async def _watched(house: House, run: str, performance: Performance) -> int:
     return await _conclude(house, run, performance)
 
 
-async def _follow(house: House, run: str, shower: Shower, performance: Performance) -> None:
-    """Show the run's events, and what its models are saying meanwhile, until it ends."""
-    shown = shower if performance.silent else Guiding(shower, run, _settings_there(house, performance))
-    async with hearing(house, run, shower), house.client.follow(run) as feed:
-        await follow(house.log, feed, shown)
+async def _follow(house: House, run: str, shower: Shower, performance: Performance, tasks: anyio.abc.TaskGroup) -> None:
+    """Show the run's events, and what its models are saying meanwhile, until it ends; ask what it asks."""
+    shown = shower
+    if not performance.silent:
+        guiding = Guiding(shower, run, _settings_there(house, performance))
+        asks = performance.asks
+        shown = Answering(shower, house.client, run, guiding, tasks, Terminal()) if asks else guiding
+    try:
+        async with hearing(house, run, shower), house.client.follow(run) as feed:
+            await follow(house.log, feed, shown)
+    finally:
+        if shown is not shower:
+            shown.close()
 
 
 def _settings_there(house: House, performance: Performance) -> Settings:

@@ -15,15 +15,32 @@ from callboard.runtime.cli.options import Order, Settings, plain_option, setting
     type=click.Path(exists=True, file_okay=False),
     help="Where tools work; default: the folder of FILE.",
 )
+@click.option("--no-ask", "asks", flag_value=False, default=True, help="Ask nothing here: others will answer.")
+@click.option("--artifact", metavar="FILE", type=click.Path(dir_okay=False), help="Write the output there.")
+@click.option(
+    "--summary", metavar="FILE", type=click.Path(dir_okay=False), help="Append a table of the steps there (markdown)."
+)
 @plain_option
 @settings_options
 @click.pass_context
-def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, workdir: str | None, plain: bool) -> None:
+def run(
+    ctx: click.Context,
+    order: Order,
+    settings: Settings,
+    stream: bool,
+    workdir: str | None,
+    plain: bool,
+    asks: bool,
+    artifact: str | None,
+    summary: str | None,
+) -> None:
     """Run a definition: server, worker and run in this one process, shown as it goes. A server that stands is joined.
 
     Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
     and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
     If whoever reads the output leaves (`| head`), the run goes on to its end. With --data-dir temp nothing is kept.
+
+    What the run asks is asked here, and inputs that are missing, at a terminal; from a pipe a line is an answer.
 
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
@@ -33,6 +50,7 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
 
     import anyio
 
+    from callboard.runtime.cli.inputs import ask_inputs, somebody_there
     from callboard.runtime.cli.ordering import ordered
     from callboard.runtime.cli.perform import Performance, perform
     from callboard.runtime.cli.settings import configured
@@ -40,6 +58,8 @@ def run(ctx: click.Context, order: Order, settings: Settings, stream: bool, work
 
     with unheard():
         config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
-        what = ordered(order)
+        silent = stream or settings.as_json
+        what = ordered(order, ask=ask_inputs if asks and not silent and somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder
-        ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream, plain)))
+        files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
+        ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream, plain, asks, **files)))

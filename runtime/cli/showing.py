@@ -34,6 +34,14 @@ class Shower(Protocol):
         """Say something that is no event."""
         ...
 
+    def hold(self) -> None:
+        """Leave the screen to somebody who is asked something."""
+        ...
+
+    def release(self) -> None:
+        """Take the screen again."""
+        ...
+
     def close(self) -> None:
         """Leave the screen in order."""
         ...
@@ -52,6 +60,12 @@ class Quietly:
 
     def notice(self, text: str) -> None:
         click.echo(text, err=True)
+
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

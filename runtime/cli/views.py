@@ -204,7 +204,7 @@ def product_of(node: NodeState) -> Any:
     """What a node has come to: what the record of the language holds as its product."""
     data = node.result
     if isinstance(data, dict):
-        data = data.get("data", data.get("value") if data.get("type") == "success" else data)
+        data = data.get("data", data.get("value") if data.get("type") == "success" else data.get("output", data))
     return data
 
 

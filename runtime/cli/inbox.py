@@ -1,0 +1,23 @@
+"""``callboard inbox``: who is waited for."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="Only these.")
+@click.option("--limit", "-n", type=click.IntRange(1), default=200, show_default=True, help="Look at so many runs.")
+@settings_options
+def inbox(settings: Settings, kind: str | None, limit: int) -> None:
+    """List what waits for somebody, in runs of every language: for what, since when, until when, and what answers it.
+
+    Questions to people, pauses, tools that a caller answers, signals. The oldest come first.
+    """
+    import anyio
+
+    from callboard.runtime.cli.awaiting import list_inbox
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(list_inbox, configured(settings), settings, kind, limit)

@@ -1,0 +1,68 @@
+"""Questions as a person is asked them: for a text, yes or no, or one of several options."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import HumanAsked
+from callboard.runtime.cli.terminal import Terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An option: what is shown and what is answered."""
+
+    label: str
+    value: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked; without choices any text is an answer."""
+
+    text: str
+    choices: Sequence[Choice] = field(default_factory=list[Choice])
+
+
+def question_of(asked: HumanAsked) -> Question:
+    """Return the question that an event asks."""
+    if asked.interaction_type == "confirm" and not asked.options:
+        return Question(asked.question, [Choice("Yes", "yes"), Choice("No", "no")])
+    return Question(asked.question, [_choice(option) for option in asked.options])
+
+
+def _choice(option: Any) -> Choice:
+    if isinstance(option, Mapping) and "value" in option:
+        return Choice(str(option.get("label", option["value"])), option["value"])
+    return Choice(str(option), option)
+
+
+def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
+    """Ask, and return what was answered; a line that names no choice is the answer as it stands.
+
+    :raises NobodyThere: at the end of the input
+    :raises Stopped: if ``stop`` was set meanwhile
+    """
+    terminal.say(click.style("? ", fg="green", bold=True) + click.style(question.text, bold=True))
+    if question.choices and terminal.interactive:
+        return question.choices[terminal.choose([choice.label for choice in question.choices], stop)].value
+    for number, choice in enumerate(question.choices, 1):
+        terminal.say(f"  {number}. {choice.label}")
+    if terminal.interactive:
+        terminal.say("> ", newline=False)
+    return answered(question, terminal.line(stop))
+
+
+def answered(question: Question, line: str) -> JSON:
+    """Return what a line answers: a choice by its label, its value or its number, else the line itself."""
+    said = line.strip()
+    for choice in question.choices:
+        if said in (choice.label, str(choice.value)):
+            return choice.value
+    if said.isdecimal() and 1 <= int(said) <= len(question.choices):
+        return question.choices[int(said) - 1].value
+    return line
