@@ -21,6 +21,7 @@ from callboard.bus.errors import LogUnavailable, RunLost, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, Letter, Patience, Recorded, Unknown, whole
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import STRICT
 from callboard.runtime.activation import Children, Command
 from callboard.runtime.bundles import child_message
 from callboard.runtime.letters import stop_of, wake_of

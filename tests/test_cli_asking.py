@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class Typist:
 
 
 @contextmanager
-def at_a_terminal(place: Place, *args: str) -> Iterator[tuple[Typist, "subprocess.Popen[bytes]"]]:
+def at_a_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subprocess.Popen[bytes]"]]:
     ours, theirs = pty.openpty()
     env = {**place.env, "TERM": "xterm", "LINES": "40"}
     with subprocess.Popen(

@@ -39,7 +39,8 @@ class Authoring:
     ``misfits`` returns what is wrong with the arguments that a start is to bring. ``beside`` returns patterns of files
     that travel along if they are there. ``report`` makes the result of a check, given every problem, in the shape that
     the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
-    and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children.
+    and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children;
+    ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """
 
     files: Callable[[Any, Any], dict[str, str]]
@@ -50,6 +51,7 @@ class Authoring:
     skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
     misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []
     beside: Callable[[Any, Any], list[str]] = lambda _document, _input: []
+    of_start: frozenset[str] = frozenset()
     report: Callable[[str, Sequence[Problem]], Any] | None = None
     forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
     from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
@@ -135,6 +137,7 @@ def _playbook() -> Authoring:
         skills_beside=False,
         about=about,
         beside=prompt_files,
+        of_start=frozenset({"UNKNOWN_CONNECTION"}),
         report=report,
         forms={"json": to_json},
         from_forms={"json": to_markdown},

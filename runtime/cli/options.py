@@ -213,7 +213,6 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
             click.option("--offline", is_flag=True, help="Fetch no sources from the web."),
             click.option(
-            click.option(
                 "--strict", is_flag=True, help="Take warnings for errors: start nothing that lacks something."
             ),
             click.option(

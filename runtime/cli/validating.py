@@ -82,7 +82,8 @@ def _beyond(definition: Definition[Any], order: Order, permit: Permit) -> list[P
     if isinstance(plan, Plan):
         given: dict[str, Any] = start.message.get("arguments", {})
         misfits = authoring(definition.language).misfits(definition.document, given) if order.arguments_text else []
-        return [*start.warnings, *plan.warnings, *misfits]
+        alone = authoring(definition.language).of_start
+        return [*start.warnings, *(one for one in plan.warnings if one.code not in alone), *misfits]
     # Without an input, none can be missed.
     missed = [problem for problem in plan if order.input_text is not None or not problem.where.startswith("input")]
     return [*definition.warnings, *start.warnings, *missed]
