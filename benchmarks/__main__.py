@@ -1,16 +1,16 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [appends|replays|footprint|store|expressions …]``."""
+"""Run every benchmark, or those named: ``python -m benchmarks [NAME …]``; each is a module here."""
 
 import sys
 
 import anyio
 
-from benchmarks import appends, expressions, footprint, replays, store
+from benchmarks import appends, expressions, footprint, hostile, replays, store
 from benchmarks.house import quiet
 
 
 def main(names: list[str]) -> None:
     quiet()
-    wanted = names or ["appends", "replays", "footprint", "store", "expressions"]
+    wanted = names or ["appends", "replays", "footprint", "store", "expressions", "hostile"]
     if "appends" in wanted:
         anyio.run(appends.report)
     if "replays" in wanted:
@@ -21,6 +21,8 @@ def main(names: list[str]) -> None:
         anyio.run(store.report)
     if "expressions" in wanted:
         expressions.report()
+    if "hostile" in wanted:
+        anyio.run(hostile.report)
 
 
 if __name__ == "__main__":

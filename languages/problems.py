@@ -6,14 +6,18 @@ member names and 0-based item numbers; people read it as ``nodes.gather.rules[0]
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
+from callboard.bus.steps import Steps, TooManySteps
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -26,6 +30,13 @@ VARIANT = "variant "
 
 FIELDS_LISTED_MAX = 24
 """How many known fields a problem about an unknown one lists at most."""
+
+NAMES_COMPARED_MAX = 200
+NAME_COMPARED_CHARS_MAX = 60
+"""How many known names are looked through for the one that was meant, and how long it and they may be."""
+
+HINT_STEPS_MAX = 4_000
+"""How many names may be compared for all problems of a document."""
 
 _PLAIN_MEMBER = re.compile(r"[^\s.\[\]\"]+")
 _OWN_CODE = re.compile(r"[A-Z][A-Z0-9_]+")
@@ -89,8 +100,32 @@ def dotted(location: Location) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that somebody probably meant."""
-    return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.75)), None)
+    """Return the known name that somebody probably meant; None if none is near, or it would take too long to say."""
+    if len(name) > NAME_COMPARED_CHARS_MAX:
+        return None
+    bound = _HINTS.get(None)
+    if bound is not None and bound.left < 0:
+        return None
+    candidates = list(islice((one for one in known if len(one) <= NAME_COMPARED_CHARS_MAX), NAMES_COMPARED_MAX))
+    try:
+        if bound is not None:
+            bound.take(len(candidates))
+    except TooManySteps:
+        return None
+    return next(iter(get_close_matches(name, candidates, n=1, cutoff=0.75)), None)
+
+
+_HINTS: ContextVar[Steps] = ContextVar("hints")
+
+
+@contextmanager
+def hints_within() -> Generator[None]:
+    """Bound what all hints of a block may take together: a document may be wrong in thousands of places."""
+    token = _HINTS.set(Steps(HINT_STEPS_MAX))
+    try:
+        yield
+    finally:
+        _HINTS.reset(token)
 
 
 def hint_at(name: str, known: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ def _named(fields: dict[str, Any] | None, source: str, names: str) -> set[str]:
     """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line."""
     if fields is not None:
         return set(fields)
-    return set(re.findall(rf"^\s*[{{\"]*({names})\"?\s*:", source, re.MULTILINE))
+    return set(re.findall(rf"^[ \t]*[{{\"]*({names})\"?[ \t]*:", source, re.MULTILINE))
 
 
 def _is_workflow(fields: dict[str, Any] | None, source: str) -> bool:

@@ -22,8 +22,11 @@ from callboard.bus.events import Problem
 from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
 from callboard.languages.problems import Location, Place, Tree, dotted
 
-NODES_MAX = 200_000
+NODES_MAX = 100_000
 """How many values a document may hold, counting an alias as all that it stands for."""
+
+TOKENS_MAX = 100_000
+"""How many words and marks a document may consist of: scanning them takes that long. JSON is read far faster."""
 
 _TAG = "tag:yaml.org,2002:"
 _STR, _NULL, _BOOL, _INT, _FLOAT = (_TAG + name for name in ("str", "null", "bool", "int", "float"))
@@ -51,6 +54,14 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
         Parser.__init__(self)
         Composer.__init__(self)
         BaseResolver.__init__(self)
+        self._left = TOKENS_MAX
+
+    def fetch_more_tokens(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            message = f"the document consists of more than {TOKENS_MAX} words and marks; write it as JSON"
+            raise MarkedYAMLError(problem=message, problem_mark=self.get_mark())
+        super().fetch_more_tokens()
 
     def scan_plain(self) -> ScalarToken:
         """Scan an unquoted scalar; YAML 1.1 ends one at a question mark within brackets, YAML 1.2 does not."""

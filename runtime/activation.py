@@ -11,9 +11,8 @@ import anyio
 
 from callboard.actors.carrier import Carrier
 from callboard.bus import events as ev
-from callboard.bus.events import Problem
+from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Language
 from callboard.runtime.pace import Pace
 from callboard.runtime.replay import Admitted
 from callboard.runtime.runlog import RunLog
@@ -58,8 +57,11 @@ class Company(Protocol):
         """The door through which child runs come."""
         ...
 
-    def language(self, name: str) -> Language[Any]:
-        """Find a language by its name."""
+    async def admitted(self, first: Event) -> Admitted:
+        """Read a run's first event back into a plan.
+
+        :raises CallboardError: if this version no longer accepts what was accepted
+        """
         ...
 
     def environment(self, admission: Admitted) -> dict[str, Any]:

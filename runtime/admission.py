@@ -7,6 +7,7 @@ a run that has begun, and that of a tell is deduplicated by the server.
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
 from uuid import UUID
@@ -14,7 +15,6 @@ from uuid import UUID
 import anyio
 import msgspec
 import structlog
-from anyio import to_thread
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, DefinitionSource, Registration, StartRun
@@ -28,7 +28,7 @@ from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.runtime.bundles import with_registered
 from callboard.runtime.definitions import Definitions
-from callboard.runtime.largestarts import BLOBS, gathered
+from callboard.runtime.largestarts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.runlog import RunLog
 from callboard.runtime.startmessage import Examined, decoded, examine, examine_object, run_id_of, too_deep
 
@@ -156,7 +156,7 @@ class Admission:
         delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
 
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
-        self._send(verdict, delivery)
+        self._send(_presentable(verdict), delivery)
         delivery.ack()
 
     def _send(self, verdict: Verdict, delivery: Delivery) -> None:
@@ -180,12 +180,12 @@ class Admission:
         if isinstance(document, list):
             return Examined(document)
         if BLOBS not in document:
-            return examine_object(document)
+            return await self._definitions.apart(partial(examine_object, document, len(body)), size=len(body))
         async with self._gathering:
             whole = await gathered(self._log, tenant, document)
             if isinstance(whole, list):
                 return Examined(whole, run_id=run_id_of(body))
-            return await to_thread.run_sync(examine_object, whole)
+            return await self._definitions.apart(partial(examine_object, whole, START_BYTES_MAX), size=START_BYTES_MAX)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.
@@ -194,7 +194,8 @@ class Admission:
         :raises LogUnavailable: if the log gave no answer for long
         :raises StoreFull: if it has no room
         """
-        verdict = await self._admit_run(child, examine(message), self._child_call(child), parent=parent)
+        examined = await self._definitions.apart(lambda: examine(message), size=len(message))
+        verdict = await self._admit_run(child, examined, self._child_call(child), parent=parent)
         return _presentable(verdict).problems if verdict.status == "rejected" else []
 
     async def call_child(self, child: RunRef) -> None:
@@ -214,7 +215,7 @@ class Admission:
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
         run = ref.run
-        start, plan = await self._planned(ref.tenant, start)
+        start, plan = await self._planned(ref.tenant, start, examined.size)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(start, None if isinstance(plan, list) else plan)
         warnings = [problem for problem in unserved if problem.severity == "warning"]
@@ -259,17 +260,24 @@ class Admission:
         expected = "another run_id for another run"
         return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
 
-    async def _planned(self, tenant: str, start: StartRun) -> tuple[StartRun, Plan[Any] | list[Problem]]:
-        """Return a start, with what was registered with its definition if that is a registered one, and its plan."""
+    async def _planned(self, tenant: str, start: StartRun, size: int) -> tuple[StartRun, Plan[Any] | list[Problem]]:
+        """Return a start, with what was registered with its definition if that is a registered one, and its plan.
+
+        The start has so many bytes.
+        """
         wanted = start.definition
         if wanted.source is not None:
-            return start, self._definitions.plan(wanted, start)
+            return start, await self._plan(wanted, start, size)
         kept = await self._registered(tenant, wanted)
         if isinstance(kept, list):
             return start, kept
         start = with_registered(start, kept)
         source = DefinitionSource(wanted.language or kept.language, kept.source, name=wanted.name or kept.name)
-        return start, self._definitions.plan(source, start)
+        return start, await self._plan(source, start, size)
+
+    async def _plan(self, source: DefinitionSource, start: StartRun, size: int) -> Plan[Any] | list[Problem]:
+        plan = partial(self._definitions.plan, source, start)
+        return await self._definitions.apart(plan, size=size, source=source.source)
 
     async def _registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
         """Find a registered definition."""
@@ -341,12 +349,20 @@ def _illegible(why: str) -> Problem:
 
 
 def _presentable(verdict: Verdict) -> Verdict:
-    """Leave out of a refusal what would make it too large for a message."""
-    if len(verdict.problems) > PROBLEMS_MAX:
-        more = len(verdict.problems) - PROBLEMS_MAX
-        rest = Problem(code="problems.more", message=f"and {more} more problems")
-        verdict = msgspec.structs.replace(verdict, problems=[*verdict.problems[:PROBLEMS_MAX], rest])
-    return _fitting(verdict)
+    """Leave out of a verdict what would make it too large for a message."""
+    problems, warnings = _listed(verdict.problems), _listed(verdict.warnings)
+    return _fitting(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
+
+
+def _listed(problems: list[Problem]) -> list[Problem]:
+    if len(problems) <= PROBLEMS_MAX + 1:
+        return problems
+    rest = Problem(
+        code="problems.more",
+        message=f"and {len(problems) - PROBLEMS_MAX} more problems",
+        severity=problems[0].severity,
+    )
+    return [*problems[:PROBLEMS_MAX], rest]
 
 
 def _fitting(verdict: Verdict) -> Verdict:
@@ -357,13 +373,20 @@ def _fitting(verdict: Verdict) -> Verdict:
     def cut(text: str | None) -> str | None:
         return text if text is None or len(text) <= PROBLEM_CHARS_MAX else text[:PROBLEM_CHARS_MAX] + "…"
 
-    problems = [
-        msgspec.structs.replace(
-            problem, message=cut(problem.message), where=cut(problem.where), expected=cut(problem.expected)
-        )
-        for problem in verdict.problems
-    ]
-    return msgspec.structs.replace(verdict, run_id=cut(verdict.run_id), problems=problems)
+    def shortened(problems: list[Problem]) -> list[Problem]:
+        return [
+            msgspec.structs.replace(
+                problem, message=cut(problem.message), where=cut(problem.where), expected=cut(problem.expected)
+            )
+            for problem in problems
+        ]
+
+    return msgspec.structs.replace(
+        verdict,
+        run_id=cut(verdict.run_id),
+        problems=shortened(verdict.problems),
+        warnings=shortened(verdict.warnings),
+    )
 
 
 def _distinct(warnings: Sequence[Problem]) -> list[Problem]:

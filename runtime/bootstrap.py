@@ -15,6 +15,7 @@ from callboard.runtime.company import Company
 from callboard.runtime.house import House
 from callboard.runtime.office import persistently
 from callboard.runtime.storewatch import StoreWatch
+from callboard.runtime.watchdog import Watchdog
 from callboard.runtime.worker import Worker
 
 
@@ -56,6 +57,7 @@ async def open_worker(
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(persistently, "store watch", StoreWatch(house).run)
+        tasks.start_soon(persistently, "watchdog", Watchdog(lambda: company.pace.doing).run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:

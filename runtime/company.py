@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -19,9 +20,10 @@ from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
 from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
-from callboard.bus.events import Problem
+from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.queue import Outbox
 from callboard.bus.redaction import Redaction
@@ -33,7 +35,7 @@ from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.pace import Pace
 from callboard.runtime.providing import Providing
-from callboard.runtime.replay import Admitted
+from callboard.runtime.replay import Admitted, admitted
 
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
@@ -80,6 +82,16 @@ class Company:
 
     def language(self, name: str) -> Language[Any]:
         return self.definitions.language(name)
+
+    async def admitted(self, first: Event) -> Admitted:
+        """Read a run's first event back into a plan; in a thread, if it may take long.
+
+        :raises CallboardError: if this version no longer accepts what was accepted
+        """
+        accepted = ev.payload_of(first)
+        assert isinstance(accepted, ev.RunAccepted)
+        read = partial(admitted, first, self.language)
+        return await self.definitions.apart(read, size=len(first.payload), source=accepted.definition.source)
 
     def check(self, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
         """Say what this company could not serve of a start, and as warnings what the run would have to do without;

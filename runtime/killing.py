@@ -21,7 +21,6 @@ from callboard.languages.language import STRICT
 from callboard.projections.warned import WarnedFold
 from callboard.runtime.activation import Command, Company
 from callboard.runtime.letters import stop_of, wake_of
-from callboard.runtime.replay import admitted
 from callboard.runtime.runlog import RunLog
 from callboard.runtime.telling import kill_requested, parse_tell
 from callboard.runtime.usage import UsageFold
@@ -190,7 +189,7 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
 async def _secrets(log: EventLog, company: Company, first: Recorded) -> dict[str, str]:
     """The run's secrets, if its start can still be read: that it cannot may be why nobody can perform it."""
     try:
-        return company.secrets(admitted(await whole(log, first), company.language))
+        return company.secrets(await company.admitted(await whole(log, first)))
     except Exception as error:
         logger.warning("killing a run whose start cannot be read", run=first.ref.run, why=str(error))
         return {}

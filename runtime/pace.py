@@ -8,26 +8,28 @@ comes to it meanwhile, so its log is the same.
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import thread_time
 
 import anyio
 import anyio.lowlevel
 
-SLICE_S = 0.02
-"""How long the loop may be kept by runs before it looks at everything else."""
+SLICE_S = 0.01
+"""How long the loop may be kept by runs before it looks at everything else; in time that its thread works."""
 
-REST_MAX_S = 0.25
-"""Longest rest behind a piece of work that kept the loop for longer."""
+REST_SHARE = 0.5
+"""How long long work rests behind a piece, as a share of the time that the piece took: others have many short ones."""
 
 
 class Pace:
     """Shares the loop of one worker. Where ``slice_s`` is infinite everybody works to the end of their turn."""
 
-    def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = thread_time) -> None:
         self._slice_s = slice_s
         self._clock = clock
         self._since: float | None = None
         self._long = anyio.Lock()
+        self.doing = ""
+        """Whose work is being done; empty in between."""
 
     def pressed(self) -> bool:
         """Whether the loop has been kept long enough since it was last seen to look at everything else."""
@@ -42,32 +44,36 @@ class Pace:
     def _looked(self) -> None:
         self._since = None
 
-    async def work(self, pieces: Iterator[None], *, long: bool = False) -> bool:
-        """Do work piece by piece; return whether it kept the loop for long.
+    async def work(self, pieces: Iterator[None], *, of: str = "", long: bool = False) -> bool:
+        """Do somebody's work piece by piece; return whether it kept the loop for long.
 
         ``long`` says that it will probably do so. Of such work, and of what turns out to be such, only one piece is
-        done at a time, and behind one that kept the loop for longer than it should the loop has as long for others.
+        done at a time, and behind it the loop has time for others.
         """
         done = kept = False
         if not long:
             while self.pressed():
                 await anyio.lowlevel.checkpoint()
-            done, kept = await self._piece(pieces)
+            done, kept = await self._piece(pieces, of)
         while not done:
             async with self._long:
-                done, long = await self._piece(pieces)
+                done, long = await self._piece(pieces, of)
                 kept = kept or long
         return kept
 
-    async def _piece(self, pieces: Iterator[None]) -> tuple[bool, bool]:
+    async def _piece(self, pieces: Iterator[None], of: str) -> tuple[bool, bool]:
         """Work until the loop has been kept long enough, and rest if so.
 
         Return whether that was all, and whether it took long.
         """
-        done, took = self._slice(pieces)
+        self.doing = of
+        try:
+            done, took = self._slice(pieces)
+        finally:
+            self.doing = ""
         long = took > self._slice_s
         if long or not done:
-            await anyio.sleep(min(max(0.0, took - self._slice_s), REST_MAX_S))
+            await anyio.sleep(took * REST_SHARE)
         return done, long or not done
 
     def _slice(self, pieces: Iterator[None]) -> tuple[bool, float]:

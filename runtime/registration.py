@@ -1,6 +1,7 @@
 """Registration: definitions that are kept in the stream under a name and under their hash, validated before."""
 
 import re
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -54,7 +55,8 @@ async def register(
     """
     source = wanted.source or ""
     problems = _check(wanted)
-    parsed = parse(definitions, source, wanted.language) if not problems else []
+    read = partial(parse, definitions, source, wanted.language)
+    parsed = await definitions.apart(read, source=source) if not problems else []
     if not isinstance(parsed, Definition):
         return [*problems, *parsed]
     if problems := _check_children(definitions, wanted.children):

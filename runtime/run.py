@@ -32,7 +32,7 @@ from callboard.runtime.ending import conclude, conclude_failed
 from callboard.runtime.flight import InFlight
 from callboard.runtime.inbox import Inbox
 from callboard.runtime.offspring import Offspring
-from callboard.runtime.replay import Admitted, admitted, build_stage, delivering, replaying
+from callboard.runtime.replay import Admitted, build_stage, delivering, replaying
 from callboard.runtime.resting import Rest
 from callboard.runtime.runlog import Clock, RunLog, events_of, read_run, utc_now
 
@@ -161,7 +161,7 @@ class RunActor:
         return claim
 
     async def _perform(self, events: list[Event]) -> None:
-        admission = admitted(events[0], self._company.language)
+        admission = await self._company.admitted(events[0])
         self._runlog.keep_secret(self._company.secrets(admission))
         carrier = self._company.carrier(self.ref, admission)
         if not any(event.type == ev.RunStart.type for event in events):
@@ -284,7 +284,7 @@ class RunActor:
     async def _work(self, pieces: Iterator[None]) -> None:
         """Let the interpreter go on, piece by piece."""
         with self._guard():
-            self._long = await self._company.pace.work(pieces, long=self._long)
+            self._long = await self._company.pace.work(pieces, of=self.ref.run, long=self._long)
 
     @contextmanager
     def _guard(self) -> Generator[None]:

@@ -60,12 +60,13 @@ class Examined:
     """A start message looked at: what is wrong with it, and what could be made of the rest.
 
     ``start`` lacks the fields that are wrong, so that the others can still be checked; None where that is no use.
-    ``run_id`` is the one that the message names.
+    ``run_id`` is the one that the message names, ``size`` how many bytes it has.
     """
 
     problems: list[Problem]
     start: StartRun | None = None
     run_id: str | None = None
+    size: int = 0
 
 
 def read_start(body: bytes) -> StartRun | list[Problem]:
@@ -77,7 +78,7 @@ def read_start(body: bytes) -> StartRun | list[Problem]:
 def examine(body: bytes) -> Examined:
     """Look at a start message."""
     document = decoded(body)
-    return Examined(document) if isinstance(document, list) else examine_object(document)
+    return Examined(document) if isinstance(document, list) else examine_object(document, len(body))
 
 
 def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
@@ -92,8 +93,8 @@ def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
     return document
 
 
-def examine_object(document: dict[str, Any]) -> Examined:
-    """Look at a start message that has been decoded, and is whole."""
+def examine_object(document: dict[str, Any], size: int) -> Examined:
+    """Look at a start message that has been decoded, and is whole; it has so many bytes."""
     named = document.get("run_id")
     run_id = named if isinstance(named, str) and named else None
     problems = too_deep(document)
@@ -112,7 +113,7 @@ def examine_object(document: dict[str, Any]) -> Examined:
     if "definition" in wrong or "definition" not in document:
         return Examined(problems, run_id=run_id)
     sound = {name: value for name, value in document.items() if name not in wrong}
-    return Examined(problems, msgspec.convert(sound, StartRun), run_id)
+    return Examined(problems, msgspec.convert(sound, StartRun), run_id, size)
 
 
 class _Named(msgspec.Struct):

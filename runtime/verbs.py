@@ -4,6 +4,7 @@ The shapes are those of `callboard.runtime.asking`. What is refused, unknown or 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -105,8 +106,10 @@ class Verbs:
         message = decoded(body)
         if isinstance(message, list):
             raise _refused("start", None, message)
-        if BLOBS not in message and (problems := examine_object({**message}).problems):
-            raise _refused("start", None, problems)
+        if BLOBS not in message:
+            look = partial(examine_object, {**message}, len(body))
+            if problems := (await self._definitions.apart(look, size=len(body))).problems:
+                raise _refused("start", None, problems)
         return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
 
     async def tell(self, tenant: str, body: bytes) -> Told:

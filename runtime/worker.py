@@ -60,6 +60,8 @@ class Worker:
         self._name = company.worker
         self._admission = admission
         self._admitting = anyio.CapacityLimiter(ADMISSIONS_AT_ONCE)
+        self._looked_at: dict[int, Delivery] = {}
+        self._hold_s = ack_wait_s / 3
         self._hosting = Hosting(log, company, self, ack_wait_s=ack_wait_s, runs_active_max=runs_active_max)
         self._assignment = Assignment(
             nc, log, outbox, self._name, admit=self._admit, deliver=self.take, ack_wait_s=ack_wait_s, guest=guest
@@ -96,6 +98,7 @@ class Worker:
                 await self._listen(self._log.subjects.events(event_type="run.claimed"), self._take_claim)
                 self._tasks.start_soon(self._outbox.run)
                 self._tasks.start_soon(self._assignment.run)
+                self._tasks.start_soon(self._hold_what_is_looked_at)
                 await self._emptied.wait()
                 self._tasks.cancel_scope.cancel()
         finally:
@@ -130,13 +133,23 @@ class Worker:
             self._tasks.start_soon(self._admit_one, delivery)
 
     async def _admit_one(self, delivery: Delivery) -> None:
-        async with self._admitting:
-            try:
+        self._looked_at[delivery.sequence] = delivery
+        try:
+            async with self._admitting:
                 await self._admission.admit(delivery)
-            except Exception:
-                # The message stays in the queue; whatever broke must not take the house down.
-                logger.exception("admission failed unexpectedly", subject=delivery.subject)
-                delivery.nak(CRASHED_RETRY_S)
+        except Exception:
+            # The message stays in the queue; whatever broke must not take the house down.
+            logger.exception("admission failed unexpectedly", subject=delivery.subject)
+            delivery.nak(CRASHED_RETRY_S)
+        finally:
+            self._looked_at.pop(delivery.sequence, None)
+
+    async def _hold_what_is_looked_at(self) -> None:
+        """Tell the server that starts are still being read: those before them may take a while."""
+        while True:
+            await anyio.sleep(self._hold_s)
+            for delivery in self._looked_at.values():
+                delivery.hold()
 
     # -- commands: `callboard.runtime.hosting.Desk` -------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def test_what_re2_cannot_read_is_matched_as_javascript_does() -> None:
 
 def test_such_a_pattern_does_not_hold_anybody_up() -> None:
     [told] = violations({"pattern": "^(?=a)(a+)+$"}, "a" * 40 + "!")
-    assert told == "applying the schema takes more than 1000000 steps"
+    assert told == "applying the schema takes more than 500000 steps"
 
 
 @pytest.mark.parametrize("schema", [{"pattern": "(?=a"}, {"patternProperties": {"(?=a": {}}}])

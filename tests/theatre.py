@@ -30,7 +30,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.runtime.activation import Command
 from callboard.runtime.pace import Pace
-from callboard.runtime.replay import Admitted
+from callboard.runtime.replay import Admitted, admitted
 from callboard.runtime.run import Ending, RunActor
 from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
 
@@ -87,6 +87,9 @@ class Theatre:
 
     def language(self, name: str) -> Language[Any]:
         return PlayLanguage(self.plays)
+
+    async def admitted(self, first: Event) -> Admitted:
+        return admitted(first, self.language)
 
     def environment(self, admission: Admitted) -> dict[str, Any]:
         return {"default_model": "scripted"}

@@ -26,7 +26,7 @@ from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
 
 __all__ = ["BadPattern", "Search", "TooManySteps", "check"]
 
-STEPS_MAX = 1_000_000
+STEPS_MAX = 500_000
 """How many steps one check may take, some tenths of a second."""
 
 INSTRUCTION_STEPS = 5
@@ -52,6 +52,7 @@ class Search:
     """A pattern to be looked for in any number of texts, within so many steps for all of them together.
 
     :raises BadPattern: if the source is no regular expression, or beyond our bounds
+    :raises TooManySteps: if it takes too many to follow it once
     """
 
     def __init__(self, source: str, steps: Steps | None = None) -> None:
@@ -59,6 +60,7 @@ class Search:
         self._empty: Registers = (None,) * registers
         self._anchored = self._program[0] == Assert("start")
         self._steps = steps or Steps(STEPS_MAX)
+        self._steps.take(len(self._program))
 
     def found(self, text: str) -> bool:
         """Say whether the pattern occurs anywhere in a text.

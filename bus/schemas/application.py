@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from callboard.bus.effects import JSON
-from callboard.bus.schemas import patterns
+from callboard.bus.schemas.patterns import SchemaPatterns
 from callboard.bus.steps import Steps
 
 if TYPE_CHECKING:
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
     from callboard.bus.schemas.dialects import Dialect
 
-STEPS_MAX = 1_000_000
+STEPS_MAX = 500_000
 """How many steps one application may take: some tenths of a second."""
 
 SCHEMA_STEPS = 5
 KEYWORD_STEPS = 3
 """Steps for a schema that is applied, and for each of its keywords, whether or not it means anything."""
+
+FITS_STEPS = 8
+"""Steps for a schema of which only whether a value fits it matters, besides those for applying it."""
 
 LOOKUP_STEPS = 150
 """Steps for finding what a reference leads to."""
@@ -95,6 +98,7 @@ class Application:
         self.dialect = dialect
         self.formats = formats
         self.steps = steps
+        self.patterns = SchemaPatterns(steps)
         self.found: list[Violation] = []
         self.keys: dict[int, tuple[Any, frozenset[str]]] = {}
         """Keys of the values of an ``enum``, by its identity."""
@@ -105,7 +109,6 @@ class Application:
         self._depth = 0
         self._resolver: Any = None
         self._resolved: dict[tuple[int, str, str], tuple[Any, Any]] = {}
-        self._patterns: set[str] = set()
 
     # -- schemas -------------------------------------------------------------------------------------------------------
 
@@ -157,7 +160,7 @@ class Application:
 
     def fits(self, schema: Any, value: JSON) -> bool:
         """Say whether a value fits a schema; what it violates is not told."""
-        self.steps.take(SCHEMA_STEPS)
+        self.steps.take(FITS_STEPS)
         found, most = self.found, self._most
         self.found, self._most = [], 1
         try:
@@ -213,15 +216,3 @@ class Application:
         if self._resolver is None:
             self._resolver = self._registry.resolver_with_root(self.dialect.resource(self._root))
         return self._resolver
-
-    # -- patterns ------------------------------------------------------------------------------------------------------
-
-    def matches(self, pattern: str, text: str) -> bool:
-        """Say whether a pattern matches somewhere in a text.
-
-        :raises BadPattern: if it is none
-        """
-        if pattern not in self._patterns:
-            self._patterns.add(pattern)
-            self.steps.take(patterns.compile_steps(pattern))
-        return patterns.found(pattern, text, self.steps)

@@ -70,7 +70,7 @@ def pattern_properties(app: Application, wanted: Any, value: JSON, schema: Any, 
     if isinstance(value, dict):
         for pattern, inner in wanted.items():
             for name, member in value.items():
-                if app.matches(pattern, name):
+                if app.patterns.found(pattern, name):
                     app.apply(inner, member, (place, name), ((at, "patternProperties"), pattern))
 
 
@@ -91,7 +91,7 @@ def _undeclared(app: Application, value: dict[str, Any], schema: Any) -> list[st
     by_pattern: Any = schema.get("patternProperties", {})
     app.steps.take(1 + len(value) // NAMES_PER_STEP)
     unknown = [name for name in value if name not in declared]
-    return [name for name in unknown if not any(app.matches(pattern, name) for pattern in by_pattern)]
+    return [name for name in unknown if not any(app.patterns.found(pattern, name) for pattern in by_pattern)]
 
 
 def property_names(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:

@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.bus.patterns import compile_steps
 from callboard.bus.schemas.application import Application, Way
 from callboard.bus.schemas.equality import SCANNED_MAX, among, equal, key_of, unique
 
@@ -137,7 +138,7 @@ def max_length(app: Application, wanted: Any, value: JSON, schema: Any, place: W
 
 
 def pattern(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, str) and not app.matches(wanted, value):
+    if isinstance(value, str) and not app.patterns.found(wanted, value):
         app.violated("pattern", wanted, value, schema, place, at)
 
 
@@ -145,7 +146,7 @@ def format_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way,
     check = app.formats.get(wanted) if isinstance(wanted, str) else None
     if check is None or not isinstance(value, str):
         return
-    app.steps.take(len(value) // FORMAT_CHARS_PER_STEP)
+    app.steps.take(compile_steps(value) if wanted == "regex" else len(value) // FORMAT_CHARS_PER_STEP)
     if not check(value):
         app.violated("format", wanted, value, schema, place, at)
 

@@ -64,7 +64,7 @@ def _applied(app: Application, value: Any, schema: Any) -> Iterator[Any]:
 def _members(app: Application, schema: Any, value: dict[str, Any]) -> set[str]:
     seen: set[str] = schema.get("properties", {}).keys() & value.keys()
     for pattern in schema.get("patternProperties", ()):
-        seen |= {name for name in value if app.matches(pattern, name)}
+        seen |= {name for name in value if app.patterns.found(pattern, name)}
     for keyword in ("additionalProperties", "unevaluatedProperties"):
         if keyword in schema:
             seen |= {name for name, member in value.items() if app.fits(schema[keyword], member)}

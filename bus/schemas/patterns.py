@@ -10,28 +10,32 @@ from callboard.bus.patterns import BadPattern
 from callboard.bus.steps import Steps
 
 
-def found(pattern: str, text: str, steps: Steps) -> bool:
-    """Say whether a pattern matches somewhere in a text; in one with half of a surrogate pair nothing does.
+class SchemaPatterns:
+    """The patterns of one application of a schema: each is compiled once."""
 
-    :raises BadPattern: if it is none
-    :raises TooManySteps: if it takes too many
-    """
-    told = patterns.fault(pattern)
-    if told is not None:
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._linear = patterns.Patterns(steps)
+        self._others: dict[str, regex.Search] = {}
+
+    def found(self, pattern: str, text: str) -> bool:
+        """Say whether a pattern matches somewhere in a text; in one with half of a surrogate pair nothing does.
+
+        :raises BadPattern: if it is none
+        :raises TooManySteps: if it takes too many
+        """
+        if (other := self._others.get(pattern)) is not None:
+            return other.found(text)
         try:
-            return regex.Search(pattern, steps).found(text)
-        except regex.BadPattern:
-            raise BadPattern(told) from None
-    steps.take(patterns.search_steps(pattern, text))
-    try:
-        return patterns.found(pattern, text)
-    except UnicodeEncodeError:
-        return False
-
-
-def compile_steps(pattern: str) -> int:
-    """Return how many steps it takes to make a pattern ready for use."""
-    return patterns.COMPILE_STEPS if patterns.fault(pattern) is not None else patterns.compile_steps(pattern)
+            return self._linear.found(pattern, text)
+        except UnicodeEncodeError:
+            return False
+        except BadPattern as told:
+            try:
+                other = self._others[pattern] = regex.Search(pattern, self._steps)
+            except regex.BadPattern:
+                raise told from None
+            return other.found(text)
 
 
 def fault(pattern: str) -> str | None:

@@ -5,6 +5,7 @@ A step is about what the closure of one node takes, and the same work takes the 
 
 from typing import Any
 
+from callboard.bus.patterns import Patterns
 from callboard.bus.steps import Steps
 
 STEPS_MAX = 1_000_000
@@ -14,16 +15,17 @@ STEPS_MAX = 1_000_000
 class Budget(Steps):
     """The steps of one evaluation."""
 
-    __slots__ = ("_met", "indexes")
+    __slots__ = ("_met", "indexes", "patterns")
 
     def __init__(self) -> None:
         super().__init__(STEPS_MAX)
         self.indexes: dict[int, tuple[Any, Any]] = {}
         """Lists that `in` has looked into, by their identity, each with its `comparison.Members`."""
+        self.patterns = Patterns(self)
         self._met: set[str] = set()
 
     def take_first(self, what: str, count: int) -> None:
-        """Count steps for what is looked up, read or compiled once: a pattern, a time zone.
+        """Count steps for what is looked up once, such as a time zone.
 
         Whether this process knows it already makes no difference: the same evaluation counts the same everywhere.
 

@@ -35,7 +35,8 @@ def parse(source: str) -> Node:
     """
     parser = _Parser(source)
     node = parser.whole()
-    pending = [(node, 1)]
+    # Each level takes a token at least.
+    pending = [(node, 1)] if parser.count > DEPTH_MAX else []
     while pending:
         node_below, depth = pending.pop()
         if depth > DEPTH_MAX:
@@ -50,6 +51,7 @@ class _Parser:
     def __init__(self, source: str) -> None:
         self._source = source
         self._tokens = tokens(source)
+        self.count = len(self._tokens)
         self._next = 0
         self._nesting = 0
 

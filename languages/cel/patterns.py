@@ -1,6 +1,6 @@
 """Regular expressions for ``matches``: RE2's, as CEL has them."""
 
-from callboard.bus import patterns
+from callboard.bus.patterns import BadPattern
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, shown
 
@@ -13,10 +13,8 @@ def matches(budget: Budget, text: str, pattern: str) -> bool:
     """
     try:
         budget.take_text(len(pattern))
-        budget.take_first(f"pattern {pattern}", patterns.compile_steps(pattern))
-        budget.take(patterns.search_steps(pattern, text))
-        return patterns.found(pattern, text)
-    except patterns.BadPattern as bad:
+        return budget.patterns.found(pattern, text)
+    except BadPattern as bad:
         raise EvaluationError(f"{shown(pattern)} is no regular expression of RE2: {bad}") from None
     except UnicodeEncodeError:
         raise EvaluationError("a text holds half of a surrogate pair, which matches nothing") from None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from callboard.bus.effects import JSON
 from callboard.bus.steps import TooManySteps
@@ -11,9 +12,14 @@ from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError
 from callboard.languages.cel.parser import parse
 from callboard.languages.cel.scope import Clock, Run
+from callboard.languages.cel.syntax import Node
 from callboard.languages.cel.values import Value
 
 __all__ = ["Budget", "Clock", "Program", "compile"]
+
+
+PROGRAMS_KEPT_MAX = 2_048
+"""How many compiled expressions are kept: those of a definition are compiled once, and looked at several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,7 @@ class Program:
     """A compiled expression. It keeps nothing from one evaluation to the next."""
 
     source: str
+    tree: Node = field(repr=False)
     roots: frozenset[str]
     """The names that must be bound, whichever way the evaluation goes."""
     unknown_functions: frozenset[str]
@@ -63,6 +70,7 @@ class Program:
             raise EvaluationError("the values are nested too deep") from None
 
 
+@lru_cache(PROGRAMS_KEPT_MAX)
 def compile(source: str) -> Program:
     """Compile an expression, without its delimiters.
 
@@ -70,8 +78,9 @@ def compile(source: str) -> Program:
     """
     compiler = Compiler()
     try:
-        run = compiler.compile(parse(source))
+        tree = parse(source)
+        run = compiler.compile(tree)
     except RecursionError:
         raise CelSyntaxError("the expression is nested too deep", 1, 1) from None
     names = frozenset(compiler.roots), frozenset(compiler.unknown_functions)
-    return Program(source, *names, run, compiler.slots, compiler.weight)
+    return Program(source, tree, *names, run, compiler.slots, compiler.weight)

@@ -9,7 +9,6 @@ from typing import Any
 
 from callboard.languages.cel import program
 from callboard.languages.cel.errors import CelSyntaxError
-from callboard.languages.cel.parser import parse
 from callboard.languages.cel.syntax import Comprehension, Has, Name, Node, Select, children
 from callboard.languages.flow.embedding import CLOSING, OPENING, expressions_in
 from callboard.languages.flow.inspection import Findings, FlowNode, Site
@@ -42,7 +41,7 @@ def _expression(findings: Findings, site: Site, location: Location, body: str) -
         findings.warn("UNKNOWN_BINDING", f"there is no {root!r} to read here{hint}", location, listed)
     for name in sorted(compiled.unknown_functions):
         findings.warn("UNKNOWN_FUNCTION", f"there is no function {name!r}", location)
-    tree = parse(body)
+    tree = compiled.tree
     guarded = set(_members(tree, Has, frozenset()))
     for root, member in dict.fromkeys(_members(tree, Select, frozenset())):
         if (root, member) not in guarded:

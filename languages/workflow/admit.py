@@ -3,6 +3,7 @@
 Everything that can be known to fail is refused here, with all problems at once: nothing is half-started.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -31,8 +32,8 @@ MAX_STEPS = 200
 
 
 def _distinct(skills: list[Skill]) -> list[Skill]:
-    ids = [skill.id for skill in skills]
-    if doubled := sorted({one for one in ids if ids.count(one) > 1}):
+    counts = Counter(skill.id for skill in skills)
+    if doubled := sorted(one for one, count in counts.items() if count > 1):
         raise complaint("DUPLICATE_SKILL", f"defines {', '.join(doubled)} more than once", "one skill per id")
     return skills
 
