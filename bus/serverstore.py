@@ -26,7 +26,8 @@ DISK_RESERVE_BYTES = 128 * 1024 * 1024
 """Disk left free: a store that reaches it refuses messages and stays readable; one that hits the wall breaks."""
 
 DISK_RESERVE_SHARE = 0.05
-"""On a small disk the reserve is this share of what is free."""
+DISK_RESERVE_BYTES_MIN = 4 * 1024 * 1024
+"""On a small disk the reserve is this share of what is free, and no less than that: the server's own files grow too."""
 
 FULL = ("no space left", "quota exceeded")
 """What systems say of a full disk."""
@@ -162,7 +163,8 @@ class ServerStore:
                 used = sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
             free = shutil.disk_usage(self.home).free
         # What has been kept free stays so while the disk fills up.
-        self._reserve = max(self._reserve, int(min(DISK_RESERVE_BYTES, free * DISK_RESERVE_SHARE)))
+        reserve = int(min(DISK_RESERVE_BYTES, max(DISK_RESERVE_BYTES_MIN, free * DISK_RESERVE_SHARE)))
+        self._reserve = max(self._reserve, reserve)
         return max(1, used + free - self._reserve)
 
     def tell_bytes_max(self, bytes_max: int) -> None:

@@ -273,7 +273,14 @@ def test_the_end_of_the_log_is_read_for_the_cause(
     assert expected in str(found)
 
 
-@pytest.mark.parametrize(("free", "reserve"), [(1_000, 50), (10**12, serverstore.DISK_RESERVE_BYTES)])
+@pytest.mark.parametrize(
+    ("free", "reserve"),
+    [
+        (10**7, serverstore.DISK_RESERVE_BYTES_MIN),
+        (10**9, 5 * 10**7),
+        (10**12, serverstore.DISK_RESERVE_BYTES),
+    ],
+)
 def test_the_store_may_grow_by_what_is_free_whatever_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, reserve: int
 ) -> None:
