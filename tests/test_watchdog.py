@@ -65,10 +65,12 @@ async def test_who_holds_the_loop_is_told_while_it_lasts(ears: Ears) -> None:
 
 async def test_it_goes_with_the_worker() -> None:
     others = set(threading.enumerate())
+    started: list[threading.Thread] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Watchdog(str, held_s=0.02, beat_s=0.01).run)
         await anyio.sleep(0.03)
-        [thread] = [thread for thread in threading.enumerate() if thread not in others and thread.name == "watchdog"]
+        started += [thread for thread in threading.enumerate() if thread not in others and thread.name == "watchdog"]
         tasks.cancel_scope.cancel()
+    [thread] = started
     await anyio.to_thread.run_sync(thread.join, PATIENCE_S)
     assert not thread.is_alive()
