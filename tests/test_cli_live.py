@@ -300,7 +300,7 @@ def place(tmp_path: Path) -> Place:
 
 def test_run_and_watch_draw_the_tree_on_a_terminal(place: Place) -> None:
     file = place.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
-    runs = Terminal(place, "run", file, "--run-id", "r1")
+    runs = Terminal(place, "run", file, "--run-id", "r1", "--no-ask")
     runs.until("? waits for a person: Sure?  (yes or no)")
     runs.until("In another terminal: ")
     watches = Terminal(place, "watch", "r1")

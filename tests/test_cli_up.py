@@ -39,7 +39,7 @@ def test_a_run_is_started_and_watched_to_its_end(standing: Place) -> None:
     done = standing.here("watch", run)
     assert done.exit_code == exits.OK
     assert done.stdout.splitlines()[-1].endswith("■ completed")
-    assert standing.here("start", "one.yaml").exit_code == exits.USAGE
+    assert standing.here("start", "missing.yaml").exit_code == exits.USAGE
 
 
 def test_starting_twice_with_one_id_is_one_run(standing: Place) -> None:

@@ -20,6 +20,7 @@ NO_CODES = {
     "model.delta": "a subject below cb.live",
     "tool.stderr": "an entry of the worker's log",
     "definition.hash": "a place in a start message",
+    "definition.source": "likewise",
     "options.connections": "a place in a start message",
     "options.start_from_node": "likewise",
     "state.paused_at_step": "a place in a start message",

@@ -104,7 +104,6 @@ WARNED = [ev.Warned("SKILL_UNAVAILABLE", "no key", "a", 2, "r3", "nodes.a.skills
 
 ADDED: dict[str, dict[str, Any]] = {
     "run.accepted": {"warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")]},
-    "run.paused": {"timeout_at": AT},
     "run.end": {"warnings": WARNED},
     "child.end": {"warnings": WARNED},
 }
