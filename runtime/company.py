@@ -12,6 +12,7 @@ from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
+from callboard.actors.kinds.code import Code
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
@@ -77,6 +78,7 @@ class Company:
         self._models = Models(env, allow_scripts=config.allow_scripts)
         self._providing = Providing(config.providers, nc, config.prefix, env)
         self._providers = Providers(self._providing.offered)
+        self._code = Code(config.code)
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
@@ -201,7 +203,7 @@ class Company:
         return Carrier(
             models=Cast(self._models, default, script, ref, self._log),
             tools=tools,
-            kinds={"source": source, "provider": self._providers.carry, "prompt": prompt},
+            kinds={"source": source, "provider": self._providers.carry, "prompt": prompt, "code": self._code.carry},
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
             permits=permits,
@@ -221,6 +223,7 @@ class Company:
         return (await self._nc.request(subject, payload, timeout=timeout)).data
 
     async def aclose(self) -> None:
-        """Close what models and providers hold open."""
+        """Close what models, providers and the sandbox hold open."""
         await self._models.aclose()
         await self._providers.aclose()
+        await self._code.aclose()

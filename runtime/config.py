@@ -86,6 +86,9 @@ class Config(BaseModel):
     tools_allow_mcp_commands: Patterns | None = Field(
         None, description="programs that may be started as MCP servers; none: all"
     )
+    code: Literal["isolated", "bounded", "off"] = Field(
+        "isolated", description="run code of definitions where the kernel isolates it, with bounds alone, or not at all"
+    )
     prompt_folders: Folders = Field((), description="folders of the prompts that definitions refer to by name")
     tool_timeout_s: float = Field(
         TOOL_TIMEOUT_S,

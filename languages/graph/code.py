@@ -7,8 +7,8 @@ The request of an effect of kind ``code`` is::
 
 ``function`` names the function of the source that is called with each input, by itself; null says that the source is
 a ``lambda``. ``wrap`` asks that an input which is no object also answers to ``["value"]``, ``["output"]`` and
-``["data"]["result"]``, and to ``get`` of these. The effect's value is ``{"results": [{"value": …} | {"error": "…"},
-…]}``, one for each input.
+``["data"]["result"]``, and to ``get`` of these. The effect's value is ``{"results": [{"value": …} | {"error": "…",
+"code": "code.…"}, …]}``, one for each input.
 """
 
 import re
@@ -40,10 +40,16 @@ _RETURN = re.compile(r"^return\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What became of one input: a value, or why there is none."""
+    """What became of one input: a value, or why there is none, and the code of that."""
 
     value: JSON = None
     error: str | None = None
+    code: str = ""
+
+    @property
+    def details(self) -> JSON:
+        """What a failure says of it besides its text."""
+        return {"code": self.code} if self.code else None
 
 
 async def run_code(
@@ -59,7 +65,7 @@ async def run_code(
     }
     outcome = await node.call(slot, "code", request)
     if isinstance(outcome, Failed):
-        return [Returned(error=outcome.error.message or outcome.error.code)] * len(inputs)
+        return [Returned(error=outcome.error.message or outcome.error.code, code=outcome.error.code)] * len(inputs)
     results: Any = outcome.value.get("results") if isinstance(outcome.value, dict) else None
     if not isinstance(results, list) or len(results) != len(inputs):
         return [Returned(error="the sandbox did not answer for each input")] * len(inputs)
@@ -68,6 +74,8 @@ async def run_code(
 
 def _returned(result: Any) -> Returned:
     match result:
+        case {"error": str(reason), "code": str(code)}:
+            return Returned(error=reason, code=code)
         case {"error": str(reason)}:
             return Returned(error=reason)
         case {"value": value}:

@@ -16,5 +16,5 @@ async def code(work: Work) -> Outputs:
     language = work.text("language") or PYTHON
     [returned] = await run_code(work.node, "code", source, [work.inputs.get(RESULT)], language=language)
     if returned.error is not None:
-        raise NodeFailed("graph.code", returned.error)
+        raise NodeFailed("graph.code", returned.error, details=returned.details)
     return result(returned.value)

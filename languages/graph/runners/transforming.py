@@ -220,6 +220,7 @@ async def _custom(work: Work, items: Sequence[JSON]) -> list[JSON]:
     if not script.strip():
         return list(items)
     returned = await run_code(work.node, "code", script, list(items) or [work.inputs.get(RESULT)])
-    if failed := next((one.error for one in returned if one.error is not None), None):
-        raise NodeFailed("graph.code", failed)
+    for one in returned:
+        if one.error is not None:
+            raise NodeFailed("graph.code", one.error, details=one.details)
     return [one.value for one in returned]

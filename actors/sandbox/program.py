@@ -1,0 +1,173 @@
+"""The program of the sandbox: a process of the worker's that forks another one for each request, and watches over it.
+
+Started as ``python -I -m callboard.actors.sandbox.program isolated|bounded``, with an empty environment. It never runs
+foreign code itself: its child does, behind the walls, and ends with its answer. So a child costs a fork, and begins
+with every module loaded that code may import. Frames are a length of four bytes and as many bytes more:
+
+- at first it says what it can: ``{"isolated": true | false, "why": "…"}``;
+- a request is two frames: ``{"wall_s", "cpu_s", "memory_bytes", "output_bytes"}``, and what the child is to do;
+- an answer is two frames: ``{"ending": "answered" | "timeout" | "cpu" | "too_large" | "crashed", "signal": …}``, and
+  what the child has written, which nobody here has looked at.
+
+Only the standard library is imported here.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from callboard.actors.sandbox import calling, walls
+
+LENGTH_BYTES = 4
+
+SLACK_BYTES = 64 * 1024
+"""What an answer may have besides its results."""
+
+CHUNK_BYTES = 256 * 1024
+
+NO_MEMORY = b'{"failure":{"code":"code.memory","message":"there was no memory left"}}'
+"""Written down beforehand: it is needed when nothing can be made any more."""
+
+_PROBE = {"cpu_s": 5.0, "memory_bytes": 1024**3}
+
+
+def main() -> None:
+    """Serve until the worker closes the pipe."""
+    isolated = sys.argv[1] == "isolated"
+    why = _probe() if isolated else "it was not asked for"
+    send(json.dumps({"isolated": isolated and not why, "why": why}).encode())
+    if isolated and why:
+        return
+    gc.freeze()
+    while (limits := receive()) is not None and (request := receive()) is not None:
+        _serve(json.loads(limits), request, isolated)
+
+
+def send(frame: bytes) -> None:
+    """Write a frame to the worker."""
+    left = memoryview(len(frame).to_bytes(LENGTH_BYTES) + frame)
+    while left:
+        left = left[os.write(1, left) :]
+
+
+def receive() -> bytes | None:
+    """Read a frame of the worker's; None when it has closed the pipe."""
+    prefix = _read(LENGTH_BYTES)
+    return None if prefix is None else _read(int.from_bytes(prefix))
+
+
+def _read(size: int) -> bytes | None:
+    found = bytearray()
+    while len(found) < size:
+        chunk = os.read(0, min(CHUNK_BYTES, size - len(found)))
+        if not chunk:
+            return None
+        found += chunk
+    return bytes(found)
+
+
+def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
+    child, answer = _forked(limits, lambda: calling.answered(request, limits["output_bytes"]), isolated)
+    ending, written = _watched(answer, limits)
+    os.close(answer)
+    # One that has answered is ending by itself; one that has closed its stdout and lingers is not waited for.
+    os.kill(child, signal.SIGKILL)
+    if ending == "abandoned":
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if ending == "answered" and -code in (signal.SIGPROF, signal.SIGXCPU):
+        ending = "cpu"
+    elif ending == "answered" and code != 0:
+        ending = "crashed"
+    send(json.dumps({"ending": ending, "signal": max(0, -code)}).encode())
+    send(written if ending == "answered" else b"")
+
+
+def _watched(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Read what a child writes until it ends, has written too much, or its time is over."""
+    deadline = time.monotonic() + limits["wall_s"]
+    written = bytearray()
+    poller = select.poll()
+    poller.register(answer, select.POLLIN)
+    poller.register(0, select.POLLIN)
+    while True:
+        ready = poller.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ready:
+            return "timeout", b""
+        if any(descriptor == 0 for descriptor, _ in ready):
+            # The worker says nothing while it waits: it is gone, or gives up.
+            return "abandoned", b""
+        chunk = os.read(answer, CHUNK_BYTES)
+        if not chunk:
+            return "answered", bytes(written)
+        written += chunk
+        if len(written) > limits["output_bytes"] + SLACK_BYTES:
+            return "too_large", b""
+
+
+def _forked(limits: Mapping[str, Any], work: Callable[[], bytes], isolated: bool) -> tuple[int, int]:
+    """Fork a child that does some work behind walls; return its id, and where its stdout can be read."""
+    parent = os.getpid()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _perform(parent, writer, limits, work, isolated)
+    os.close(writer)
+    return child, reader
+
+
+def _perform(
+    parent: int, writer: int, limits: Mapping[str, Any], work: Callable[[], bytes], isolated: bool
+) -> NoReturn:
+    try:
+        os.dup2(writer, 1)
+        os.close(0)
+        os.closerange(2, max(64, writer + 1))
+        os.environ.clear()
+        walls.end_with_parent(parent)
+        walls.bound(limits["memory_bytes"], limits["cpu_s"])
+        if isolated:
+            walls.close()
+        left = memoryview(work())
+        while left:
+            left = left[os.write(1, left) :]
+        os._exit(0)
+    except MemoryError:
+        os.write(1, NO_MEMORY)
+        os._exit(0)
+    except walls.NoWalls as error:
+        os.write(1, str(error).encode())
+    finally:
+        os._exit(1)
+
+
+# -- whether the walls stand -------------------------------------------------------------------------------------------
+
+
+def _probe() -> str:
+    """Put the walls around a child that tries them; return why they do not hold, or nothing."""
+    child, answer = _forked(_PROBE, _tried, isolated=True)
+    said = os.read(answer, CHUNK_BYTES).decode()
+    os.close(answer)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return "" if (status, said) == (0, "holds") else said or f"a process behind them ended with {status}"
+
+
+def _tried() -> bytes:
+    """Work as code does, then do what it may not."""
+    calling.answered(b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000)
+    try:
+        os.close(os.dup(1))
+    except PermissionError:
+        return b"holds"
+    return b"the filter of system calls lets through what it must not"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""The sandbox: what code of a definition's author can do, and that it can do nothing else, however it tries."""
+
+import errno
+import os
+import platform
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.kinds.code import NESTING_MAX, Code, Mode
+from callboard.actors.sandbox.process import Sandbox, SandboxBroken
+from callboard.bus.effects import Failure
+
+JOB = cast(Job, None)
+"""Code is told nothing of the run that it belongs to."""
+
+ISOLATES = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+
+WALK = "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0].__init__.__globals__"
+"""The module `os`, however little one is given."""
+
+pytestmark = pytest.mark.skipif(not ISOLATES, reason="no filter of system calls is known here")
+
+
+@pytest.fixture
+async def code() -> AsyncIterator[Code]:
+    made = Code("isolated")
+    yield made
+    await made.aclose()
+
+
+async def run(code: Code, source: str, *inputs: Any, **more: Any) -> Any:
+    """The results of a source that is a function `f` or a lambda."""
+    limits = {name: more.pop(name) for name in ("wall_s", "cpu_s", "memory_bytes", "output_bytes") if name in more}
+    function = "f" if source.startswith("def f") else None
+    request = {"source": source, "function": function, "inputs": list(inputs) or [1], "limits": limits, **more}
+    value, _metadata = await code.carry(JOB, request)
+    return value["results"]
+
+
+async def result(code: Code, source: str, **more: Any) -> Any:
+    [one] = await run(code, source, **more)
+    return one
+
+
+async def failure(code: Code, source: str, **more: Any) -> Failure:
+    with pytest.raises(EffectFailed) as caught:
+        await run(code, source, **more)
+    return caught.value.failure
+
+
+# -- what it can do ----------------------------------------------------------------------------------------------------
+
+
+async def test_each_input_is_called_by_itself(code: Code) -> None:
+    first, second, third = await run(code, "lambda x: {'twice': x * 2}", 1, None, [2])
+    assert first == {"value": {"twice": 2}}
+    assert second["code"] == "code.raised"
+    assert third == {"value": {"twice": [2, 2]}}
+
+
+async def test_what_is_offered_can_be_used(code: Code) -> None:
+    source = """def f(x: Dict[str, Any]) -> Any:
+    import math, urllib.parse
+    from datetime import datetime
+    from collections import Counter
+    class Point:
+        at = math.floor(x["n"])
+    day = datetime.strptime("2024-02-29", "%Y-%m-%d").strftime("%A")
+    return [Point.at, day, Counter("aab")["a"], urllib.parse.quote("a b"), json.loads("[1]"), sorted(x)]
+"""
+    assert await run(code, source, {"n": 2.5}) == [{"value": [2, "Thursday", 2, "a%20b", [1], ["n"]]}]
+
+
+async def test_what_is_printed_is_kept_beside_the_results(code: Code) -> None:
+    request = {"source": "lambda x: print('x is', x)", "inputs": [1, 2]}
+    assert await code.carry(JOB, request) == (
+        {"results": [{"value": None}, {"value": None}]},
+        {"printed": "x is 1\nx is 2\n"},
+    )
+
+
+@pytest.mark.parametrize("value", ["text", 3, 1.5, [1, 2], True, None])
+async def test_what_is_no_object_answers_to_names_if_wrapped(code: Code, value: Any) -> None:
+    both = "lambda x: [x, x['value'], x['output'], x['data']['result'], x.get('value'), x.get('other', 7)]"
+    assert await run(code, both, value, wrap=True) == [{"value": [*[value] * 5, 7]}]
+    assert (await run(code, both, value))[0]["code"] == "code.raised"
+
+
+async def test_an_object_is_never_wrapped(code: Code) -> None:
+    assert await run(code, "lambda x: x", {"a": 1}, wrap=True) == [{"value": {"a": 1}}]
+
+
+async def test_nothing_is_left_for_those_who_come_later(code: Code) -> None:
+    assert await result(code, "lambda x: setattr(json, 'seen', x) or json.seen") == {"value": 1}
+    assert await result(code, "lambda x: hasattr(json, 'seen')") == {"value": False}
+
+
+# -- what it cannot do -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "lambda x: open('/etc/passwd').read()",
+        f"lambda x: {WALK}['open']('/etc/passwd', 0)",
+        f"lambda x: {WALK}['fork']()",
+        f"lambda x: {WALK}['kill']({WALK}['getppid']() or 1, 9)",
+        f"lambda x: {WALK}['listdir']('/')",
+        f"lambda x: {WALK}['dup'](1)",
+        f"lambda x: {WALK}['write'](2, b'out')",
+        "lambda x: json.codecs.open('/proc/self/environ').read()",
+        "lambda x: eval('1')",
+        "def f(x):\n    import os",
+        "def f(x):\n    import socket",
+        "def f(x):\n    import time\n    time.sleep(1)",
+    ],
+)
+async def test_files_and_processes_are_out_of_reach(code: Code, source: str) -> None:
+    one = await result(code, source)
+    assert one["code"] == "code.refused"
+    assert "(line " in one["error"]
+
+
+async def test_a_socket_is_out_of_reach(code: Code) -> None:
+    # As C has it: no module of Python's that knows of sockets is loaded.
+    walk = f"    ctypes = {WALK}['sys'].modules['ctypes']\n"
+    call = "    fd = ctypes.CDLL(None, use_errno=True).socket(2, 1, 0)\n    return [fd, ctypes.get_errno()]"
+    assert await result(code, f"def f(x):\n{walk}{call}") == {"value": [-1, errno.EPERM]}
+
+
+async def test_a_walk_finds_no_environment(code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_WORKER", "s3cret")
+    assert await result(code, f"lambda x: dict({WALK}['environ'])") == {"value": {}}
+
+
+async def test_a_fork_bomb_makes_no_process(code: Code) -> None:
+    source = f"def f(x):\n    made = 0\n    for _ in range(100):\n        try:\n            {WALK}['fork']()\n"
+    source += "            made += 1\n        except PermissionError:\n            pass\n    return made"
+    assert await result(code, source) == {"value": 0}
+
+
+async def test_a_program_is_not_started(code: Code, tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    await result(code, f"lambda x: {WALK}['system']('touch {touched}')")
+    assert not touched.exists()
+
+
+async def test_who_writes_the_answer_himself_tells_of_himself_alone(code: Code) -> None:
+    forged = await failure(code, f"lambda x: {WALK}['write'](1, b'{{}}') and {WALK}['_exit'](0)")
+    assert forged.code == "code.crashed"
+    noise = await failure(code, f"lambda x: {WALK}['write'](1, b'noise')")
+    assert noise.code == "code.bad_output"
+    assert await result(code, "lambda x: x") == {"value": 1}
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_loop_without_end_ends(code: Code) -> None:
+    endless = "def f(x):\n    while True:\n        pass"
+    assert (await failure(code, endless, cpu_s=0.2)).code == "code.cpu"
+    ended = await failure(code, endless, wall_s=0.2)
+    assert (ended.code, ended.message) == ("code.timeout", "the code was ended: it took longer than 0.2 s")
+    caught = (
+        "def f(x):\n    while True:\n        try:\n            f(x)\n        except BaseException:\n            pass"
+    )
+    assert (await failure(code, caught, cpu_s=0.2)).code == "code.cpu"
+
+
+async def test_memory_is_bounded(code: Code) -> None:
+    assert (await result(code, "lambda x: [0] * 10**9"))["code"] == "code.memory"
+    growing = "def f(x):\n    kept = []\n    while True:\n        kept.append(bytearray(10**6))"
+    assert (await result(code, growing))["code"] == "code.memory"
+    assert await result(code, "lambda x: len([0] * 10**6)") == {"value": 10**6}
+
+
+async def test_the_output_is_bounded(code: Code) -> None:
+    assert (await failure(code, "lambda x: 'x' * 1001", output_bytes=1000)).code == "code.output_too_large"
+    flood = f"def f(x):\n    while True:\n        {WALK}['write'](1, b'x' * 10**6)"
+    assert (await failure(code, flood)).code == "code.output_too_large"
+    assert (await code.carry(JOB, {"source": "lambda x: print('x' * 10**6)", "inputs": [1]}))[1] == {
+        "printed": "x" * 7_999 + "\n"
+    }
+
+
+async def test_nesting_is_bounded(code: Code) -> None:
+    nested = "def f(x):\n    found = []\n    for _ in range(x - 1):\n        found = [found]\n    return found"
+    deepest, deeper, none = await run(code, nested, NESTING_MAX, NESTING_MAX + 1, 10**5)
+    assert deepest["value"]
+    assert (deeper["code"], none["code"]) == ("code.bad_output", "code.bad_output")
+    assert (await failure(code, "(" * 300 + "1" + ")" * 300)).code == "code.invalid"
+    assert (await result(code, "def f(x):\n    return f(x)"))["code"] == "code.raised"
+
+
+@pytest.mark.parametrize("value", ["{1, 2}", "float('nan')", "'\\ud800'", "lambda: 1", "b'x'", "{(1, 2): 3}"])
+async def test_a_result_is_json(code: Code, value: str) -> None:
+    assert (await result(code, f"lambda x: {value}"))["code"] == "code.bad_output"
+
+
+# -- what is wrong with it ---------------------------------------------------------------------------------------------
+
+
+async def test_an_exception_is_told_with_its_line(code: Code) -> None:
+    source = "def f(x):\n    return g(x)\n\ndef g(x):\n    return 1 / (x - 1)"
+    assert await result(code, source) == {
+        "error": "ZeroDivisionError: division by zero (line 5: return 1 / (x - 1))",
+        "code": "code.raised",
+    }
+    assert (await result(code, "def f(x):\n    raise SystemExit(3)"))["code"] == "code.raised"
+    unreadable = "def f(x):\n    class E(Exception):\n        def __str__(self):\n            return 1\n    raise E"
+    assert "cannot be read" in (await result(code, unreadable))["error"]
+
+
+async def test_a_source_that_is_none(code: Code) -> None:
+    syntax = await failure(code, "def f(x)\n    return 1")
+    assert (syntax.code, syntax.retryable) == ("code.invalid", False)
+    assert syntax.message.endswith("(line 1: def f(x))")
+    assert (await failure(code, "7")).code == "code.invalid"
+    assert (await failure(code, "\0")).code == "code.invalid"
+    named = {"source": "x = 1", "function": "g", "inputs": [1]}
+    with pytest.raises(EffectFailed, match=r"code\.invalid: the source defines no function g"):
+        await code.carry(JOB, named)
+    raising = await failure(code, "def f(x):\n    pass\n\n1 / 0")
+    assert (raising.code, raising.message) == ("code.raised", "ZeroDivisionError: division by zero (line 4: 1 / 0)")
+
+
+async def test_a_request_that_is_none(code: Code) -> None:
+    for request, expected in (
+        ({"inputs": []}, "code.malformed"),
+        ({"source": "1", "inputs": [], "language": "javascript"}, "code.language"),
+    ):
+        with pytest.raises(EffectFailed) as caught:
+            await code.carry(JOB, request)
+        assert caught.value.failure.code == expected
+
+
+# -- the process that watches ------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_may_run_none() -> None:
+    assert (await failure(Code("off"), "lambda x: x")).code == "code.unavailable"
+
+
+async def test_bounds_alone_keep_files_and_processes_out_of_reach_too() -> None:
+    bounded = Code("bounded")
+    try:
+        with capture_logs() as logs:
+            assert await result(bounded, "lambda x: x + 1") == {"value": 2}
+        assert [entry["log_level"] for entry in logs] == ["warning"]
+        opened = await result(bounded, f"lambda x: {WALK}['open']('/etc/passwd', 0)")
+        assert "Too many open files" in opened["error"]
+        assert (await failure(bounded, "def f(x):\n    while True: pass", cpu_s=0.2)).code == "code.cpu"
+    finally:
+        await bounded.aclose()
+
+
+async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, code: Code) -> None:
+    async def start(isolated: bool) -> Sandbox:
+        raise SandboxBroken(f"no filter, isolated={isolated}")
+
+    monkeypatch.setattr(Sandbox, "start", start)
+    with capture_logs() as logs:
+        refused = await failure(code, "lambda x: x")
+    assert (refused.code, refused.retryable) == ("code.unavailable", False)
+    assert "no filter, isolated=True; its setting `code` may waive that" in refused.message
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+
+
+async def test_a_cancelled_effect_leaves_no_process(code: Code) -> None:
+    began = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    with anyio.move_on_after(0.5) as scope:
+        await run(code, "def f(x):\n    while True:\n        pass", cpu_s=60, wall_s=60)
+    assert scope.cancelled_caught
+    with anyio.fail_after(30):
+        while _sandboxes() - began:  # noqa: ASYNC110 - other processes set no events
+            await anyio.sleep(0.01)
+    assert await result(code, "lambda x: x") == {"value": 1}
+
+
+def _sandboxes() -> set[int]:
+    found: set[int] = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"callboard.actors.sandbox.program" in line:
+                found.add(int(name))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["isolated", "bounded"])
+async def test_as_many_run_at_once_as_there_are_cores(mode: Mode) -> None:
+    code = Code(mode)
+    found: list[Any] = []
+
+    async def one(number: int) -> None:
+        found.append((await run(code, "lambda x: x", number))[0]["value"])
+
+    with capture_logs():
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(one, number)
+    assert sorted(found) == list(range(10))
+    await code.aclose()
