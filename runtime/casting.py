@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.actors.models.catalog import PROVIDERS, open_model, resolve
+from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.recorded import RecordedModel
 from callboard.bus.effects import Failure, ModelReply
@@ -14,14 +14,13 @@ from callboard.runtime.runlog import events_of, read_run
 RECORDED = "recorded"
 
 STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.stands_in)
-MODELS = frozenset(PROVIDERS) - STAND_INS
-"""Names of providers that have models."""
 
 
 class Models:
     """The providers that one worker has opened; they are shared by its runs."""
 
-    def __init__(self, env: Mapping[str, str], *, allow_scripts: bool) -> None:
+    def __init__(self, env: Mapping[str, str], *, allow_scripts: bool, providers: Providers = PROVIDERS) -> None:
+        self.providers = providers
         self._env = env
         self._allow_scripts = allow_scripts
         self._open: dict[str, Model] = {}
@@ -31,10 +30,16 @@ class Models:
 
         :raises ModelFailed: as `callboard.actors.models.catalog.open_model`
         """
-        provider, name = resolve(spec)
+        provider, name = resolve(spec, self.providers)
         model = self._open.get(provider)
         if model is None:
-            model, name = open_model(spec, script=script, env=self._env, allow_scripts=self._allow_scripts)
+            model, name = open_model(
+                spec,
+                script=script,
+                env=self._env,
+                allow_scripts=self._allow_scripts,
+                providers=self.providers,
+            )
             if provider not in STAND_INS:
                 self._open[provider] = model
         return model, name

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds.code import Code
-from callboard.actors.models.catalog import exact, resolve
+from callboard.actors.models.catalog import exact, resolve, with_endpoints
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
 from callboard.actors.prompts import Prompts
@@ -31,7 +31,7 @@ from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission import Admission, definition_token
-from callboard.runtime.casting import MODELS, RECORDED, STAND_INS, Cast, Models, recorded_run
+from callboard.runtime.casting import RECORDED, STAND_INS, Cast, Models, recorded_run
 from callboard.runtime.config import Config
 from callboard.runtime.definitions import Definitions
 from callboard.runtime.pace import Pace
@@ -75,7 +75,8 @@ class Company:
         self._outbox = outbox
         self._env = env
         self._log = log
-        self._models = Models(env, allow_scripts=config.allow_scripts)
+        endpoints = {name: endpoint.endpoint() for name, endpoint in config.endpoints.items()}
+        self._models = Models(env, allow_scripts=config.allow_scripts, providers=with_endpoints(endpoints))
         self._providing = Providing(config.providers, nc, config.prefix, env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
@@ -117,17 +118,21 @@ class Company:
         if spec is None:
             message = "no model is named, and this worker has no default"
             expected = (
-                "`model` (--model) such as anthropic, a script (--script), "
+                "`model` (--model) such as anthropic or openai:gpt-6-sol, a script (--script), "
                 "or CALLBOARD_MODEL or ANTHROPIC_API_KEY in the worker's environment"
             )
             return [*problems, Problem(code="model.none", message=message, where="model", expected=expected)]
         try:
-            provider, _ = resolve(spec)
+            provider, _ = resolve(spec, self._models.providers)
         except ModelFailed as error:
             return [*problems, Problem(code=error.failure.code, message=error.failure.message, where="model")]
         if provider == RECORDED and recorded_run(spec) is None:
             expected = "recorded:<run id>"
             problems.append(Problem(code="model.recorded", message="no run is named", where="model", expected=expected))
+        if lacking := self._models.providers[provider].lacks():
+            message = f"what models of {provider} need is not installed here"
+            expected = f"a worker with {lacking}"
+            problems.append(Problem(code="model.not_installed", message=message, where="model", expected=expected))
         if provider in STAND_INS and not self._config.allow_scripts:
             message = f"this worker does not run {provider} models"
             problems.append(Problem(code="model.scripts_refused", message=message, where="model"))
@@ -156,7 +161,12 @@ class Company:
         that answers in place of them all, if there is one."""
         spec = start.model or self._config.model or ""
         stand_in = spec.partition(":")[0]
-        found = {"default_model": exact(spec) if spec else "", "models": {name: exact(name) for name in MODELS}}
+        providers = self._models.providers
+        names = [name for name, provider in providers.items() if provider.default and not provider.stands_in]
+        found = {
+            "default_model": exact(spec, providers) if spec else "",
+            "models": {name: exact(name, providers) for name in names},
+        }
         return {**found, "stand_in": stand_in} if stand_in in STAND_INS else found
 
     def _documents(self, plan: Plan[Any]) -> dict[str, Any]:
@@ -166,7 +176,7 @@ class Company:
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
         named: list[str] = admission.plan.needs.get("environment", [])
-        wanted = {*named, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"}
+        wanted = {*named, *(key for provider in self._models.providers.values() for key in provider.keys)}
         found = {name: value for name in wanted if (value := self._env.get(name))}
         return {**found, **{f"config.{i}": value for i, value in enumerate(self._config.secrets())}}
 

@@ -21,6 +21,7 @@ from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.runtime.endpointsettings import EndpointSettings, read_endpoints
 from callboard.runtime.fetchauth import FALLBACKS, host_tokens
 from callboard.runtime.providersettings import ProviderSettings, read_settings
 
@@ -81,6 +82,9 @@ class Config(BaseModel):
     group_commit: Literal["auto", "on", "off"] = Field("auto", description="merge the appends of many runs")
     always_replay: bool = Field(False, description="replay every run after each outcome: a test of replay itself")
     model: Name | None = Field(None, description="default model, as provider:model")
+    endpoints: dict[str, EndpointSettings] = Field(
+        default_factory=dict[str, EndpointSettings], description="addresses that speak as a provider does; a table"
+    )
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
     tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
     tools_allow_mcp_commands: Patterns | None = Field(
@@ -149,6 +153,7 @@ class Config(BaseModel):
         """Return the values that must never enter an event."""
         found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
         found += self.providers.secrets()
+        found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.
             parts = urlsplit(url.strip())
@@ -210,6 +215,12 @@ def load(
         settings, wrong, odd = read_settings(given, env, source)
         if settings is not None:
             values["providers"] = settings, source
+        problems += wrong
+        warnings += odd
+    if "endpoints" in values:
+        given, source = values["endpoints"]
+        endpoints, wrong, odd = read_endpoints(given, env, source)
+        values["endpoints"] = endpoints, source
         problems += wrong
         warnings += odd
     if "nats_url" not in values:

@@ -12,7 +12,19 @@ from typing import Literal, TextIO
 import structlog
 from structlog.typing import Processor
 
-CHATTY = ("httpx", "httpx2", "httpcore", "httpcore2", "mcp", "anthropic", "nats", "asyncio", "uvicorn.access")
+CHATTY = (
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "httpcore2",
+    "mcp",
+    "anthropic",
+    "openai",
+    "google_genai",
+    "nats",
+    "asyncio",
+    "uvicorn.access",
+)
 """Libraries of which only warnings are shown, unless we debug."""
 
 _HANDLER = "callboard"

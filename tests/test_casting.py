@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.actors.models.catalog import exact
+from callboard.actors.models.catalog import PROVIDERS, exact
 from callboard.bus import events as ev
 from callboard.bus.effects import ModelRequest, user
 from callboard.languages.language import End, Stage
@@ -98,7 +98,7 @@ async def test_models_are_recorded_by_their_exact_names(tmp_path: Path) -> None:
     name = exact("anthropic")
     assert name.startswith("anthropic:claude-")
     assert began.environment["default_model"] == name
-    assert began.environment["models"] == {"anthropic": name}
+    assert began.environment["models"] == {provider: exact(provider) for provider in PROVIDERS.keys() - STAND_INS}
     assert "stand_in" not in began.environment
 
 

@@ -21,18 +21,8 @@ from callboard.bus.effects import (
     Usage,
     user,
 )
-from tests.messages_api import (
-    Answer,
-    MessagesApi,
-    failing,
-    messages_api,
-    saying,
-    start,
-    stop,
-    streaming,
-    text_block,
-    tool_block,
-)
+from tests.messages_api import failing, saying, start, stop, text_block, tool_block
+from tests.model_api import Answer, ModelApi, model_api, streaming
 
 QUICK = RetryPolicy(tries_max=3, total_s=60.0, delay_first_s=0.001, delay_max_s=0.001)
 
@@ -45,8 +35,8 @@ def a_turn(**fields: Any) -> ModelTurn:
 
 
 @asynccontextmanager
-async def claude(*answers: Answer, retry: RetryPolicy = QUICK) -> AsyncGenerator[tuple[AnthropicModel, MessagesApi]]:
-    async with messages_api() as api:
+async def claude(*answers: Answer, retry: RetryPolicy = QUICK) -> AsyncGenerator[tuple[AnthropicModel, ModelApi]]:
+    async with model_api() as api:
         api.will(*answers)
         model = AnthropicModel(api_key="sk-test", base_url=api.url, retry=retry)
         try:
@@ -403,7 +393,7 @@ async def test_a_wait_longer_than_the_total_is_not_begun(headers: dict[str, str]
 
 
 async def test_a_stream_that_falls_silent_times_out() -> None:
-    async with messages_api() as api:
+    async with model_api() as api:
         api.will(streaming(start(), "silent"), streaming(start(), "silent"))
         retry = RetryPolicy(tries_max=2, total_s=60.0, delay_first_s=0.001)
         model = AnthropicModel(api_key="sk-test", base_url=api.url, retry=retry, silence_s=0.05)
@@ -423,7 +413,7 @@ async def test_the_total_time_bounds_a_try_as_well() -> None:
 
 
 async def test_nobody_at_the_other_end_is_unreachable() -> None:
-    async with messages_api() as api:
+    async with model_api() as api:
         url = api.url
     model = AnthropicModel(api_key="sk-test", base_url=url, retry=QUICK)
     with pytest.raises(ModelFailed) as caught:
@@ -440,7 +430,7 @@ def test_no_key_is_said_before_anything_is_sent() -> None:
 
 
 async def test_a_token_serves_as_well_as_a_key() -> None:
-    async with messages_api() as api:
+    async with model_api() as api:
         api.will(saying("ok"))
         model = AnthropicModel.from_env({"ANTHROPIC_AUTH_TOKEN": "tok-1", "ANTHROPIC_BASE_URL": api.url})
         await model.turn(a_turn(), lambda _: None)

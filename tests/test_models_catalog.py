@@ -3,17 +3,18 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 
-from callboard.actors.models import anthropic, catalog
+from callboard.actors.models import anthropic, openai
 from callboard.actors.models.anthropic import AnthropicModel
-from callboard.actors.models.catalog import open_model, resolve
+from callboard.actors.models.catalog import API, PROVIDERS, Endpoint, exact, open_model, resolve, with_endpoints
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn
 from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.scripted import ScriptedModel
 
-ENV = {"ANTHROPIC_API_KEY": "sk-test"}
+ENV = {"ANTHROPIC_API_KEY": "sk-test", "OPENAI_API_KEY": "sk-test", "GEMINI_API_KEY": "k-test"}
 
 
 def refusal(act: Callable[[], object]) -> tuple[str, str]:
@@ -28,6 +29,9 @@ def refusal(act: Callable[[], object]) -> tuple[str, str]:
         ("anthropic:claude-x", "anthropic", "claude-x"),
         ("anthropic", "anthropic", anthropic.DEFAULT_MODEL),
         ("claude-haiku-4-5", "anthropic", "claude-haiku-4-5"),
+        ("openai:gpt-5-nano", "openai", "gpt-5-nano"),
+        ("openai", "openai", openai.DEFAULT_MODEL),
+        ("gpt-5-nano", "openai", "gpt-5-nano"),
         (" scripted ", "scripted", "scripted"),
         ("recorded", "recorded", "recorded"),
     ],
@@ -36,12 +40,12 @@ def test_a_name_finds_its_provider(spec: str, provider: str, model: str) -> None
     assert resolve(spec) == (provider, model)
 
 
-@pytest.mark.parametrize("spec", ["", "gpt-5-nano", "openai:gpt-5", "anthropic:", "claude-x:y", ":x"])
+@pytest.mark.parametrize("spec", ["", "llama3", "ollama:llama3", "anthropic:", "claude-x:y", ":x"])
 def test_an_unknown_name_lists_what_is_known(spec: str) -> None:
     code, message = refusal(lambda: open_model(spec, env=ENV))
     assert code == "model.unknown"
     assert repr(spec) in message
-    for provider in catalog.PROVIDERS:
+    for provider in PROVIDERS:
         assert provider in message
     assert "claude-…" in message
 
@@ -75,16 +79,61 @@ def test_what_is_missing_or_wrong_is_said_at_the_opening() -> None:
     assert "script.turns" in message
 
 
+async def closed(model: Model) -> None:
+    """Close a model that holds something open."""
+    if (close := getattr(model, "aclose", None)) is not None:
+        await close()
+
+
 async def test_every_provider_opens_as_a_model_of_its_name() -> None:
-    for name in catalog.PROVIDERS:
-        model: Model
+    for name in PROVIDERS:
         model, _ = open_model(name, env=ENV, allow_scripts=True)
         assert model.provider == name
-        if isinstance(model, AnthropicModel):
-            await model.aclose()
+        await closed(model)
+
+
+@pytest.mark.parametrize("api", get_args(API))
+async def test_an_endpoint_is_a_provider_of_its_own_name(api: API) -> None:
+    providers = with_endpoints({"local": Endpoint(api, "http://127.0.0.1:9/v1"), "near": Endpoint(api, "x", "k", "m")})
+    assert resolve("local:llama3:8b", providers) == ("local", "llama3:8b")
+    assert resolve("near", providers) == ("near", "m")
+    assert exact("near", providers) == "near:m"
+    model, name = open_model("local:llama3", env={}, providers=providers)
+    assert (model.provider, name) == ("local", "llama3")
+    await closed(model)
+    code, message = refusal(lambda: resolve("local", providers))
+    assert code == "model.unknown"
+    assert "local:<model>" in message
+    assert "near[:<model>]" in message
+
+
+@pytest.mark.parametrize("name", ["openai"])
+def test_a_missing_sdk_is_an_error_that_says_what_to_install(name: str) -> None:
+    """In a process of its own, where no SDK but Anthropic's can be found."""
+    code = f"""
+import sys
+sys.modules["openai"] = sys.modules["google.genai"] = None
+from callboard.actors.models.catalog import PROVIDERS, open_model
+from callboard.actors.models.model import ModelFailed
+print(PROVIDERS["{name}"].lacks())
+try:
+    open_model("{name}", env={ENV!r})
+except ModelFailed as failed:
+    print(failed)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lacking, failure = done.stdout.splitlines()
+    assert lacking == f"callboard[{name}]"
+    assert failure.startswith("model.not_installed: ")
+    assert f"pip install 'callboard[{name}]'" in failure
+
+
+def test_what_is_installed_is_not_lacking() -> None:
+    assert [name for name, provider in PROVIDERS.items() if provider.lacks()] == []
 
 
 def test_the_catalog_costs_no_sdk_until_one_is_used() -> None:
-    code = "import sys, callboard.actors.models.catalog; print(*{'anthropic', 'httpx2'} & sys.modules.keys())"
+    heavy = "{'anthropic', 'openai', 'google.genai', 'httpx2'}"
+    code = f"import sys, callboard.actors.models.catalog; print(*{heavy} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -12,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.carrier import Carrier, Job, Reporter
-from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE, entry_of, retry_after_s, try_failed
-from callboard.actors.models.anthropic_messages import TOOL_NAME_CHARS_MAX, request_of
-from callboard.actors.models.anthropic_schema import native_schema
-from callboard.actors.models.anthropic_stream import REPLY_CHARS_MAX, StreamFold
+from callboard.actors.models import anthropic_errors
+from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE
+from callboard.actors.models.anthropic_messages import request_of
+from callboard.actors.models.anthropic_stream import StreamFold
+from callboard.actors.models.draft import REPLY_CHARS_MAX
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, TryFailed, wait_s, with_retries
+from callboard.actors.models.schemas import ANTHROPIC, native_schema
+from callboard.actors.models.trouble import entry_of, retry_after_s
+from callboard.actors.models.wording import TOOL_NAME_CHARS_MAX
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec
@@ -38,10 +42,10 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
     module = vars(importlib.import_module("anthropic._exceptions"))
     own = {kind for kind in module.values() if isinstance(kind, type) and issubclass(kind, Exception)}
     for kind in own - {module["IdentityTokenFileError"]}:
-        assert entry_of(kind) == f"anthropic.{kind.__name__}", f"{kind.__name__} has no code of its own"
+        assert entry_of(kind, CODE_OF) == f"anthropic.{kind.__name__}", f"{kind.__name__} has no code of its own"
     for root in (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL):
         for kind in descendants(root):
-            assert entry_of(kind) is not None, f"{kind} has no code"
+            assert entry_of(kind, CODE_OF) is not None, f"{kind} has no code"
 
 
 def test_no_type_of_error_within_a_stream_is_forgotten() -> None:
@@ -62,7 +66,7 @@ def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
 
 
 def test_our_own_bugs_stay_our_own() -> None:
-    assert try_failed(KeyError("x")) is None
+    assert anthropic_errors.failed(KeyError("x")) is None
 
 
 @pytest.mark.parametrize(
@@ -189,7 +193,7 @@ OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string
     ],
 )
 def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
-    native = native_schema(schema)
+    native = native_schema(schema, ANTHROPIC)
     assert native is not None
     jsonschema.Draft202012Validator.check_schema(native)
 
@@ -220,12 +224,12 @@ def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
     ],
 )
 def test_shapes_that_cannot(schema: dict[str, Any]) -> None:
-    assert native_schema(schema) is None
+    assert native_schema(schema, ANTHROPIC) is None
 
 
 def test_limits_are_told_in_the_description() -> None:
     schema = {"type": "integer", "description": "A dice", "minimum": 1, "maximum": 6}
-    assert native_schema(schema) == {"type": "integer", "description": "A dice (minimum: 1, maximum: 6)"}
+    assert native_schema(schema, ANTHROPIC) == {"type": "integer", "description": "A dice (minimum: 1, maximum: 6)"}
 
 
 json_values = st.recursive(
@@ -254,14 +258,14 @@ schemas = st.recursive(
 
 @given(schemas, json_values)
 def test_what_fits_the_enforced_schema_fits_the_one_asked_for(schema: dict[str, Any], value: Any) -> None:
-    native = native_schema(schema)
+    native = native_schema(schema, ANTHROPIC)
     if native is not None and jsonschema.Draft202012Validator(native).is_valid(value):
         assert jsonschema.Draft202012Validator(schema).is_valid(value)
 
 
 @given(json_values)
 def test_no_value_where_a_schema_should_be_breaks_the_reading(value: Any) -> None:
-    native = native_schema({"type": "object", "properties": {"x": value}, "required": value})
+    native = native_schema({"type": "object", "properties": {"x": value}, "required": value}, ANTHROPIC)
     assert native is None or native["type"] == "object"
 
 

@@ -1,20 +1,20 @@
 """Claude: model turns over Anthropic's Messages API, through the official SDK.
 
-Wording is in `anthropic_messages`, reading in `anthropic_stream`, failures in `anthropic_errors`; here are the client,
-the tries and the clock.
+Wording is in `anthropic_messages`, reading in `anthropic_stream`, failures in `anthropic_errors`; here is the client.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import anyio
 import msgspec
 
-from callboard.actors.models.anthropic_errors import try_failed
-from callboard.actors.models.anthropic_messages import Request, request_of
+from callboard.actors.models.anthropic_errors import failed
+from callboard.actors.models.anthropic_messages import request_of
 from callboard.actors.models.anthropic_stream import StreamFold
+from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, with_retries
+from callboard.actors.models.wording import Request
 from callboard.bus.effects import Failure, ModelReply
 
 if TYPE_CHECKING:
@@ -23,16 +23,9 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "claude-sonnet-5-5"
 DEFAULT_JUDGE_MODEL = "claude-haiku-4-5"
 
-CONNECT_S = 10.0
-"""How long a connection may take to come about, in seconds."""
-SILENCE_S = 120.0
-"""How long a stream may say nothing, in seconds; the API pings well within."""
-
 
 class AnthropicModel:
     """Turns carried out by Claude. One client, any number of turns at a time; close it with `aclose`."""
-
-    provider = "anthropic"
 
     def __init__(
         self,
@@ -40,6 +33,7 @@ class AnthropicModel:
         api_key: str | None = None,
         auth_token: str | None = None,
         base_url: str | None = None,
+        provider: str = "anthropic",
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
@@ -50,6 +44,7 @@ class AnthropicModel:
         if not (api_key or auth_token):
             message = "no key for Anthropic: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) for the worker"
             raise ModelFailed(Failure("model.auth", message, retryable=False))
+        self.provider = provider
         self._retry = retry or RetryPolicy()
         self._client = _client(api_key, auth_token, base_url, silence_s)
 
@@ -78,29 +73,13 @@ class AnthropicModel:
         await self._client.close()
 
     async def _try(self, request: Request, idempotency_key: str, on_text: OnText) -> ModelReply:
-        fold = StreamFold()
-        began = anyio.current_time()
-        first_chunk_ms: float | None = None
-        try:
-            # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
-            # raises a bare ValueError where a model's JSON is broken.
-            stream = await self._client.messages.create(
-                **request.params, stream=True, extra_headers={"Idempotency-Key": idempotency_key}
-            )
-            async with stream:
-                async for event in stream:
-                    raw = event.to_dict(warnings=False) if hasattr(event, "to_dict") else event
-                    piece = fold.take(raw)
-                    if piece is not None and first_chunk_ms is None:
-                        first_chunk_ms = (anyio.current_time() - began) * 1000
-                    if piece and not fold.ended:
-                        on_text(piece)
-        except Exception as error:
-            if (failed := try_failed(error)) is None:
-                raise
-            raise failed from error
-        reply = fold.reply(request)
-        return msgspec.structs.replace(reply, provider=self.provider, first_chunk_ms=first_chunk_ms)
+        # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
+        # raises a bare ValueError where a model's JSON is broken.
+        stream = self._client.messages.create(
+            **request.params, stream=True, extra_headers={"Idempotency-Key": idempotency_key}
+        )
+        reply = await listen(stream, StreamFold(), request, on_text, failed)
+        return msgspec.structs.replace(reply, provider=self.provider)
 
 
 def _client(api_key: str | None, auth_token: str | None, base_url: str | None, silence_s: float) -> "AsyncAnthropic":

@@ -2,17 +2,22 @@
 
 A name is ``<provider>:<model>`` (``anthropic:claude-sonnet-5-5``), a provider alone for its default model
 (``anthropic``, ``scripted``, ``recorded``), or a model whose name alone tells its provider (``claude-…``). A new
-provider is one file beside this one and one entry in `PROVIDERS`.
+provider is one file beside this one and one entry in `PROVIDERS`; an endpoint that speaks as one of them does is a
+provider too, by the name that the worker's configuration gives it.
 
 Codes besides those of the port: ``model.scripts_refused``, the worker does not take scripted or recorded runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
 
-from callboard.actors.models.anthropic import DEFAULT_MODEL, AnthropicModel
+from callboard.actors.models import anthropic, openai
+from callboard.actors.models.anthropic import AnthropicModel
+from callboard.actors.models.listening import NO_KEY
 from callboard.actors.models.model import Model, ModelFailed
+from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.effects import Failure
@@ -32,17 +37,37 @@ class Means:
 class Provider:
     """A provider of models: how it is opened, its default model, and what its models' names begin with.
 
-    ``stands_in`` marks one that answers without a model, which a worker must have been allowed to use.
+    ``default`` is empty where there is none. ``keys`` are the variables of the environment that hold its secrets.
+    ``extra`` is what of this package has to be installed for it, and ``module`` what it brings. ``stands_in`` marks one
+    that answers without a model, which a worker must have been allowed to use.
     """
 
     open: Callable[[Means], Model]
     default: str
     prefixes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    extra: str = ""
+    module: str = ""
     stands_in: bool = False
+
+    def lacks(self) -> str:
+        """Say what has to be installed before this provider can be asked; nothing if it is there."""
+        return f"callboard[{self.extra}]" if self.module and not _installed(self.module) else ""
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # of the package around it; of one that is marked as absent
+        return False
 
 
 def _anthropic(means: Means) -> Model:
     return AnthropicModel.from_env(means.env)
+
+
+def _openai(means: Means) -> Model:
+    return OpenAIModel.from_env(means.env)
 
 
 def _scripted(means: Means) -> Model:
@@ -57,35 +82,80 @@ def _recorded(means: Means) -> Model:
 
 
 PROVIDERS: Mapping[str, Provider] = {
-    "anthropic": Provider(_anthropic, DEFAULT_MODEL, prefixes=("claude-",)),
+    "anthropic": Provider(
+        _anthropic,
+        anthropic.DEFAULT_MODEL,
+        prefixes=("claude-",),
+        keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    ),
+    "openai": Provider(
+        _openai, openai.DEFAULT_MODEL, prefixes=("gpt-",), keys=("OPENAI_API_KEY",), extra="openai", module="openai"
+    ),
     "scripted": Provider(_scripted, "scripted", stands_in=True),
     "recorded": Provider(_recorded, "recorded", stands_in=True),
 }
 
 
-def resolve(spec: str) -> tuple[str, str]:
+Providers = Mapping[str, Provider]
+
+API = Literal["openai", "openai-chat", "anthropic"]
+"""An API that an endpoint may speak; ``openai`` is the one of responses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address that speaks as a provider does: which API, where, by which key, and the model it stands for alone."""
+
+    api: API
+    base_url: str
+    key: str = ""
+    model: str = ""
+
+
+def with_endpoints(endpoints: Mapping[str, Endpoint]) -> Providers:
+    """Return all providers there are, the endpoints of a worker's configuration among them by their names."""
+    return {**PROVIDERS, **{name: _endpoint(name, endpoint) for name, endpoint in endpoints.items()}}
+
+
+def _endpoint(name: str, endpoint: Endpoint) -> Provider:
+    def open(_means: Means) -> Model:
+        match endpoint.api:
+            case "openai" | "openai-chat" as spoken:
+                api: openai.Api = "chat" if spoken == "openai-chat" else "responses"
+                return OpenAIModel(api_key=endpoint.key, base_url=endpoint.base_url, api=api, provider=name)
+            case "anthropic":
+                return AnthropicModel(api_key=endpoint.key or NO_KEY, base_url=endpoint.base_url, provider=name)
+
+    spoken = PROVIDERS[endpoint.api.partition("-")[0]]
+    return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module)
+
+
+def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
     """Return a name's provider and the provider's own name of the model; opens nothing.
 
     :raises ModelFailed: ``model.unknown`` with what is known
     """
     name, colon, model = spec.strip().partition(":")
-    if name in PROVIDERS and (model or not colon):
-        return name, model or PROVIDERS[name].default
-    for provider, entry in PROVIDERS.items():
+    if name in providers and (model or (not colon and providers[name].default)):
+        return name, model or providers[name].default
+    for provider, entry in providers.items():
         if not colon and entry.prefixes and name.startswith(entry.prefixes):
             return provider, name
-    prefixes = [f"{prefix}…" for entry in PROVIDERS.values() for prefix in entry.prefixes]
-    known = ", ".join([*(f"{provider}[:<model>]" for provider in PROVIDERS), *prefixes])
+    prefixes = [f"{prefix}…" for entry in providers.values() for prefix in entry.prefixes]
+    names = [
+        f"{provider}[:<model>]" if entry.default else f"{provider}:<model>" for provider, entry in providers.items()
+    ]
+    known = ", ".join([*names, *prefixes])
     raise ModelFailed(Failure("model.unknown", f"no model is known as {spec!r}; known are {known}", retryable=False))
 
 
-def exact(spec: str) -> str:
+def exact(spec: str, providers: Providers = PROVIDERS) -> str:
     """Return a name in full, ``<provider>:<model>``; that of a stand-in as it is, and one that nobody knows."""
     try:
-        provider, model = resolve(spec)
+        provider, model = resolve(spec, providers)
     except ModelFailed:
         return spec
-    return spec if PROVIDERS[provider].stands_in else f"{provider}:{model}"
+    return spec if providers[provider].stands_in else f"{provider}:{model}"
 
 
 def open_model(
@@ -95,14 +165,15 @@ def open_model(
     recorded_events: Iterable[Event] = (),
     env: Mapping[str, str] | None = None,
     allow_scripts: bool = False,
+    providers: Providers = PROVIDERS,
 ) -> tuple[Model, str]:
     """Open the model of a name; return it with the provider's own name of the model, for `ModelTurn.model`.
 
     :raises ModelFailed: ``model.unknown``, ``model.scripts_refused``, ``model.auth`` if a key is missing,
-        ``model.bad_request`` if the script is wrong
+        ``model.not_installed`` if the provider's SDK is, ``model.bad_request`` if the script is wrong
     """
-    provider, model = resolve(spec)
-    entry = PROVIDERS[provider]
+    provider, model = resolve(spec, providers)
+    entry = providers[provider]
     if entry.stands_in and not allow_scripts:
         message = f"this worker does not run {provider} models; start it with scripts allowed, or name another model"
         raise ModelFailed(Failure("model.scripts_refused", message, retryable=False))

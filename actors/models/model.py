@@ -65,7 +65,8 @@ class ModelFailed(Exception):
     """A model turn failed for good, after the adapter's own retries.
 
     Codes: ``model.overloaded``, ``model.rate_limited``, ``model.timeout``, ``model.unreachable``, ``model.refused``,
-    ``model.bad_request``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``, ``model.unknown``.
+    ``model.bad_request``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``, ``model.unknown``,
+    ``model.not_installed``.
     """
 
     def __init__(self, failure: Failure, progress: str = "") -> None:

@@ -1,25 +1,52 @@
-"""JSON Schemas as Anthropic's structured output takes them.
+"""JSON Schemas as the providers' structured output takes them.
 
-Structured output decodes under a grammar and so guarantees the shape of an answer, but it takes a part of JSON Schema
-only: closed objects, no recursion, no composition but ``anyOf``, no limits on numbers and lengths (see "Structured
-outputs" in Anthropic's documentation, and ``anthropic.transform_schema``, which closes every object, also those that
-are meant to be free). `native_schema` says whether a schema's shape can be expressed so, without loss.
+Structured output decodes under a grammar and so guarantees the shape of an answer, but each provider takes a part of
+JSON Schema only: closed objects, no recursion, no composition but ``anyOf``, few limits on numbers and lengths (see
+"Structured outputs" in the documentation of Anthropic, OpenAI and Gemini). `native_schema` says whether a schema's
+shape can be expressed so, without loss; what differs between the providers is their `Dialect`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
 from callboard.bus.effects import JSON, JsonSchema
 
-OPTIONAL_MAX = 24
-"""Members that may be absent, in a whole schema."""
-UNIONS_MAX = 16
-"""Members of several types, in a whole schema."""
 
-_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
-_TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What one provider takes.
+
+    ``optional_max`` bounds the members that may be absent and ``unions_max`` those of several types, both in a whole
+    schema. ``formats`` are those of texts that the grammar has; ``const``: it has that word too; ``typed``: literals
+    need a type beside them; ``object_root``: the answer must be an object.
+    """
+
+    optional_max: int
+    unions_max: int
+    formats: frozenset[str]
+    typed: bool = False
+    object_root: bool = False
+    const: bool = True
+
+
+_COMMON = frozenset({"date-time", "time", "date"})
+_NAMES = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+
+ANTHROPIC = Dialect(optional_max=24, unions_max=16, formats=_COMMON | _NAMES | {"uri"})
+OPENAI = Dialect(optional_max=0, unions_max=500, formats=_COMMON | _NAMES, typed=True, object_root=True)
+GEMINI = Dialect(optional_max=500, unions_max=500, formats=_COMMON, typed=True, const=False)
+
+_TYPE_OF: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
+_TYPES = frozenset({"object", "array", *_TYPE_OF.values()})
 _IDLE = frozenset({"$schema", "$id", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _TOLD = frozenset(
     {
@@ -31,14 +58,18 @@ _TOLD = frozenset(
 """Limits without a place in the grammar: they are told in the description, and the model may heed them."""
 
 
-def native_schema(schema: JsonSchema) -> JsonSchema | None:
-    """Return the schema to send to structured output, None if its shape cannot be expressed there."""
-    shape = _Shape()
+def native_schema(schema: JsonSchema | None, dialect: Dialect) -> JsonSchema | None:
+    """Return the schema to send to structured output, None if there is none or its shape cannot be expressed there."""
+    if schema is None:
+        return None
+    shape = _Shape(dialect)
     try:
         native = shape.node(schema)
     except _Inexpressible:
         return None
-    return native if shape.optional <= OPTIONAL_MAX and shape.unions <= UNIONS_MAX else None
+    if dialect.object_root and native.get("type") != "object":
+        return None
+    return native if shape.optional <= dialect.optional_max and shape.unions <= dialect.unions_max else None
 
 
 class _Inexpressible(Exception):
@@ -48,9 +79,10 @@ class _Inexpressible(Exception):
 class _Shape:
     """A walk through a schema that counts what is limited."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self.optional = 0
         self.unions = 0
+        self._dialect = dialect
 
     def node(self, schema: object) -> JsonSchema:
         if not isinstance(schema, Mapping):
@@ -65,7 +97,7 @@ class _Shape:
                 case "type":
                     native["type"] = self.type(value)
                 case "enum" | "const":
-                    native[name] = self.literals(value)
+                    native |= self.literals(name, value)
                 case "anyOf" if isinstance(value, list) and value:
                     self.unions += 1
                     native["anyOf"] = [self.node(item) for item in cast("list[Any]", value)]
@@ -73,7 +105,7 @@ class _Shape:
                     native["items"] = self.node(value)
                 case "title" | "description":
                     native[name] = value
-                case "format" if isinstance(value, str) and value in _FORMATS:
+                case "format" if isinstance(value, str) and value in self._dialect.formats:
                     native["format"] = value
                 case "minItems" if value in (0, 1):
                     native["minItems"] = value
@@ -83,8 +115,18 @@ class _Shape:
                     continue
                 case _:
                     raise _Inexpressible
+        self.kinds(native, properties, required, additional)
+        if told:
+            native["description"] = _with_limits(native.get("description"), told)
+        return native
+
+    def kinds(self, native: JsonSchema, properties: object, required: object, additional: object) -> None:
+        """Check that a type is there, or what stands for one, and add what belongs to an object."""
         if not native.keys() & {"type", "enum", "const", "anyOf"}:
             raise _Inexpressible  # anything goes
+        if self._dialect.typed and not native.keys() & {"type", "anyOf"}:
+            literals = cast("list[Any]", native["enum"] if "enum" in native else [native["const"]])
+            native["type"] = _types_of(literals)
         kind = native.get("type")
         kinds = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
         if "object" in kinds:
@@ -93,9 +135,6 @@ class _Shape:
             raise _Inexpressible
         if ("array" in kinds) != ("items" in native):
             raise _Inexpressible
-        if told:
-            native["description"] = _with_limits(native.get("description"), told)
-        return native
 
     def type(self, value: object) -> JSON:
         kinds = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -104,11 +143,11 @@ class _Shape:
         self.unions += len(kinds) > 1
         return value
 
-    def literals(self, value: object) -> JSON:
-        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
-            if isinstance(item, list | Mapping):
-                raise _Inexpressible
-        return value
+    def literals(self, name: str, value: object) -> JsonSchema:
+        items = cast("list[Any]", value) if isinstance(value, list) else [value]
+        if not items or any(isinstance(item, list | Mapping) for item in items):
+            raise _Inexpressible
+        return {name: value} if self._dialect.const or name == "enum" else {"enum": items}
 
     def object(self, properties: object, required: object, additional: object) -> JsonSchema:
         # An open object that names members is closed: what fits the closed one fits the open one. One that names none
@@ -125,6 +164,11 @@ class _Shape:
             "required": [name for name in members if name in names],
             "additionalProperties": False,
         }
+
+
+def _types_of(literals: Sequence[JSON]) -> JSON:
+    kinds = list(dict.fromkeys(_TYPE_OF[type(literal)] for literal in literals))
+    return kinds[0] if len(kinds) == 1 else kinds
 
 
 def _with_limits(description: object, told: Mapping[str, JSON]) -> str:

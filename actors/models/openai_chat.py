@@ -1,0 +1,171 @@
+"""OpenAI's chat completions without their socket: a turn becomes a request, the chunks of a stream become a reply.
+
+Pure. It is the API that others speak as well, each in its own way: Azure, Ollama, vLLM, LiteLLM. So little is asked of
+them, and whatever only some of them take can be left away.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from callboard.actors.models.draft import Call, Draft, count_of
+from callboard.actors.models.model import ModelTurn
+from callboard.actors.models.schemas import OPENAI, native_schema
+from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
+from callboard.actors.models.wording import (
+    Request,
+    api_names,
+    asked_schema,
+    in_order,
+    input_of,
+    request,
+    system_texts,
+    told,
+)
+from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
+
+DISPENSABLE = frozenset({"temperature", "max_tokens", "stream_options", "response_format"})
+"""Parameters that not every model and server takes: one that is refused is left away. ``max_tokens`` has a younger name
+then, ``max_completion_tokens``; a schema is asked for in words."""
+
+
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+    """Put a turn into the API's words, ``without`` the parameters that the model refused.
+
+    :raises ValueError: if a part of a message is not resolved
+    """
+    native = None if "response_format" in without else native_schema(asked_schema(turn), OPENAI)
+    names = api_names(turn)
+    messages = [{"role": "system", "content": text} for text in _system(turn, tell_schema=native is None)]
+    messages += [shaped for message in turn.messages for shaped in _messages(message, names)]
+    params: dict[str, Any] = {"model": turn.model, "messages": messages}
+    if "stream_options" not in without:
+        params["stream_options"] = {"include_usage": True}
+    if turn.tools:
+        params["tools"] = [_tool(spec, names) for spec in turn.tools]
+    if native is not None:
+        answer = {"name": "answer", "schema": native, "strict": True}
+        params["response_format"] = {"type": "json_schema", "json_schema": answer}
+    if turn.max_output_tokens:
+        params["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = turn.max_output_tokens
+    if turn.temperature is not None and "temperature" not in without:
+        params["temperature"] = turn.temperature
+    return request(turn, params, names)
+
+
+def _system(turn: ModelTurn, *, tell_schema: bool) -> list[str]:
+    # One message: some servers' templates take only the first.
+    text = "\n\n".join(system_texts(turn, tell_schema=tell_schema))
+    return [text] if text else []
+
+
+def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
+    function: dict[str, Any] = {
+        "name": names[spec.name],
+        "parameters": {"type": "object", "properties": {}, **spec.input_schema},
+    }
+    if spec.description:
+        function["description"] = spec.description
+    return {"type": "function", "function": function}
+
+
+def _messages(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A message's words and calls as one, and each tool's answer as one of its own, before it."""
+    shaped: list[dict[str, Any]] = []
+    texts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for part in in_order(message):
+        match part:
+            case Text(text):
+                texts.append(text)
+            case ToolUse(id, tool):
+                function = {"name": names[tool], "arguments": canonical(input_of(part)).decode()}
+                calls.append({"id": id, "type": "function", "function": function})
+            case ToolOutput(id=id):
+                shaped.append({"role": "tool", "tool_call_id": id, "content": told(part)})
+    if texts or calls:
+        own: dict[str, Any] = {"role": message.role, "content": "\n\n".join(texts) or None}
+        shaped.append({**own, "tool_calls": calls} if calls else own)
+    return shaped
+
+
+class ChatFold:
+    """A chat completion in the making: one choice, of which every chunk brings a little."""
+
+    def __init__(self) -> None:
+        self.draft = Draft()
+        self._calls: dict[int, Call] = {}
+        """The newest call at each index."""
+        self._refusal = ""
+
+    def take(self, event: object) -> str | None:
+        """Take the next chunk, as `callboard.actors.models.draft.Fold.take`."""
+        match event:
+            case {**chunk}:
+                self._about(chunk)
+            case _:
+                return None
+        match chunk.get("choices"):
+            case [{**choice}, *_]:
+                delta = choice.get("delta")
+                piece = self._delta(delta) if isinstance(delta, Mapping) else None
+                if isinstance(reason := choice.get("finish_reason"), str) and reason:
+                    self.draft.stop_reason = reason
+                    self.draft.ended = True
+                return piece
+            case _:
+                return None
+
+    def reply(self, request: Request) -> ModelReply:
+        """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
+        if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
+            raise self.draft.refused(self._refusal)
+        return self.draft.reply(request)
+
+    def _delta(self, delta: Mapping[str, JSON]) -> str | None:
+        piece: str | None = None
+        if isinstance(refusal := delta.get("refusal"), str):
+            self._refusal = (self._refusal + refusal)[:MESSAGE_CHARS_MAX]
+        if isinstance(text := delta.get("content"), str) and text:
+            piece = self.draft.say(text)
+        calls = delta.get("tool_calls")
+        for position, call in enumerate(calls if isinstance(calls, list) else []):
+            if isinstance(call, Mapping):
+                self._call(position, call)
+                piece = piece or ""
+        return piece
+
+    def _call(self, position: int, delta: Mapping[str, JSON]) -> None:
+        index, id, function = delta.get("index"), delta.get("id"), delta.get("function")
+        place = index if isinstance(index, int) else position
+        call = self._calls.get(place)
+        # Some servers number all calls alike, and tell them apart by their ids only.
+        if call is None or (isinstance(id, str) and id and call.id and id != call.id):
+            call = self._calls[place] = Call()
+            self.draft.calls.append(call)
+        if isinstance(id, str) and id:
+            call.id = id
+        if not isinstance(function, Mapping):
+            return
+        if isinstance(name := function.get("name"), str) and name:
+            call.name = name
+        match function.get("arguments"):
+            case str(piece):
+                self.draft.extend(call, piece)
+            case dict(whole):
+                call.input = whole
+            case _:
+                pass
+
+    def _about(self, chunk: Mapping[str, JSON]) -> None:
+        id, model, usage = chunk.get("id"), chunk.get("model"), chunk.get("usage")
+        self.draft.id = id if isinstance(id, str) and id else self.draft.id
+        self.draft.model = model if isinstance(model, str) and model else self.draft.model
+        if isinstance(usage, Mapping):
+            details = usage.get("prompt_tokens_details")
+            cached: Mapping[str, JSON] = details if isinstance(details, Mapping) else {}
+            self.draft.usage = Usage(
+                count_of(usage.get("prompt_tokens")),
+                count_of(usage.get("completion_tokens")),
+                cache_read_tokens=count_of(cached.get("cached_tokens")),
+                cache_write_tokens=count_of(cached.get("cache_write_tokens")),
+            )

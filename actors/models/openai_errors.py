@@ -1,0 +1,82 @@
+"""OpenAI's failures in our words: what the exceptions of its SDK, and the errors within its streams, are at the port.
+
+Compatible servers word theirs alike, more or less: the status decides, and a known code of the error outweighs it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.trouble import PASSING, TRANSPORT, code_of_status, entry_of, try_failed
+from callboard.bus.effects import Failure
+
+CODE_OF: Mapping[str, str] = {
+    "openai.OpenAIError": "model.bad_request",
+    "openai.APIError": "model.bad_reply",
+    "openai.APIConnectionError": "model.unreachable",
+    "openai.APITimeoutError": "model.timeout",
+    "openai.SubjectTokenProviderError": "model.auth",
+    **TRANSPORT,
+}
+"""Codes by exception; that of an ``APIStatusError`` is its status's."""
+
+CODE_OF_WORD: Mapping[str, str] = {
+    "insufficient_quota": "model.auth",
+    "invalid_api_key": "model.auth",
+    "model_not_found": "model.unknown",
+    "server_error": "model.overloaded",
+    "rate_limit_exceeded": "model.rate_limited",
+    "vector_store_timeout": "model.timeout",
+    "invalid_prompt": "model.bad_request",
+    "context_length_exceeded": "model.bad_request",
+    "data_residency_mismatch": "model.bad_request",
+    "bio_policy": "model.refused",
+    "content_filter": "model.refused",
+    "content_policy_violation": "model.refused",
+    "image_content_policy_violation": "model.refused",
+    "misalignment_policy_violation": "model.refused",
+}
+"""Codes by the ``code``, or else the ``type``, of an error."""
+
+
+def failed(error: Exception) -> TryFailed | None:
+    """Read an exception of the SDK, or one it lets through; None for any other, which is our own bug."""
+    entry = entry_of(type(error), CODE_OF)
+    if entry is None:
+        return None
+    status: int | None = getattr(error, "status_code", None)
+    words = [getattr(error, name, None) for name in ("code", "type")]
+    body = getattr(error, "body", None)
+    if status is not None and status >= 400:
+        code = code_of_status(status)
+    elif isinstance(body, Mapping):
+        code = "model.overloaded"  # an error within the stream
+    else:
+        code = CODE_OF[entry]
+    details = {
+        "status": status,
+        "type": words[1],
+        "error_code": words[0],
+        "param": getattr(error, "param", None),
+        "request_id": getattr(error, "request_id", None),
+    }
+    message = body.get("message") if isinstance(body, Mapping) else None
+    return try_failed(error, code_of(words, code), message=message, details=details)
+
+
+def told(error: Mapping[str, object]) -> TryFailed:
+    """Read an error that the API tells of within a stream; what is not known of it is the provider's trouble."""
+    words = [error.get(name) for name in ("code", "type")]
+    code = code_of(words, "model.overloaded")
+    message, word = error.get("message"), words[0]
+    failure = Failure(
+        code,
+        message if isinstance(message, str) and message else f"the provider failed: {word}",
+        details={"error_code": word} if isinstance(word, str) else {},
+        retryable=code in PASSING,
+    )
+    return TryFailed(failure, again=code in PASSING)
+
+
+def code_of(words: Sequence[object], otherwise: str) -> str:
+    """Return the code of an error's first known word."""
+    return next((CODE_OF_WORD[word] for word in words if isinstance(word, str) and word in CODE_OF_WORD), otherwise)

@@ -1,0 +1,187 @@
+"""OpenAI's Responses API without its socket: a turn becomes a request, the events of a stream become a reply.
+
+Pure. Nothing is kept at the provider (``store`` is false): the log is the conversation.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from callboard.actors.models.draft import Call, Draft, count_of
+from callboard.actors.models.model import ModelTurn
+from callboard.actors.models.openai_errors import told as error_told
+from callboard.actors.models.schemas import OPENAI, native_schema
+from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
+from callboard.actors.models.wording import (
+    Request,
+    api_names,
+    asked_schema,
+    in_order,
+    input_of,
+    request,
+    system_texts,
+    told,
+)
+from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
+
+DISPENSABLE = frozenset({"temperature", "text"})
+"""Parameters that not every model takes: one that is refused is left away, and a schema asked for in words."""
+
+
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+    """Put a turn into the API's words, ``without`` the parameters that the model refused.
+
+    :raises ValueError: if a part of a message is not resolved
+    """
+    native = None if "text" in without else native_schema(asked_schema(turn), OPENAI)
+    names = api_names(turn)
+    params: dict[str, Any] = {
+        "model": turn.model,
+        "input": [item for message in turn.messages for item in _items(message, names)],
+        "store": False,
+    }
+    if texts := system_texts(turn, tell_schema=native is None):
+        params["instructions"] = "\n\n".join(texts)
+    if turn.tools:
+        params["tools"] = [_tool(spec, names) for spec in turn.tools]
+    if native is not None:
+        params["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": native, "strict": True}}
+    if turn.max_output_tokens:
+        params["max_output_tokens"] = turn.max_output_tokens
+    if turn.temperature is not None and "temperature" not in without:
+        params["temperature"] = turn.temperature
+    return request(turn, params, names)
+
+
+def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
+    # Not strict, which the API would be by itself: that takes a part of JSON Schema only, and tools check their input.
+    parameters: JSON = {"type": "object", "properties": {}, **spec.input_schema}
+    tool: dict[str, Any] = {"type": "function", "name": names[spec.name], "parameters": parameters, "strict": False}
+    if spec.description:
+        tool["description"] = spec.description
+    return tool
+
+
+def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [_item(part, message.role, names) for part in in_order(message)]
+
+
+def _item(part: Text | ToolUse | ToolOutput, role: str, names: Mapping[str, str]) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"role": role, "content": text}
+        case ToolUse(id, tool):
+            arguments = canonical(input_of(part)).decode()
+            return {"type": "function_call", "call_id": id, "name": names[tool], "arguments": arguments}
+        case ToolOutput(id=id):
+            return {"type": "function_call_output", "call_id": id, "output": told(part)}
+
+
+class ResponseFold:
+    """A response in the making: items by their index, each opened, added to and done."""
+
+    def __init__(self) -> None:
+        self.draft = Draft()
+        self._calls: dict[int, Call] = {}
+        self._heard: set[int] = set()
+        """Items whose text has come in pieces."""
+        self._refusal = ""
+
+    def take(self, event: object) -> str | None:
+        """Take the next event, as `callboard.actors.models.draft.Fold.take`."""
+        match event:
+            case {"type": "response.output_text.delta", "output_index": int(index), "delta": str(piece)}:
+                self._heard.add(index)
+                return self.draft.say(piece)
+            case {"type": "response.refusal.delta", "delta": str(piece)}:
+                self._refusal = (self._refusal + piece)[:MESSAGE_CHARS_MAX]
+            case {"type": "response.output_item.added", "output_index": int(index), "item": {**item}}:
+                if item.get("type") == "function_call":
+                    self._call(index, item)
+            case {"type": "response.function_call_arguments.delta", "output_index": int(index), "delta": str(piece)}:
+                call = self._calls.get(index)
+                return self.draft.extend(call, piece) if call is not None else ""
+            case {"type": "response.output_item.done", "output_index": int(index), "item": {**item}}:
+                return self._done(index, item)
+            case {"type": "response.created" | "response.in_progress", "response": {**response}}:
+                self._about(response)
+            case {"type": "response.completed" | "response.incomplete", "response": {**response}}:
+                return self._ended(response)
+            case {"type": "response.failed", "response": {**response}}:
+                self._about(response)
+                error = response.get("error")
+                raise error_told(error if isinstance(error, Mapping) else {})
+            case {"type": "error", **error}:
+                raise error_told({**error, "type": None})
+            case _:
+                return None
+        return None
+
+    def reply(self, request: Request) -> ModelReply:
+        """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
+        if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
+            raise self.draft.refused(self._refusal)
+        return self.draft.reply(request)
+
+    def _call(self, index: int, item: Mapping[str, JSON]) -> Call:
+        call = self._calls.get(index)
+        if call is None:
+            call = self._calls[index] = Call()
+            self.draft.calls.append(call)
+        for name, own in (("call_id", "id"), ("name", "name")):
+            if isinstance(value := item.get(name), str):
+                setattr(call, own, value)
+        return call
+
+    def _done(self, index: int, item: Mapping[str, JSON]) -> str | None:
+        """Take an item as a whole: what it says counts, unless it has been said in pieces."""
+        match item:
+            case {"type": "function_call", **rest}:
+                call = self._call(index, rest)
+                call.whole = True
+                arguments = rest.get("arguments")
+                if isinstance(arguments, str) and not call.pieces:
+                    return self.draft.extend(call, arguments)
+            case {"type": "message", "content": list() as parts} if index not in self._heard:
+                self._heard.add(index)
+                return "".join(self._said(part) for part in parts) or None
+            case _:
+                return None
+        return None
+
+    def _said(self, part: JSON) -> str:
+        match part:
+            case {"type": "output_text", "text": str(text)}:
+                return self.draft.say(text)
+            case {"type": "refusal", "refusal": str(text)}:
+                self._refusal = self._refusal or text[:MESSAGE_CHARS_MAX]
+                return ""
+            case _:
+                return ""
+
+    def _about(self, response: Mapping[str, JSON]) -> None:
+        id, model, usage = response.get("id"), response.get("model"), response.get("usage")
+        self.draft.id = id if isinstance(id, str) else self.draft.id
+        self.draft.model = model if isinstance(model, str) else self.draft.model
+        if isinstance(usage, Mapping):
+            details = usage.get("input_tokens_details")
+            cached: Mapping[str, JSON] = details if isinstance(details, Mapping) else {}
+            self.draft.usage = Usage(
+                count_of(usage.get("input_tokens")),
+                count_of(usage.get("output_tokens")),
+                cache_read_tokens=count_of(cached.get("cached_tokens")),
+                cache_write_tokens=count_of(cached.get("cache_write_tokens")),
+            )
+
+    def _ended(self, response: Mapping[str, JSON]) -> str | None:
+        self._about(response)
+        output = response.get("output")
+        said = [self._done(index, item) for index, item in enumerate(output)] if isinstance(output, list) else []
+        match response:
+            case {"status": "incomplete", "incomplete_details": {"reason": str(reason)}}:
+                self.draft.stop_reason = reason
+            case {"status": str(status)}:
+                self.draft.stop_reason = "tool_calls" if status == "completed" and self.draft.calls else status
+            case _:
+                pass
+        self.draft.ended = True
+        return "".join(piece for piece in said if piece) or None

@@ -1,0 +1,102 @@
+"""Trouble with a provider in our words: how an exception of its SDK, or a word of its API, becomes a code of the port.
+
+Exceptions are looked up by the name of their class or of its nearest listed ancestor, so that nothing here needs an
+import of any SDK; each provider has its table. What the HTTP client lets through is the same for all.
+"""
+
+import email.utils
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.actors.models.retrying import TryFailed
+from callboard.bus.effects import Failure
+
+MESSAGE_CHARS_MAX = 2000
+"""How much of a provider's error text enters a failure, in characters."""
+
+TRANSPORT: Mapping[str, str] = {
+    "httpx2.TimeoutException": "model.timeout",
+    "httpx2.HTTPError": "model.unreachable",
+    "httpx2.StreamError": "model.unreachable",
+    "httpx2.InvalidURL": "model.bad_request",
+    "json.JSONDecodeError": "model.bad_reply",
+    "builtins.UnicodeDecodeError": "model.bad_reply",
+}
+"""What an SDK lets through while it reads a stream."""
+
+PASSING = frozenset({"model.overloaded", "model.rate_limited", "model.timeout", "model.unreachable"})
+"""Failures that may be gone at the next try."""
+
+_CODE_OF_STATUS: Mapping[int, str] = {
+    401: "model.auth",
+    402: "model.auth",
+    403: "model.auth",
+    404: "model.unknown",
+    408: "model.timeout",
+    409: "model.overloaded",
+    429: "model.rate_limited",
+    499: "model.unreachable",
+    501: "model.bad_request",
+    504: "model.timeout",
+}
+
+
+def code_of_status(status: int) -> str:
+    """Return the code of an HTTP status that is an error."""
+    return _CODE_OF_STATUS.get(status, "model.bad_request" if status < 500 else "model.overloaded")
+
+
+def entry_of(kind: type[BaseException], codes: Mapping[str, str]) -> str | None:
+    """Return the entry of a table that speaks for a class of exceptions, None if it is not of this trade."""
+    names = (f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
+    return next((name for name in names if name in codes), None)
+
+
+def try_failed(
+    error: Exception, code: str, *, message: object = None, details: Mapping[str, Any], after_s: float | None = None
+) -> TryFailed:
+    """Make the failure of a try of an exception whose code is known.
+
+    ``message`` is the provider's own words, if there are any; of ``details`` only texts and numbers count. What the
+    headers of the answer say of another try outweighs the code, and how long they say to wait is heeded, or else
+    ``after_s``.
+    """
+    headers: Mapping[str, str] = getattr(getattr(error, "response", None), "headers", {})
+    again = code in PASSING
+    if (hint := headers.get("x-should-retry")) in ("true", "false"):
+        again = hint == "true"
+    failure = Failure(
+        code,
+        _message(error, message),
+        details={name: value for name, value in details.items() if isinstance(value, str | int)},
+        retryable=again,
+    )
+    wait = retry_after_s(headers, time.time())
+    return TryFailed(failure, again=again, after_s=after_s if wait is None else wait)
+
+
+def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds a provider asks to wait: ``retry-after-ms``, else ``retry-after`` (seconds or a date).
+
+    ``now`` is the time in seconds since 1970, for a date. See RFC 9110, section 10.2.3.
+    """
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(seconds, 0.0)
+    date = email.utils.parsedate_tz(headers.get("retry-after", ""))
+    return None if date is None else max(email.utils.mktime_tz(date) - now, 0.0)
+
+
+def _message(error: Exception, words: object) -> str:
+    """The provider's own words where there are any; else the exception's, with what it was raised from."""
+    if not isinstance(words, str) or not words:
+        words = str(error) or type(error).__name__
+        if error.__cause__ is not None:
+            words = f"{words} ({type(error.__cause__).__name__}: {error.__cause__})"
+    return words[:MESSAGE_CHARS_MAX]
