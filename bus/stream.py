@@ -30,6 +30,11 @@ def stream_of(subjects: Subjects) -> str:
     return subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
 
 
+def bucket_of(subjects: Subjects) -> str:
+    """The name of the bucket of memories that belongs to the stream."""
+    return subjects.prefix.replace(".", "_").upper() + "_MEMORY"
+
+
 def bounds_of(config: Mapping[str, Any]) -> dict[str, int]:
     """The bounds in a stream's configuration."""
     return {name: config[name] for name in UNBOUNDED if config.get(name, 0) > 0}

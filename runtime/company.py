@@ -13,6 +13,8 @@ from nats.aio.client import Client
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds.code import Code
+from callboard.actors.kinds.memory import Memory
+from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.models.catalog import exact, resolve, with_endpoints
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
@@ -28,6 +30,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.queue import Outbox
 from callboard.bus.redaction import Redaction
+from callboard.bus.stream import bucket_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission import Admission, definition_token
@@ -80,6 +83,7 @@ class Company:
         self._providing = Providing(config.providers, nc, config.prefix, env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
+        self._memory = Memory(KeyValueStore(nc, bucket_of(log.subjects), config.replicas))
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
@@ -213,7 +217,13 @@ class Company:
         return Carrier(
             models=Cast(self._models, default, script, ref, self._log),
             tools=tools,
-            kinds={"source": source, "provider": self._providers.carry, "prompt": prompt, "code": self._code.carry},
+            kinds={
+                "source": source,
+                "provider": self._providers.carry,
+                "prompt": prompt,
+                "code": self._code.carry,
+                "memory": self._memory.carry,
+            },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
             permits=permits,

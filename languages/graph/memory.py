@@ -10,8 +10,10 @@ The request of an effect of kind ``memory`` is::
 - ``get_context`` brings ``query`` (the user's message) and ``limit``, and is answered with ``{"messages": [{"role",
   "content"}], "context": "<text>"}``, either of which may be missing: what precedes the message, and what is told of.
 - ``store`` brings ``messages`` (the user's and the answer), ``text`` (both as one), ``metadata``. It may be answered
-  with ``{"to_summarize": {"messages": […], "summary": "<the one before>"}}``: then a model makes the summary, and
-- ``summarize`` brings it back as ``summary``, with the ``count`` of messages that it stands for.
+  with ``{"to_summarize": {"messages": […], "summary": "<the one before>", "from": …}}``: then a model makes the
+  summary, and
+- ``summarize`` brings it back as ``summary``, with the ``count`` of messages that it stands for, and ``from`` as it was
+  answered, if it was.
 - A node's own operation brings its ``input``, and is answered with the node's payload.
 """
 
@@ -89,7 +91,7 @@ async def remember(work: Work, memories: Sequence[GraphNode], said: str, answer:
         kept = await _asked(work, f"memory.store.{index}", memory, stored)
         match kept:
             case {"to_summarize": {"messages": list() as old, **rest}} if old:
-                await _summarize(work, memory, index, old, text_of(rest.get("summary")))
+                await _summarize(work, memory, index, old, rest)
             case _:
                 pass
 
@@ -103,16 +105,18 @@ async def _asked(work: Work, slot: str, memory: GraphNode, request: dict[str, JS
     return outcome.value
 
 
-async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], before: str) -> None:
+async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], rest: Mapping[str, Any]) -> None:
     """Have the run's model fold the oldest messages into the summary, and the memory keep that instead of them."""
     lines = [f"{text_of(one.get('role'))}: {text_of(one.get('content'))}" for one in old if isinstance(one, Mapping)]
+    before = text_of(rest.get("summary"))
     told = "\n".join([f"The summary so far: {before}", *lines] if before else lines)
     asked = ModelRequest(purpose="summarize", model=model_of(work), system=_SUMMARIZE, messages=[user(told)])
     outcome = await work.metered.turn(f"summarize.{index}", asked)
     if isinstance(outcome, Failed):
         work.node.warn(UNREACHED, f"no summary for {memory.id}: {outcome.error.message}", [memory.id])
         return
-    kept = request(work, memory, "summarize", summary=outcome.value.text, count=len(old))
+    came = {"from": rest["from"]} if "from" in rest else {}
+    kept = request(work, memory, "summarize", summary=outcome.value.text, count=len(old), **came)
     await _asked(work, f"memory.summary.{index}", memory, kept)
 
 

@@ -1,0 +1,98 @@
+"""What is kept from run to run: carries out the effect kind ``memory``.
+
+A request is ``{"operation": …, "memory": {"id", "subtype", "configurations"}, "scope": {"workflow_id", "user_id"},
+…}``: before an agent's turn ``get_context`` with ``query`` and ``limit``, after it ``store`` with ``messages``,
+``text`` and ``metadata``, then perhaps ``summarize`` with ``summary``, ``count`` and ``from``; a node's own operation
+brings ``input``. A memory is that of a tenant, a workflow, a user and a node's id.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from callboard.actors.carrier import Job
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.conversation import conversation
+from callboard.actors.memory.embedding import Embedder, Hashing
+from callboard.actors.memory.entities import entities
+from callboard.actors.memory.keyvalue import key_value
+from callboard.actors.memory.store import Store, failed
+from callboard.actors.memory.texts import Texts
+from callboard.bus.effects import JSON
+from callboard.bus.subjects import token
+
+NAME_CHARS_MAX = 64
+"""A longer name stands in a key by its hash."""
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    id: str
+    subtype: str
+    configurations: dict[str, Any] = {}
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    workflow_id: str = ""
+    user_id: str | None = None
+
+
+class _Request(msgspec.Struct, frozen=True):
+    operation: str
+    memory: _Memory
+    scope: _Scope
+
+
+class Memory:
+    """The memories of one worker's runs, by their subtypes."""
+
+    def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
+        self._store = store
+        texts = Texts(embedder or Hashing()).carry
+        self._kinds: Mapping[str, Callable[[Asked], Awaitable[Any]]] = {
+            "CONVERSATION_BUFFER": conversation,
+            "CONVERSATION_SUMMARY": conversation,
+            "KEY_VALUE_STORE": key_value,
+            "VECTOR_DATABASE": texts,
+            "DOCUMENT_STORE": texts,
+            "EPISODIC_MEMORY": texts,
+            "KNOWLEDGE_BASE": texts,
+            "ENTITY_MEMORY": entities,
+            "GRAPH_MEMORY": entities,
+        }
+
+    async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        """Carry an operation out: an effect of kind ``memory``.
+
+        :raises EffectFailed: ``memory.malformed``, ``memory.subtype``, ``memory.operation``, ``memory.full``,
+            ``memory.too_large``, ``memory.contended``, ``memory.unavailable``
+        """
+        try:
+            asked = msgspec.convert(request, _Request)
+        except msgspec.ValidationError as error:
+            raise failed("memory.malformed", f"this is no request to a memory: {error}") from error
+        kind = self._kinds.get(asked.memory.subtype)
+        if kind is None:
+            known = ", ".join(sorted(self._kinds))
+            raise failed("memory.subtype", f"there is no memory of the kind {asked.memory.subtype!r}, only {known}")
+        names = (job.ref.tenant, asked.scope.workflow_id, asked.scope.user_id or "", asked.memory.id)
+        brought = {name: value for name, value in request.items() if name not in ("operation", "memory", "scope")}
+        value = await kind(
+            Asked(
+                operation=asked.operation,
+                settings=asked.memory.configurations,
+                store=self._store,
+                place=".".join(map(_part, names)),
+                once=job.idempotency_key,
+                at_ms=int(job.event.time.timestamp() * 1000),
+                brought=brought,
+            )
+        )
+        return value, None
+
+
+def _part(name: str) -> str:
+    """A name as one token of a key."""
+    made = token(name) if len(name) <= NAME_CHARS_MAX else ""
+    return made if 0 < len(made) <= NAME_CHARS_MAX else f"=={sha256(name.encode()).hexdigest()[:40]}"

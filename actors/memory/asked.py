@@ -1,0 +1,56 @@
+"""What a memory is asked: an operation with all it brings, and the place in the store where it finds its documents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.actors.memory.store import Store, failed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operation on a memory.
+
+    ``place`` is the prefix of the memory's keys, ``once`` the idempotency key of the effect, ``at_ms`` when it was
+    asked for. ``brought`` is the rest of the request; a node's own operation has its ``input`` there.
+    """
+
+    operation: str
+    settings: Mapping[str, Any]
+    store: Store
+    place: str
+    once: str
+    at_ms: int
+    brought: Mapping[str, Any]
+
+    @property
+    def own(self) -> bool:
+        """Whether a node in the graph asks, and no agent."""
+        return "input" in self.brought
+
+    def text(self, *names: str) -> str:
+        """The first of these members of the input that is given, as text; an input that is text is all of them."""
+        given = self.brought.get("input")
+        if isinstance(given, str):
+            return given
+        found = self.given(*names)
+        return found if isinstance(found, str) else "" if found is None else str(found)
+
+    def given(self, *names: str) -> Any:
+        """The first of these members of the input, or of the node's configurations, that is neither null nor empty."""
+        given = self.brought.get("input")
+        inputs: Mapping[str, Any] = given if isinstance(given, dict) else {}
+        for where in (inputs, self.settings):
+            for name in names:
+                if where.get(name) not in (None, ""):
+                    return where[name]
+        return None
+
+    def number(self, name: str, otherwise: float) -> float:
+        """A configuration that is a number."""
+        value = self.settings.get(name)
+        return otherwise if isinstance(value, bool) or not isinstance(value, int | float) else value
+
+    def unknown(self, *known: str) -> Exception:
+        """The failure of an operation that this memory has not."""
+        return failed("memory.operation", f"a memory of this kind has no {self.operation!r}, only {', '.join(known)}")

@@ -1,0 +1,129 @@
+"""The conversation buffer: the latest messages, and a summary of what came before them.
+
+When it is nearly full it asks for a summary of its oldest messages, and forgets them once it has that. Messages are
+numbered, so that two who were asked at once do not both have theirs forgotten.
+"""
+
+from typing import Any
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.store import DOCUMENT_BYTES_MAX, Document, changed, read
+
+MESSAGES_MAX = 50
+NEARLY_FULL = 5
+SUMMARIZED = 10
+"""What the tables of the graph language say where a node does not."""
+
+CONTENT_CHARS_MAX = 64 * 1024
+"""A longer message is kept with its end cut off."""
+
+BYTES_MAX = DOCUMENT_BYTES_MAX - 64 * 1024
+"""The oldest messages make room when all of them together have more bytes."""
+
+
+async def conversation(asked: Asked) -> Any:
+    """Carry an operation of a conversation buffer out."""
+    match asked.operation:
+        case "get_context" if not asked.own:
+            return _context(await _read(asked), int(asked.brought.get("limit") or MESSAGES_MAX))
+        case "store" if not asked.own:
+            return await _stored(asked)
+        case "summarize":
+            return await _summarized(asked)
+        case "store" | "add" | "append":
+            said = {"role": asked.given("role") or "user", "content": asked.text("message", "content", "text")}
+            return _told(asked, await _added(asked, [said], asked.given("metadata")))
+        case "get" | "retrieve" | "get_context":
+            return _told(asked, await _read(asked))
+        case "clear":
+            return _told(asked, await changed(asked.store, _key(asked), asked.once, _cleared))
+        case _:
+            raise asked.unknown("store", "retrieve", "get_context", "clear")
+
+
+def _key(asked: Asked) -> str:
+    return f"{asked.place}.conversation"
+
+
+async def _read(asked: Asked) -> Document:
+    return read(await asked.store.get(_key(asked)))
+
+
+def _context(document: Document, limit: int) -> dict[str, Any]:
+    messages = [{"role": one["role"], "content": one["content"]} for one in document.get("messages", [])[-limit:]]
+    summary: str = document.get("summary", "")
+    told = {"context": f"Summary of the conversation so far: {summary}"} if summary else {}
+    return {"messages": messages, **told}
+
+
+async def _stored(asked: Asked) -> dict[str, Any]:
+    document = await _added(asked, asked.brought.get("messages", []), asked.brought.get("metadata"))
+    messages: list[Any] = document["messages"]
+    most = _messages_max(asked)
+    nearly = most - min(NEARLY_FULL, most // 2)
+    if not asked.settings.get("auto_summarize", True) or len(messages) < nearly:
+        return {}
+    oldest = messages[: max(1, int(asked.number("summarize_count", SUMMARIZED)))]
+    wanted = {"messages": oldest, "summary": document.get("summary", ""), "from": document["first"]}
+    return {"to_summarize": wanted}
+
+
+async def _added(asked: Asked, said: list[Any], metadata: Any) -> Document:
+    most = _messages_max(asked)
+
+    def add(document: Document) -> None:
+        messages: list[Any] = document.setdefault("messages", [])
+        document.setdefault("first", 0)
+        for one in said:
+            content = str(one.get("content", ""))[:CONTENT_CHARS_MAX]
+            messages.append({"role": one.get("role", "user"), "content": content, "timestamp": asked.at_ms})
+            if metadata:
+                messages[-1]["metadata"] = metadata
+        _forget(document, len(messages) - most)
+        while len(messages) > 1 and sum(len(str(one).encode()) for one in messages) > BYTES_MAX:
+            _forget(document, 1)
+
+    return await changed(asked.store, _key(asked), asked.once, add)
+
+
+async def _summarized(asked: Asked) -> dict[str, Any]:
+    def fold(document: Document) -> None:
+        began = asked.brought.get("from", document.get("first", 0))
+        if began == document.get("first", 0):
+            # Else they are forgotten already, and stand in another summary.
+            document["summary"] = str(asked.brought.get("summary", ""))[:CONTENT_CHARS_MAX]
+            document["summarized"] = document.get("summarized", 0) + int(asked.brought.get("count", 0))
+            _forget(document, int(asked.brought.get("count", 0)))
+
+    await changed(asked.store, _key(asked), asked.once, fold)
+    return {}
+
+
+def _forget(document: Document, count: int) -> None:
+    if count > 0:
+        messages: list[Any] = document.get("messages", [])
+        document["first"] = document.get("first", 0) + min(count, len(messages))
+        del messages[:count]
+
+
+def _cleared(document: Document) -> None:
+    _forget(document, len(document.get("messages", [])))
+    document.pop("summary", None)
+    document.pop("summarized", None)
+
+
+def _told(asked: Asked, document: Document) -> dict[str, Any]:
+    """The payload of a node."""
+    messages: list[Any] = document.get("messages", [])
+    return {
+        "messages": messages,
+        "total_messages": len(messages),
+        "buffer_full": len(messages) >= _messages_max(asked),
+        "success": True,
+        "summary": document.get("summary", ""),
+        "summary_metadata": {"summarized": document["summarized"]} if document.get("summarized") else {},
+    }
+
+
+def _messages_max(asked: Asked) -> int:
+    return max(2, int(asked.number("max_messages", MESSAGES_MAX)))

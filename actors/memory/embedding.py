@@ -1,0 +1,95 @@
+"""The embedding port: what makes vectors of texts, those near each other that are alike; and one that needs nothing.
+
+`Hashing` counts words and parts of words in a fixed number of places, found by a hash. It is deterministic and knows no
+meaning, but what is written alike it finds without a model.
+"""
+
+import re
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import sqrt
+from operator import mul
+from typing import Protocol
+
+Vector = list[float]
+"""Of length 1."""
+
+PLACES = 256
+PART_CHARS = 4
+PART_WEIGHT = 0.5
+SHORT_CHARS = 2
+LITTLE_WEIGHT = 0.1
+"""A part of a word counts less, and so does a word that says little, for it is short or one of these."""
+
+_WORD = re.compile(r"\w+")
+_FILLERS = """
+about and are did does for from had has have her his how into its not our that the their them then they this was were
+what when where which who why will with you your
+"""
+_LITTLE = frozenset(_FILLERS.split())
+
+ALIKE = 0.3
+ALIKE_STANDS_FOR = 0.7
+"""Cosines of counted words are lower than a model's: from this one on they count as what models take for alike."""
+
+
+class Embedder(Protocol):
+    """Makes vectors. Those of embedders with different names cannot be compared."""
+
+    name: str
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]: ...
+
+    def likeness(self, cosine: float) -> float:
+        """How alike two texts are, from 0 to 1, where 0.7 says that they are about the same."""
+        ...
+
+
+class Hashing:
+    """Counts words, deterministically and without a model."""
+
+    name = f"hashing-{PLACES}"
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [_counted(text) for text in texts]
+
+    def likeness(self, cosine: float) -> float:
+        cosine = max(0.0, min(1.0, cosine))
+        if cosine < ALIKE:
+            return cosine / ALIKE * ALIKE_STANDS_FOR
+        return ALIKE_STANDS_FOR + (cosine - ALIKE) / (1 - ALIKE) * (1 - ALIKE_STANDS_FOR)
+
+
+def _counted(text: str) -> Vector:
+    places = [0.0] * PLACES
+    for word in _WORD.findall(text.lower()):
+        _count(places, word, LITTLE_WEIGHT if len(word) <= SHORT_CHARS or word in _LITTLE else 1.0)
+        if word in _LITTLE:
+            continue
+        for start in range(len(word) - PART_CHARS + 1):
+            _count(places, f"~{word[start : start + PART_CHARS]}", PART_WEIGHT)
+    length = sqrt(sum(map(mul, places, places)))
+    return [place / length for place in places] if length else places
+
+
+def _count(places: Vector, feature: str, weight: float) -> None:
+    number = int.from_bytes(blake2b(feature.encode("utf-8", "replace"), digest_size=4).digest())
+    # Half of the features count down, so that those which share a place cancel out rather than add up.
+    places[number // 2 % PLACES] += weight if number % 2 else -weight
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """How near two vectors of length 1 are."""
+    return sum(map(mul, one, other))
+
+
+def packed(vector: Vector) -> str:
+    """Write a vector as text, in single precision."""
+    return b64encode(array("f", vector).tobytes()).decode()
+
+
+def unpacked(text: str) -> Vector:
+    """Read a vector back."""
+    return array("f", b64decode(text)).tolist()

@@ -1,0 +1,130 @@
+"""The memory of entities: facts by whom or what they are about, told when that is mentioned."""
+
+import re
+from typing import Any
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.store import Document, changed, failed, read
+
+ENTITIES_MAX = 300
+FACTS_MAX = 25
+FACT_CHARS_MAX = 400
+"""The entities that were spoken of the longest ago make room, and of one the oldest facts."""
+
+OPERATIONS = ("store", "retrieve", "list", "delete", "clear")
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_WORD = re.compile(r"[\w'-]+")
+_NAME = re.compile(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
+
+_FIRST_WORDS = """
+A After All Also An And Any Are As At Be Because Before But Can Could Did Do Does For From Had Has Have He Hello Her
+Here Hi His How I I'm I'd I've I'll If In Is It Its Just Let Many May Me Might Most Must My Never No Not Now Of On
+Once Or Our Please She Should Since So Some Such Tell Thank Thanks That The Their Then There These They This Those To
+Was We Were What When Where Which While Who Why Will With Would Yes You Your
+"""
+"""What sentences begin with, and with a capital letter is no name."""
+
+_NO_NAMES = frozenset(_FIRST_WORDS.split())
+
+
+async def entities(asked: Asked) -> Any:
+    """Carry an operation of a memory of entities out."""
+    match asked.operation:
+        case "get_context" if not asked.own:
+            return _context(await _read(asked), str(asked.brought.get("query", "")))
+        case "store" if not asked.own:
+            told = [one.get("content", "") for one in asked.brought.get("messages", []) if one.get("role") == "user"]
+            facts = [fact for text in told for fact in mentioned(str(text))]
+            if facts:
+                await _kept(asked, facts)
+            return {}
+        case "get_context":
+            return {"success": True, **_context(await _read(asked), asked.text("query", "entity_name", "text"))}
+        case "store" | "add":
+            name, facts = _own(asked)
+            return _told(name, await _kept(asked, [(name, fact) for fact in facts]))
+        case "retrieve" | "get":
+            name = _entity(asked)
+            return _told(name, await _read(asked))
+        case "list" | "keys":
+            return {"success": True, "entities": sorted(one["name"] for one in (await _read(asked)).values())}
+        case "delete" | "clear":
+            return await _removed(asked)
+        case _:
+            raise asked.unknown(*OPERATIONS)
+
+
+def mentioned(text: str) -> list[tuple[str, str]]:
+    """Find who is spoken of in a text: each name with the sentence that has it."""
+    found: list[tuple[str, str]] = []
+    for sentence in _SENTENCE.split(text):
+        fact = sentence.strip()[:FACT_CHARS_MAX]
+        for match in _NAME.finditer(fact):
+            words = match[0].split(" ")
+            while words and words[0] in _NO_NAMES:
+                words = words[1:]
+            if words:
+                found.append((" ".join(words), fact))
+    return found
+
+
+def _key(asked: Asked) -> str:
+    return f"{asked.place}.entities"
+
+
+async def _read(asked: Asked) -> dict[str, Any]:
+    return read(await asked.store.get(_key(asked))).get("entities", {})
+
+
+def _entity(asked: Asked) -> str:
+    name = asked.text("entity_name", "entity", "name").strip()
+    if not name:
+        raise failed("memory.malformed", "an entity is named in `entity_name`")
+    return name
+
+
+def _own(asked: Asked) -> tuple[str, list[str]]:
+    given = asked.given("facts", "fact", "value", "content")
+    listed: list[Any] = given if isinstance(given, list) else [given] if given is not None else []
+    if isinstance(given, dict):
+        listed = [f"{name}: {value}" for name, value in given.items()]
+    return _entity(asked), [str(fact)[:FACT_CHARS_MAX] for fact in listed]
+
+
+async def _kept(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:
+    def keep(document: Document) -> None:
+        known: dict[str, Any] = document.setdefault("entities", {})
+        for name, fact in facts:
+            # Taken out and put back: the latest stands last.
+            one = known.pop(name.lower(), {"name": name, "facts": []})
+            one["facts"] = [*(old for old in one["facts"] if old != fact), fact][-FACTS_MAX:]
+            known[name.lower()] = one
+        for name in list(known)[: max(0, len(known) - ENTITIES_MAX)]:
+            del known[name]
+
+    return (await changed(asked.store, _key(asked), asked.once, keep))["entities"]
+
+
+async def _removed(asked: Asked) -> dict[str, Any]:
+    name = _entity(asked).lower() if asked.operation == "delete" else None
+
+    def remove(document: Document) -> None:
+        known: dict[str, Any] = document.setdefault("entities", {})
+        for one in [name] if name is not None else list(known):
+            known.pop(one, None)
+
+    await changed(asked.store, _key(asked), asked.once, remove)
+    return {"success": True}
+
+
+def _told(name: str, known: dict[str, Any]) -> dict[str, Any]:
+    one = known.get(name.lower(), {"name": name, "facts": []})
+    return {"success": True, "entity": one["name"], "facts": one["facts"]}
+
+
+def _context(known: dict[str, Any], query: str) -> dict[str, Any]:
+    words = f" {' '.join(_WORD.findall(query.lower()))} "
+    meant = [one for name, one in known.items() if f" {name} " in words]
+    lines = [f"- {one['name']}: {fact}" for one in meant for fact in one["facts"]]
+    return {"context": "\n".join(lines)} if lines else {}

@@ -1,0 +1,103 @@
+"""The store of memories on JetStream: a key-value bucket beside the log, made when it is first needed."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import anyio
+from nats.aio.client import Client
+from nats.errors import Error
+from nats.js.api import KeyValueConfig
+from nats.js.errors import BadRequestError, BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+
+from callboard.actors.memory.store import Conflict, Entry, failed
+
+Answer = TypeVar("Answer")
+
+ANSWER_S = 10.0
+"""How long the server may take over a document."""
+
+LIST_S = 30.0
+"""How long it may take over all documents of a memory."""
+
+MARKER_TTL_S = 24 * 3_600.0
+"""How long the server remembers that a document was removed."""
+
+
+class KeyValueStore:
+    """Documents in a bucket; every worker of the same stream has the same."""
+
+    def __init__(self, nc: Client, bucket: str, replicas: int) -> None:
+        self._nc = nc
+        self._bucket = bucket
+        self._replicas = replicas
+        self._open: KeyValue | None = None
+
+    async def get(self, key: str) -> Entry | None:
+        bucket = await self._opened()
+        try:
+            found = await self._answered(bucket.get(key), KeyNotFoundError)
+        except KeyNotFoundError:
+            return None
+        return Entry(key, found.value or b"", found.revision or 0)
+
+    async def put(self, key: str, value: bytes, revision: int) -> None:
+        bucket = await self._opened()
+        try:
+            if revision:
+                await self._answered(bucket.update(key, value, last=revision), KeyWrongLastSequenceError)
+            else:
+                await self._answered(bucket.create(key, value), KeyWrongLastSequenceError)
+        except KeyWrongLastSequenceError as error:
+            raise Conflict from error
+
+    async def delete(self, key: str) -> None:
+        bucket = await self._opened()
+        await self._answered(bucket.purge(key, msg_ttl=MARKER_TTL_S))
+
+    async def below(self, prefix: str) -> list[Entry]:
+        bucket = await self._opened()
+        return sorted(await self._answered(self._listed(bucket, prefix), patience_s=LIST_S))
+
+    async def _listed(self, bucket: KeyValue, prefix: str) -> list[Entry]:
+        watcher = await bucket.watch(f"{prefix}.>", ignore_deletes=True)
+        found: list[Entry] = []
+        try:
+            # A None says that all which was there has been told.
+            while isinstance(entry := await watcher.updates(timeout=LIST_S), KeyValue.Entry):
+                found.append(Entry(entry.key, entry.value or b"", entry.revision or 0))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await watcher.stop()
+        return found
+
+    async def count(self, prefix: str) -> int:
+        await self._opened()
+        wanted = f"$KV.{self._bucket}.{prefix}.>"
+        info = await self._answered(self._nc.jetstream().stream_info(f"KV_{self._bucket}", subjects_filter=wanted))
+        return len(info.state.subjects or {})
+
+    async def _opened(self) -> KeyValue:
+        if self._open is None:
+            js = self._nc.jetstream()
+            try:
+                self._open = await self._answered(js.key_value(self._bucket), BucketNotFoundError)
+            except BucketNotFoundError:
+                config = KeyValueConfig(self._bucket, replicas=self._replicas, limit_marker_ttl=MARKER_TTL_S)
+                try:
+                    self._open = await self._answered(js.create_key_value(config), BadRequestError)
+                except BadRequestError:
+                    # Another worker was faster, with another configuration: its is as good.
+                    self._open = await self._answered(js.key_value(self._bucket))
+        return self._open
+
+    async def _answered(self, asked: Awaitable[Answer], *but: type[Exception], patience_s: float = ANSWER_S) -> Answer:
+        """Wait for the server; what it says that is none of these exceptions is a failure."""
+        try:
+            with anyio.fail_after(patience_s):
+                return await asked
+        except (Error, TimeoutError, OSError) as error:
+            if isinstance(error, but):
+                raise
+            why = str(error) or type(error).__name__
+            raise failed("memory.unavailable", f"the store of memories: {why}", retryable=True) from error

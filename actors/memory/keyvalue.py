@@ -1,0 +1,154 @@
+"""The key-value memory: values under names, which may expire; one document each."""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.store import Document, changed, failed, read
+
+KEYS_MAX = 1_000
+"""How many keys a memory holds that does not say."""
+
+GONE_MS = 3_600_000
+"""How long it is known that a key was removed: an effect that is carried out again must not remove a newer value."""
+
+CONTEXT_CHARS_MAX = 8_000
+"""How much of its values an agent is told."""
+
+OPERATIONS = ("get", "set", "append", "delete", "exists", "keys", "clear")
+
+
+async def key_value(asked: Asked) -> Any:
+    """Carry an operation of a key-value memory out."""
+    match asked.operation:
+        case "get_context" if not asked.own:
+            return await _context(asked)
+        case "store" if not asked.own:
+            # What an agent says has no key.
+            return {}
+        case "get" | "retrieve":
+            found = await _live(asked)
+            return _told(value=found.get("value"), exists=bool(found))
+        case "exists":
+            return _told(exists=bool(await _live(asked)))
+        case "set" | "store" | "append":
+            return await _kept(asked)
+        case "delete":
+            return _told(exists=await _removed(asked, _key(asked)))
+        case "keys" | "list":
+            return _told(keys=sorted(await _all(asked)))
+        case "clear":
+            gone = [await _removed(asked, _key(asked, name)) for name in sorted(await _all(asked))]
+            return _told(exists=any(gone))
+        case "get_context":
+            return _told(value=await _context(asked), exists=True)
+        case _:
+            raise asked.unknown(*OPERATIONS)
+
+
+def _told(**more: Any) -> dict[str, Any]:
+    return {"success": True, **more}
+
+
+def _name(asked: Asked) -> str:
+    """The key's whole name, as it is listed."""
+    namespace = asked.given("namespace")
+    name = asked.text("key")
+    if not name:
+        raise failed("memory.malformed", f"{asked.operation} is for the value of a `key`")
+    return f"{namespace}:{name}" if namespace else f"{asked.settings.get('key_prefix') or ''}{name}"
+
+
+def _key(asked: Asked, name: str | None = None) -> str:
+    # A name may be anything, a token of the store may not.
+    digest = sha256((_name(asked) if name is None else name).encode("utf-8", "replace")).hexdigest()
+    return f"{asked.place}.key.{digest[:40]}"
+
+
+def _is_live(asked: Asked, document: Document) -> bool:
+    expires_ms = document.get("expires_ms")
+    return "value" in document and (expires_ms is None or asked.at_ms < expires_ms)
+
+
+async def _live(asked: Asked) -> Document:
+    document = read(await asked.store.get(_key(asked)))
+    return document if _is_live(asked, document) else {}
+
+
+async def _all(asked: Asked) -> dict[str, Any]:
+    """Every value by its name; what is long gone is removed on the way."""
+    found: dict[str, Any] = {}
+    for entry in await asked.store.below(f"{asked.place}.key"):
+        document = read(entry)
+        if _is_live(asked, document):
+            found[document["key"]] = document["value"]
+        elif asked.at_ms - document["at_ms"] > GONE_MS:
+            await asked.store.delete(entry.key)
+    return found
+
+
+async def _kept(asked: Asked) -> dict[str, Any]:
+    most = int(asked.number("max_keys", KEYS_MAX))
+    given = asked.brought["input"]
+    name = _name(asked)
+    value = given["value"] if isinstance(given, dict) and "value" in given else asked.settings.get("value")
+    if not await _live(asked) and len(await _all(asked)) >= most:
+        return {"success": False, "error_message": f"the memory holds {most} keys already"}
+    ttl_s = _ttl_s(asked)
+
+    def keep(document: Document) -> None:
+        before = document.get("value") if _is_live(asked, document) else None
+        document["value"] = _appended(before, value) if asked.operation == "append" else value
+        document |= {"key": name, "at_ms": asked.at_ms}
+        document["expires_ms"] = asked.at_ms + int(ttl_s * 1000) if ttl_s > 0 else None
+
+    document = await changed(asked.store, _key(asked), asked.once, keep)
+    return _told(value=document.get("value"), exists=True)
+
+
+def _ttl_s(asked: Asked) -> float:
+    options = asked.given("options")
+    own = options.get("ttl") if isinstance(options, dict) else None
+    return own if isinstance(own, int | float) else asked.number("default_ttl", 0)
+
+
+def _appended(before: Any, value: Any) -> Any:
+    match before, value:
+        case None, _:
+            return value if isinstance(value, str | list) else [value]
+        case str(), str():
+            return before + value
+        case list(), list():
+            return [*before, *value]
+        case list(), _:
+            return [*before, value]
+        case _:
+            return [before, value]
+
+
+async def _removed(asked: Asked, key: str) -> bool:
+    """Remove a value, and say whether it was there."""
+    if await asked.store.get(key) is None:
+        return False
+    was: list[bool] = []
+
+    def remove(document: Document) -> None:
+        was.append(_is_live(asked, document))
+        document.pop("value", None)
+        document["at_ms"] = asked.at_ms
+
+    await changed(asked.store, key, asked.once, remove)
+    # Carried out again, it finds nothing to do: then it was there the first time.
+    return was[-1] if was else True
+
+
+async def _context(asked: Asked) -> dict[str, Any]:
+    values = await _all(asked)
+    lines = [f"{name}: {_shown(value)}" for name, value in sorted(values.items())]
+    return {"context": "\n".join(lines)[:CONTEXT_CHARS_MAX]} if lines else {}
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

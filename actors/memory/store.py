@@ -1,0 +1,139 @@
+"""The store port: where memories are kept, as small JSON documents under keys, changed one at a time.
+
+Keys are tokens with dots between them, as NATS has them. A change is made at most once for one effect, however often
+that is carried out: a document lists the idempotency keys of its latest changes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import anyio
+import msgspec
+
+from callboard.actors.carrier import EffectFailed
+from callboard.bus.backoff import backoff_s
+from callboard.bus.effects import Failure
+
+DOCUMENT_BYTES_MAX = 512 * 1024
+"""How large a document may be: it has to fit a message with room to spare."""
+
+APPLIED_MAX = 64
+"""So many changes are remembered; an effect is carried out again soon after, or not at all."""
+
+ONCE_CHARS = 24
+"""How much of an idempotency key, in hex, is remembered."""
+
+TRIES_MAX = 12
+TRY_AGAIN_S = 0.01
+TRY_AGAIN_MAX_S = 1.0
+"""How often a change is made anew because another one came between, and how long after."""
+
+Document = dict[str, Any]
+
+
+class Conflict(Exception):
+    """A document has another revision than was expected."""
+
+
+class Entry(NamedTuple):
+    """A document as it is stored."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class Store(Protocol):
+    """Keeps documents. Every method raises `EffectFailed` with ``memory.unavailable`` if it cannot be reached."""
+
+    async def get(self, key: str) -> Entry | None: ...
+
+    async def put(self, key: str, value: bytes, revision: int) -> None:
+        """Write a document that has this revision, 0 if there must be none.
+
+        :raises Conflict: if it has another one
+        """
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove a document, if it is there."""
+        ...
+
+    async def below(self, prefix: str) -> list[Entry]:
+        """Return all documents whose keys begin with these tokens, in the order of their keys."""
+        ...
+
+    async def count(self, prefix: str) -> int:
+        """Say how many there are."""
+        ...
+
+
+def failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:
+    """Build the exception of a failure."""
+    return EffectFailed(Failure(code, message, retryable=retryable))
+
+
+def read(entry: Entry | None) -> Document:
+    """Return a document; an empty one where there is none."""
+    return msgspec.json.decode(entry.value) if entry is not None else {}
+
+
+def encoded(document: Document) -> bytes:
+    """Write a document.
+
+    :raises EffectFailed: ``memory.too_large``
+    """
+    body = msgspec.json.encode(document)
+    if len(body) > DOCUMENT_BYTES_MAX:
+        raise failed("memory.too_large", f"what is to be kept has {len(body)} bytes, the limit is {DOCUMENT_BYTES_MAX}")
+    return body
+
+
+async def changed(store: Store, key: str, once: str, change: Callable[[Document], None]) -> Document:
+    """Change a document in place, unless that has been done for ``once``; return it as it is then.
+
+    :raises EffectFailed: ``memory.contended``, ``memory.too_large``
+    """
+    once = once[:ONCE_CHARS]
+    for number in range(TRIES_MAX):
+        entry = await store.get(key)
+        document = read(entry)
+        applied: list[str] = document.get("applied", [])
+        if once in applied:
+            return document
+        change(document)
+        document["applied"] = [*applied, once][-APPLIED_MAX:]
+        try:
+            await store.put(key, encoded(document), entry.revision if entry is not None else 0)
+        except Conflict:
+            await anyio.sleep(backoff_s(number, TRY_AGAIN_S, TRY_AGAIN_MAX_S))
+        else:
+            return document
+    raise failed("memory.contended", f"others changed the same {TRIES_MAX} times in between", retryable=True)
+
+
+class InMemory:
+    """A store that is gone with its process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._revision = 0
+
+    async def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    async def put(self, key: str, value: bytes, revision: int) -> None:
+        found = self._entries.get(key)
+        if (found.revision if found is not None else 0) != revision:
+            raise Conflict
+        self._revision += 1
+        self._entries[key] = Entry(key, value, self._revision)
+
+    async def delete(self, key: str) -> None:
+        self._entries.pop(key, None)
+
+    async def below(self, prefix: str) -> list[Entry]:
+        return [entry for key, entry in sorted(self._entries.items()) if key.startswith(f"{prefix}.")]
+
+    async def count(self, prefix: str) -> int:
+        return len(await self.below(prefix))

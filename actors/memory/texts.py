@@ -1,0 +1,173 @@
+"""The memory of texts, found again by what they are about: documents, episodes, knowledge. Each is a document.
+
+The search is exact: every text's vector is compared, which bounds how many there may be.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from anyio import to_thread
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
+from callboard.actors.memory.store import Conflict, Document, encoded, failed, read
+
+TEXTS_MAX = 5_000
+"""How many texts a memory holds: a search reads them all."""
+
+RESULTS = 5
+THRESHOLD = 0.7
+"""What the tables of the graph language say where a node does not."""
+
+ITEMS_MAX = 500
+"""How many texts one operation may bring."""
+
+TEXT_CHARS_MAX = 32 * 1024
+TEXT_CHARS_TOLD = 2_000
+"""A longer text is kept with its end cut off; so much of it is told to an agent."""
+
+OPERATIONS = ("search", "store", "get", "delete", "clear")
+
+
+class _Text(NamedTuple):
+    id: str
+    text: str
+    metadata: Any
+
+
+class Texts:
+    """Texts with their vectors."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    async def carry(self, asked: Asked) -> Any:
+        """Carry an operation of a memory of texts out."""
+        match asked.operation:
+            case "get_context" if not asked.own:
+                return _context(await self._found(asked, str(asked.brought.get("query", ""))))
+            case "store" if not asked.own:
+                # Said twice, it is two episodes; carried out twice, one.
+                said = _Text(asked.once[:32], str(asked.brought.get("text", "")), asked.brought.get("metadata"))
+                await self._keep(asked, [said])
+                return {}
+            case "search" | "retrieve" | "get_context":
+                return _told(await self._found(asked, asked.text("query", "text", "message")))
+            case "store" | "add" | "upsert":
+                items = _items(asked)
+                await self._keep(asked, items)
+                return {"success": True, "results": [{"id": one.id} for one in items], "total_results": len(items)}
+            case "get":
+                wanted = set(_ids(asked))
+                return _told([(one, 1.0) for one in await _all(asked) if one["id"] in wanted])
+            case "delete":
+                ids = _ids(asked)
+                for id in ids:
+                    await asked.store.delete(_key(asked, id))
+                return {"success": True, "total_results": len(ids)}
+            case "clear":
+                entries = await asked.store.below(f"{asked.place}.text")
+                for entry in entries:
+                    await asked.store.delete(entry.key)
+                return {"success": True, "total_results": len(entries)}
+            case _:
+                raise asked.unknown(*OPERATIONS)
+
+    async def _keep(self, asked: Asked, items: Sequence[_Text]) -> None:
+        held = await asked.store.count(f"{asked.place}.text")
+        if held + len(items) > TEXTS_MAX:
+            raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {held}")
+        vectors = await self._embedder.embed([one.text for one in items])
+        for one, vector in zip(items, vectors, strict=True):
+            document = {"id": one.id, "text": one.text, "metadata": one.metadata, "at_ms": asked.at_ms}
+            document |= {"vector": packed(vector), "embedder": self._embedder.name}
+            await _write(asked, _key(asked, one.id), encoded(document))
+
+    async def _found(self, asked: Asked, query: str) -> list[tuple[Document, float]]:
+        """The texts that are most like a query, with how much they are, the most alike first."""
+        texts = await _all(asked)
+        filters = asked.given("filters")
+        if isinstance(filters, dict):
+            texts = [one for one in texts if _fits(one["metadata"], filters)]
+        if not query.strip() or not texts:
+            return []
+        [wanted] = await self._embedder.embed([query])
+        strange = [one for one in texts if one["embedder"] != self._embedder.name]
+        anew = await self._embedder.embed([one["text"] for one in strange])
+        for one, vector in zip(strange, anew, strict=True):
+            one["vector"] = packed(vector)
+        least = asked.number("similarity_threshold", THRESHOLD)
+        most = max(1, int(asked.number("max_results", RESULTS)))
+        return await to_thread.run_sync(self._ranked, texts, query.strip().lower(), wanted, least, most)
+
+    def _ranked(
+        self, texts: list[Document], query: str, wanted: Vector, least: float, most: int
+    ) -> list[tuple[Document, float]]:
+        found: list[tuple[Document, float]] = []
+        for one in texts:
+            score = self._embedder.likeness(cosine(wanted, unpacked(one["vector"])))
+            if query in one["text"].lower():
+                score = max(score, least)
+            if score >= least:
+                found.append((one, round(score, 6)))
+        return sorted(found, key=lambda one: (-one[1], one[0]["at_ms"], one[0]["id"]))[:most]
+
+
+def _key(asked: Asked, id: str) -> str:
+    return f"{asked.place}.text.{sha256(id.encode('utf-8', 'replace')).hexdigest()[:40]}"
+
+
+async def _write(asked: Asked, key: str, body: bytes) -> None:
+    """Write a text; the same id is the same text anew, whoever comes last."""
+    while True:
+        entry = await asked.store.get(key)
+        try:
+            return await asked.store.put(key, body, entry.revision if entry is not None else 0)
+        except Conflict:
+            continue
+
+
+async def _all(asked: Asked) -> list[Document]:
+    return [read(entry) for entry in await asked.store.below(f"{asked.place}.text")]
+
+
+def _items(asked: Asked) -> list[_Text]:
+    """The texts that a node brings: a list of items, or a single one.
+
+    :raises EffectFailed: ``memory.malformed``, ``memory.full``
+    """
+    given = asked.given("items")
+    if not isinstance(given, list):
+        given = [asked.text("text", "content", "document", "query")]
+    if len(given) > ITEMS_MAX:
+        raise failed("memory.full", f"one operation keeps {ITEMS_MAX} texts at most, not {len(given)}")
+    return [_item(one) for one in given]
+
+
+def _item(given: Any) -> _Text:
+    own: dict[str, Any] = given if isinstance(given, dict) else {"text": given}
+    text = own.get("text") or own.get("content")
+    if not isinstance(text, str) or not text.strip():
+        raise failed("memory.malformed", "a text to be kept is a text, or an object with `text` or `content`")
+    id = own.get("id") or sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+    return _Text(str(id), text[:TEXT_CHARS_MAX], own.get("metadata"))
+
+
+def _ids(asked: Asked) -> list[str]:
+    given = asked.given("ids", "id")
+    return [str(id) for id in given] if isinstance(given, list) else [str(given)] if given is not None else []
+
+
+def _fits(metadata: Any, filters: dict[str, Any]) -> bool:
+    return isinstance(metadata, dict) and all(metadata.get(name) == value for name, value in filters.items())
+
+
+def _told(found: list[tuple[Document, float]]) -> dict[str, Any]:
+    results = [{"id": one["id"], "text": one["text"], "metadata": one["metadata"], "score": at} for one, at in found]
+    return {"success": True, "results": results, "scores": [at for _, at in found], "total_results": len(found)}
+
+
+def _context(found: list[tuple[Document, float]]) -> dict[str, Any]:
+    lines = [f"- {one['text'][:TEXT_CHARS_TOLD]}" for one, _ in found]
+    return {"context": "\n".join(lines)} if lines else {}

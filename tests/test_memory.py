@@ -1,0 +1,465 @@
+"""Memories: one suite for every store, and what each kind of memory keeps, tells and forgets."""
+
+import datetime as dt
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.kinds.memory import Memory
+from callboard.actors.memory import texts
+from callboard.actors.memory.embedding import Hashing, cosine, packed, unpacked
+from callboard.actors.memory.entities import ENTITIES_MAX, FACTS_MAX, mentioned
+from callboard.actors.memory.jetstream import KeyValueStore
+from callboard.actors.memory.store import (
+    APPLIED_MAX,
+    DOCUMENT_BYTES_MAX,
+    Conflict,
+    Document,
+    Entry,
+    InMemory,
+    Store,
+    changed,
+    read,
+)
+from callboard.bus.connection import connected
+from callboard.bus.server import EmbeddedServer
+from callboard.bus.subjects import RunRef
+from tests.logs import T0
+
+# -- the stores --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def in_memory(_folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
+    store = InMemory()
+    yield store, store
+
+
+@asynccontextmanager
+async def on_jetstream(folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
+    async with (
+        EmbeddedServer(folder) as server,
+        connected(server.url, name="a") as one,
+        connected(server.url, name="b") as other,
+    ):
+        yield KeyValueStore(one, "CB_MEMORY", 1), KeyValueStore(other, "CB_MEMORY", 1)
+
+
+Opens = Callable[[Path], AbstractAsyncContextManager[tuple[Store, Store]]]
+
+
+@pytest.fixture(params=[in_memory, on_jetstream])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Store, Store]]:
+    """A store as two workers have it."""
+    opens: Opens = request.param
+    async with opens(tmp_path) as opened:
+        yield opened
+
+
+async def test_a_document_is_written_over_the_revision_that_was_read(stores: tuple[Store, Store]) -> None:
+    one, other = stores
+    assert await one.get("a.b") is None
+    await one.put("a.b", b"1", 0)
+    found = await other.get("a.b")
+    assert found is not None
+    assert (found.key, found.value) == ("a.b", b"1")
+    with pytest.raises(Conflict):
+        await other.put("a.b", b"2", 0)
+    await other.put("a.b", b"2", found.revision)
+    with pytest.raises(Conflict):
+        await one.put("a.b", b"3", found.revision)
+    assert cast(Entry, await one.get("a.b")).value == b"2"
+
+
+async def test_documents_are_listed_by_their_place_and_can_be_removed(stores: tuple[Store, Store]) -> None:
+    one, other = stores
+    assert await one.below("a") == []
+    for key in ("a.x.2", "a.x.1", "a.xy.1", "b.x.1"):
+        await one.put(key, key.encode(), 0)
+    assert [(entry.key, entry.value) for entry in await other.below("a.x")] == [
+        ("a.x.1", b"a.x.1"),
+        ("a.x.2", b"a.x.2"),
+    ]
+    assert await other.count("a.x") == 2
+    await other.delete("a.x.1")
+    await other.delete("a.x.7")
+    assert [entry.key for entry in await one.below("a")] == ["a.x.2", "a.xy.1"]
+    assert await one.get("a.x.1") is None
+    await one.put("a.x.1", b"anew", 0)
+    assert cast(Entry, await other.get("a.x.1")).value == b"anew"
+
+
+async def test_a_change_is_made_once_and_none_is_lost(stores: tuple[Store, Store]) -> None:
+    def add(document: Document) -> None:
+        document["n"] = document.get("n", 0) + 1
+
+    async def adding(store: Store, number: int) -> None:
+        await changed(store, "a.n", f"{number:064}"[::-1], add)
+        await changed(store, "a.n", f"{number:064}"[::-1], add)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(adding, stores[number % 2], number)
+    document = read(await stores[0].get("a.n"))
+    assert document["n"] == 6
+    assert len(document["applied"]) == 6
+
+
+async def test_what_is_too_large_is_refused_and_what_is_remembered_bounded() -> None:
+    store = InMemory()
+    with pytest.raises(EffectFailed, match=r"memory\.too_large"):
+        await changed(store, "a", "once", lambda document: document.update(text="x" * DOCUMENT_BYTES_MAX))
+    for number in range(APPLIED_MAX + 5):
+        await changed(store, "a", str(number), lambda document: document.update(n=1))
+    assert len(read(await store.get("a"))["applied"]) == APPLIED_MAX
+
+
+async def test_a_store_that_cannot_be_reached_is_a_failure_that_may_pass(tmp_path: Path) -> None:
+    async with EmbeddedServer(tmp_path) as server, connected(server.url, name="w") as nc:
+        store = KeyValueStore(nc, "CB_MEMORY", 1)
+        await nc.close()
+        with pytest.raises(EffectFailed) as caught:
+            await store.get("a")
+    assert (caught.value.failure.code, caught.value.failure.retryable) == ("memory.unavailable", True)
+
+
+async def test_what_is_changed_over_and_over_by_others_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Contended(InMemory):
+        async def put(self, key: str, value: bytes, revision: int) -> None:
+            raise Conflict
+
+    monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
+    with pytest.raises(EffectFailed, match=r"memory\.contended"):
+        await changed(Contended(), "a", "once", lambda _document: None)
+
+
+# -- a memory, as runs ask it ------------------------------------------------------------------------------------------
+
+
+class Asking:
+    """Asks a memory as effects of runs do, each with a key of its own."""
+
+    def __init__(self, subtype: str, store: Store | None = None, **settings: Any) -> None:
+        self.store = store or InMemory()
+        self.memory = Memory(self.store)
+        self.subtype = subtype
+        self.settings = settings
+        self.asked = 0
+
+    async def __call__(
+        self,
+        operation: str,
+        *,
+        id: str = "mem",
+        user: str | None = "u",
+        tenant: str = "t",
+        again: bool = False,
+        **more: Any,
+    ) -> Any:
+        self.asked += not again
+        event = SimpleNamespace(time=T0 + dt.timedelta(seconds=self.asked))
+        names = {"ref": RunRef(tenant, "r1"), "event": event, "idempotency_key": f"{self.asked:064}"[::-1]}
+        scope = {"workflow_id": "a workflow", "user_id": user, "execution_id": "r1"}
+        memory = {"id": id, "subtype": self.subtype, "configurations": self.settings}
+        request = {"operation": operation, "memory": memory, "scope": scope, **more}
+        value, _ = await self.memory.carry(cast(Job, SimpleNamespace(**names)), request)
+        return value
+
+    async def own(self, operation: str, **input: Any) -> Any:
+        return await self(operation, input=input)
+
+    async def refused(self, operation: str, **more: Any) -> str:
+        with pytest.raises(EffectFailed) as caught:
+            await self(operation, **more)
+        return caught.value.failure.code
+
+    async def say(self, text: str, answer: str = "Yes.", **more: Any) -> Any:
+        messages = [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
+        return await self("store", messages=messages, text=f"User: {text}\nAssistant: {answer}", metadata={}, **more)
+
+    async def context(self, query: str = "", **more: Any) -> Any:
+        return await self("get_context", query=query, limit=20, **more)
+
+
+async def test_a_memory_is_that_of_a_tenant_a_workflow_a_user_and_a_node() -> None:
+    ask = Asking("CONVERSATION_BUFFER")
+    await ask.say("Hello")
+    assert len((await ask.context())["messages"]) == 2
+    others: list[dict[str, Any]] = [
+        {"id": "mem2"},
+        {"user": "v"},
+        {"user": None},
+        {"tenant": "t2"},
+        {"id": "x" * 500},
+        {"id": "Ä.*>"},
+    ]
+    for other in others:
+        assert await ask.context(**other) == {"messages": []}
+    await ask.say("Long", id="x" * 500)
+    assert len((await ask.context(id="x" * 500))["messages"]) == 2
+
+
+async def test_what_no_memory_understands() -> None:
+    ask = Asking("CONVERSATION_BUFFER")
+    assert await ask.refused("fly", input={}) == "memory.operation"
+    assert await Asking("TOOTHBRUSH").refused("store", input={}) == "memory.subtype"
+    with pytest.raises(EffectFailed, match=r"memory\.malformed"):
+        await ask.memory.carry(cast(Job, None), {"operation": "store"})
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_is_told_in_its_order_and_bounded() -> None:
+    ask = Asking("CONVERSATION_BUFFER", max_messages=6, auto_summarize=False)
+    for number in range(5):
+        assert await ask.say(f"q{number}", f"a{number}") == {}
+    told = await ask.context()
+    assert [one["content"] for one in told["messages"]] == ["q2", "a2", "q3", "a3", "q4", "a4"]
+    assert told["messages"][0] == {"role": "user", "content": "q2"}
+    assert len((await ask("get_context", query="", limit=3))["messages"]) == 3
+
+
+async def test_carried_out_again_nothing_is_said_twice() -> None:
+    ask = Asking("CONVERSATION_BUFFER", max_messages=4, summarize_count=2)
+    await ask.say("one")
+    first = await ask.say("two")
+    assert await ask.say("two", again=True) == first
+    assert len((await ask.context())["messages"]) == 4
+
+
+async def test_the_oldest_messages_are_folded_into_a_summary_once() -> None:
+    ask = Asking("CONVERSATION_BUFFER", max_messages=8, summarize_count=2, auto_summarize=True)
+    assert await ask.say("one") == {}
+    wanted = (await ask.say("two"))["to_summarize"]
+    assert [one["content"] for one in wanted["messages"]] == ["one", "Yes."]
+    assert wanted["summary"] == ""
+    folded: dict[str, Any] = {"summary": "They said one.", "count": 2, "from": wanted["from"]}
+    await ask("summarize", **folded)
+    # Another agent was asked for the same.
+    await ask("summarize", **folded)
+    told = await ask.context()
+    assert [one["content"] for one in told["messages"]] == ["two", "Yes."]
+    assert told["context"] == "Summary of the conversation so far: They said one."
+    assert (await ask.say("three"))["to_summarize"]["summary"] == "They said one."
+
+
+async def test_long_messages_make_room() -> None:
+    ask = Asking("CONVERSATION_BUFFER", auto_summarize=False)
+    for number in range(12):
+        await ask.say(f"{number}" + "x" * 70_000)
+    told = await ask.context()
+    assert told["messages"][-2]["content"].startswith("11x")
+    assert 2 <= len(told["messages"]) < 24
+
+
+async def test_a_node_has_a_conversation_of_its_own() -> None:
+    ask = Asking("CONVERSATION_BUFFER", max_messages=2)
+    await ask("store", input="Hello")
+    told = await ask.own("store", message="Hi", role="assistant", metadata={"a": 1})
+    assert [(one["role"], one["content"]) for one in told["messages"]] == [("user", "Hello"), ("assistant", "Hi")]
+    assert told["messages"][1]["metadata"] == {"a": 1}
+    assert (told["total_messages"], told["buffer_full"], told["success"]) == (2, True, True)
+    assert await ask.own("retrieve") == told
+    assert (await ask.own("clear"))["messages"] == []
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+async def test_values_under_keys() -> None:
+    ask = Asking("KEY_VALUE_STORE", key_prefix="p-")
+    assert await ask.own("get", key="a") == {"success": True, "value": None, "exists": False}
+    await ask.own("set", key="a", value={"n": 1})
+    await ask.own("store", key="b", value="")
+    assert await ask.own("get", key="a") == {"success": True, "value": {"n": 1}, "exists": True}
+    assert (await ask("get", input="a"))["value"] == {"n": 1}
+    assert (await ask.own("exists", key="b"))["exists"] is True
+    assert (await ask.own("get", key="a", namespace="n"))["exists"] is False
+    assert (await ask.own("keys"))["keys"] == ["p-a", "p-b"]
+    assert await ask.context() == {"context": 'p-a: {"n":1}\np-b: '}
+    assert (await ask.own("delete", key="a"))["exists"] is True
+    assert (await ask.own("delete", key="c"))["exists"] is False
+    assert (await ask.own("clear"))["exists"] is True
+    assert (await ask.own("keys"))["keys"] == []
+    assert await ask.context() == await ask.say("kept under no key") == {}
+    assert await ask.refused("get", input={}) == "memory.malformed"
+
+
+async def test_values_are_appended() -> None:
+    ask = Asking("KEY_VALUE_STORE")
+    for value, expected in ((1, [1]), (2, [1, 2]), ([3, 4], [1, 2, 3, 4])):
+        assert (await ask.own("append", key="list", value=value))["value"] == expected
+    assert (await ask("append", input={"key": "list", "value": [3, 4]}, again=True))["value"] == [1, 2, 3, 4]
+    for value, expected in (("a", "a"), ("b", "ab"), (1, ["ab", 1])):
+        assert (await ask.own("append", key="text", value=value))["value"] == expected
+
+
+async def test_values_expire_and_are_swept_away() -> None:
+    ask = Asking("KEY_VALUE_STORE", default_ttl=10)
+    await ask.own("set", key="a", value=1)
+    await ask.own("set", key="b", value=1, options={"ttl": 10_000})
+    assert (await ask.own("keys"))["keys"] == ["a", "b"]
+    ask.asked += 20
+    assert (await ask.own("get", key="a"))["exists"] is False
+    assert (await ask.own("keys"))["keys"] == ["b"]
+    assert await ask.store.count("t") == 2
+    ask.asked += 3_700
+    assert (await ask.own("keys"))["keys"] == ["b"]
+    assert await ask.store.count("t") == 1
+
+
+async def test_a_removal_that_is_carried_out_again_spares_what_came_after_it() -> None:
+    ask = Asking("KEY_VALUE_STORE")
+    await ask.own("set", key="a", value=1)
+    await ask.own("delete", key="a")
+    removal = ask.asked
+    await ask.own("set", key="a", value=2)
+    ask.asked = removal
+    assert (await ask("delete", input={"key": "a"}, again=True))["exists"] is True
+    assert (await ask.own("get", key="a"))["value"] == 2
+
+
+async def test_keys_are_bounded() -> None:
+    ask = Asking("KEY_VALUE_STORE", max_keys=1)
+    await ask.own("set", key="a", value=1)
+    assert (await ask.own("set", key="a", value=2))["success"] is True
+    assert (await ask.own("set", key="b", value=1))["success"] is False
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+TEXTS = [
+    {"id": "tea", "text": "Ada drinks green tea in the morning.", "metadata": {"of": "Ada"}},
+    {"id": "chair", "text": "The chair of order A-17 arrived broken.", "metadata": {"of": "Bob"}},
+    {"id": "sea", "content": "Ships sail to the islands in summer."},
+]
+
+
+@pytest.mark.parametrize("subtype", ["VECTOR_DATABASE", "DOCUMENT_STORE", "KNOWLEDGE_BASE"])
+async def test_texts_are_found_by_what_they_are_about(subtype: str) -> None:
+    ask = Asking(subtype, similarity_threshold=0.7, max_results=5)
+    stored = await ask.own("store", items=TEXTS)
+    assert stored["total_results"] == 3
+    found = await ask.own("search", query="which chair is broken?")
+    assert [one["id"] for one in found["results"]] == ["chair"]
+    assert found["scores"] == [found["results"][0]["score"]]
+    assert found["results"][0]["score"] >= 0.7
+    assert [one["id"] for one in (await ask.own("search", query="green tea"))["results"]] == ["tea"]
+    assert (await ask.own("search", query="a volcano erupted"))["results"] == []
+    assert (await ask.own("search", query=" "))["total_results"] == 0
+    assert [one["id"] for one in (await ask("search", input="ISLANDS"))["results"]] == ["sea"]
+    assert (await ask.context("What tea does Ada drink?"))["context"] == "- Ada drinks green tea in the morning."
+    assert await ask.context("volcano") == {}
+
+
+async def test_texts_are_filtered_replaced_and_removed() -> None:
+    ask = Asking("VECTOR_DATABASE", similarity_threshold=0.0)
+    await ask.own("store", items=TEXTS)
+    assert [one["id"] for one in (await ask.own("search", query="x", filters={"of": "Bob"}))["results"]] == ["chair"]
+    await ask.own("upsert", items=[{"id": "tea", "text": "Ada drinks coffee."}])
+    assert [one["text"] for one in (await ask.own("get", ids=["tea"]))["results"]] == ["Ada drinks coffee."]
+    assert (await ask.own("delete", ids=["tea"]))["total_results"] == 1
+    assert (await ask.own("search", query="coffee"))["total_results"] == 2
+    assert (await ask.own("clear"))["total_results"] == 2
+    assert (await ask.own("search", query="chair"))["total_results"] == 0
+    first = await ask.own("add", text="said twice")
+    assert await ask.own("add", text="said twice") == first
+    assert await ask.refused("store", input={"items": [{"text": ""}]}) == "memory.malformed"
+
+
+async def test_the_best_texts_come_first_and_not_too_many() -> None:
+    ask = Asking("VECTOR_DATABASE", similarity_threshold=0.1, max_results=2)
+    await ask.own("store", items=["red apples", "red apples and green pears", "red wine", "blue sky"])
+    found = await ask.own("search", query="red apples")
+    assert [one["text"] for one in found["results"]] == ["red apples", "red apples and green pears"]
+    assert found["scores"] == sorted(found["scores"], reverse=True)
+    assert found["scores"][0] == 1.0
+
+
+async def test_what_was_said_is_an_episode_each_time_and_once_if_carried_out_again() -> None:
+    ask = Asking("EPISODIC_MEMORY", similarity_threshold=0.5)
+    await ask.say("I like tea")
+    await ask.say("I like tea")
+    await ask.say("I like tea", again=True)
+    assert (await ask.context("like tea"))["context"].count("User: I like tea") == 2
+
+
+async def test_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "TEXTS_MAX", 3)
+    ask = Asking("VECTOR_DATABASE")
+    await ask.own("store", items=TEXTS)
+    assert await ask.refused("store", input={"text": "one more"}) == "memory.full"
+    assert await ask.refused("store", input={"items": ["x"] * (texts.ITEMS_MAX + 1)}) == "memory.full"
+
+
+async def test_vectors_of_another_embedder_are_made_anew() -> None:
+    class Other(Hashing):
+        name = "other"
+
+        async def embed(self, texts: Any) -> Any:
+            return [vector[::-1] for vector in await super().embed(texts)]
+
+    store = InMemory()
+    ask = Asking("VECTOR_DATABASE", store)
+    await ask.own("store", items=TEXTS)
+    ask.memory = Memory(store, Other())
+    assert [one["id"] for one in (await ask.own("search", query="which chair is broken?"))["results"]] == ["chair"]
+
+
+async def test_counted_words_are_the_same_everywhere() -> None:
+    one, same, other, none = await Hashing().embed(["Green tea, please", "green TEA please", "a broken chair", ""])
+    assert one == same == pytest.approx(unpacked(packed(one)))
+    assert cosine(one, one) == pytest.approx(1)
+    assert abs(cosine(one, other)) < 0.2
+    assert cosine(one, none) == 0
+    assert [Hashing().likeness(at) for at in (-1.0, 0.3, 1.0)] == [0.0, 0.7, 1.0]
+
+
+# -- entities ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_mentioned() -> None:
+    told = "Hello! Ada Lovelace lives in London. She likes tea, and so do I. What about Bob?"
+    assert [name for name, _ in mentioned(told)] == ["Ada Lovelace", "London", "Bob"]
+    assert mentioned(told)[0][1] == "Ada Lovelace lives in London."
+    assert mentioned("nobody is here. The end.") == []
+
+
+async def test_facts_are_told_of_whoever_is_mentioned() -> None:
+    ask = Asking("ENTITY_MEMORY")
+    await ask.say("Ada likes tea. Bob is away.")
+    await ask.say("Ada likes tea.")
+    assert await ask.context("what does ada like?") == {"context": "- Ada: Ada likes tea."}
+    assert await ask.context("what about Adam?") == {}
+    assert await ask.say("nothing") == {}
+
+
+async def test_entities_of_a_node() -> None:
+    ask = Asking("ENTITY_MEMORY")
+    stored = await ask.own("store", entity_name="Ada", facts={"born": 1815})
+    assert stored == {"success": True, "entity": "Ada", "facts": ["born: 1815"]}
+    await ask.own("store", entity_name="ada", facts=["writes"])
+    assert (await ask("retrieve", input="ADA"))["facts"] == ["born: 1815", "writes"]
+    assert (await ask.own("list"))["entities"] == ["Ada"]
+    assert (await ask.own("get_context", query="Ada?"))["context"] == "- Ada: born: 1815\n- Ada: writes"
+    await ask.own("delete", entity_name="Ada")
+    assert (await ask.own("retrieve", entity_name="Ada"))["facts"] == []
+    assert await ask.refused("retrieve", input={}) == "memory.malformed"
+
+
+async def test_entities_and_facts_are_bounded() -> None:
+    ask = Asking("ENTITY_MEMORY")
+    await ask.own("store", entity_name="First", facts=[str(number) for number in range(FACTS_MAX + 1)])
+    kept = (await ask.own("retrieve", entity_name="First"))["facts"]
+    assert (len(kept), kept[0]) == (FACTS_MAX, "1")
+    for number in range(ENTITIES_MAX):
+        await ask.own("store", entity_name=f"E{number}", facts=["x"])
+    assert len((await ask.own("list"))["entities"]) == ENTITIES_MAX
+    assert (await ask.own("retrieve", entity_name="First"))["facts"] == []
