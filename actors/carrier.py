@@ -164,8 +164,9 @@ class Carrier:
         # The text of a turn without tool calls is its answer.
         said = reply.progress if isinstance(reply, SpokenReply) else ""
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))
-        members = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
-        return ev.ModelResult(**{**members, "provider": reply.provider or model.provider})
+        members: dict[str, Any] = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
+        members["provider"] = reply.provider or model.provider
+        return ev.ModelResult(**members)
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
         tries = 1

@@ -5,7 +5,7 @@ import sys
 import anyio
 
 from benchmarks import appends, expressions, footprint, hostile, replays, store
-from benchmarks.house import quiet
+from benchmarks.staffed import quiet
 
 
 def main(names: list[str]) -> None:

@@ -4,11 +4,11 @@ import time
 
 import anyio
 
-from benchmarks.house import events_of, fresh_house, staffed_house, start_message
+from benchmarks.staffed import events_of, fresh_house, staffed_connection, start_message
 from callboard.bus.commit import Message, guarded, publish
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef, Subjects
-from callboard.runtime.house import House
+from callboard.runtime.api.connection import Connection
 
 RAW_BYTES = 400
 RAW_EVENTS = 4_000
@@ -17,10 +17,10 @@ NODES = 10
 ROUNDS = 5
 
 
-async def raw(house: House, runs: int) -> float:
+async def raw(connection: Connection, runs: int) -> float:
     """Guarded, acknowledged appends per second, one outstanding per run, nothing else."""
-    requests = Requests(house.nc)
-    subjects = Subjects(house.config.prefix)
+    requests = Requests(connection.nc)
+    subjects = Subjects(connection.config.prefix)
     body = b'{"pad":"' + b"x" * RAW_BYTES + b'"}'
 
     async def one(run: str) -> None:
@@ -37,9 +37,9 @@ async def raw(house: House, runs: int) -> float:
     return RAW_EVENTS / (time.perf_counter() - began)
 
 
-async def performed(house: House, runs: int, nodes: int, tag: str) -> float:
+async def performed(connection: Connection, runs: int, nodes: int, tag: str) -> float:
     """Events per second of so many chains at once, from the publication of the starts to the last ``run.end``."""
-    client = house.client
+    client = connection.client
     ids = {f"{tag}-{i}" for i in range(runs)}
     async with client.follow(event_type="run.end", after=None) as ends:
         began = time.perf_counter()
@@ -59,9 +59,9 @@ async def report() -> None:
     print(f"{'sync':>8} {'runs':>5} {'raw appends':>12} {'callboard':>10} {'ratio':>6}")
     for sync in ("100ms", "always"):
         for runs in (1, RUNS):
-            async with fresh_house(sync) as house:
-                appends = max([await raw(house, runs)])
-            async with staffed_house(sync) as house:
-                await performed(house, 1, NODES, "warm")
-                events = max([await performed(house, runs, NODES, f"r{i}") for i in range(ROUNDS)])
+            async with fresh_house(sync) as connection:
+                appends = max([await raw(connection, runs)])
+            async with staffed_connection(sync) as connection:
+                await performed(connection, 1, NODES, "warm")
+                events = max([await performed(connection, runs, NODES, f"r{i}") for i in range(ROUNDS)])
             print(f"{sync:>8} {runs:>5} {appends:>12,.0f} {events:>10,.0f} {events / appends:>6.2f}")

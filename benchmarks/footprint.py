@@ -1,4 +1,4 @@
-"""Footprint: memory of an idle house, of parked runs, and the time of a cold start."""
+"""Footprint: memory of an idle server and worker, of parked runs, and the time of a cold start."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.house import chain
+from benchmarks.staffed import chain
 
 CALLBOARD = str(Path(sys.executable).with_name("callboard"))
 COLD_STARTS = 5

@@ -8,8 +8,8 @@ from statistics import median
 
 import anyio
 
-from benchmarks.house import staffed_house
-from callboard.runtime.house import House
+from benchmarks.staffed import staffed_connection
+from callboard.runtime.api.connection import Connection
 from tests.flows import call, flow, mock, returned
 from tests.hostile import CORPUS, end_of, say, start, what_becomes
 
@@ -36,14 +36,14 @@ class Meter:
             await asyncio.sleep(TICK_S)
             self.worst_s = max(self.worst_s, time.thread_time() - before)
 
-    async def run_beside(self, house: House) -> None:
+    async def run_beside(self, connection: Connection) -> None:
         """Start the short flow, and note how long it takes to its end; then again."""
         count = 0
         while True:
             run, count = f"beside-{count}", count + 1
             before = time.perf_counter()
-            await say(house, start(BESIDE, run_id=run))
-            await end_of(house, run)
+            await say(connection, start(BESIDE, run_id=run))
+            await end_of(connection, run)
             self.beside_s.append(time.perf_counter() - before)
 
     def reading(self) -> tuple[float, list[float]]:
@@ -54,24 +54,24 @@ class Meter:
 
 
 @asynccontextmanager
-async def measured() -> AsyncGenerator[tuple[House, Meter]]:
-    async with staffed_house("100ms") as house, anyio.create_task_group() as tasks:
+async def measured() -> AsyncGenerator[tuple[Connection, Meter]]:
+    async with staffed_connection("100ms") as connection, anyio.create_task_group() as tasks:
         meter = Meter()
         tasks.start_soon(meter.watch)
-        tasks.start_soon(meter.run_beside, house)
+        tasks.start_soon(meter.run_beside, connection)
         await asyncio.sleep(2.0)
-        yield house, meter
+        yield connection, meter
         tasks.cancel_scope.cancel()
 
 
 async def report(names: list[str] | None = None) -> None:
     print(f"{'hostile start':<52} {'ends as':<34} {'took':>8} {'loop kept':>10} {'others late':>12}")
     worst, late = 0.0, 0.0
-    async with measured() as (house, meter):
+    async with measured() as (connection, meter):
         usual = median(meter.reading()[1])
         for name in names or CORPUS:
             before = time.perf_counter()
-            became = await what_becomes(house, CORPUS[name])
+            became = await what_becomes(connection, CORPUS[name])
             took = time.perf_counter() - before
             await asyncio.sleep(0.2)
             kept, beside = meter.reading()

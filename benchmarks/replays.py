@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import anyio
 
-from benchmarks.house import fresh_house, staffed_house, start_message
+from benchmarks.staffed import fresh_house, staffed_connection, start_message
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
@@ -13,25 +13,25 @@ from callboard.projections.results import Results
 from callboard.projections.runs import Runs
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.ending import conclude
-from callboard.runtime.house import House
-from callboard.runtime.observing import Observer
-from callboard.runtime.replay import admitted, build_stage, replay
-from callboard.runtime.runlog import events_of, read_run
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.interpreter.ending import conclude
+from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.run.observing import Observer
+from callboard.runtime.worker.bootstrap import open_worker
 
 NODES = 1_000
 
 
-async def finished(house: House, run_id: str) -> list[Event]:
-    client = house.client
+async def finished(connection: Connection, run_id: str) -> list[Event]:
+    client = connection.client
     async with client.follow(event_type="run.end", after=None) as ends:
         await client.start(start_message(NODES, run_id) | {"options": {"max_steps": 2 * NODES}})
         async for recorded in ends:
             if recorded.ref.run == run_id:
                 break
-    return events_of(await read_run(house.log, client.ref(run_id)))
+    return events_of(await read_run(connection.log, client.ref(run_id)))
 
 
 def replayed(ref: RunRef, events: list[Event], definitions: Definitions) -> None:
@@ -56,11 +56,11 @@ def rate(count: int, work: Callable[[], object]) -> float:
 
 async def report() -> None:
     print(f"Replay of a finished run of {NODES} nodes")
-    async with staffed_house("100ms") as house:
-        events = await finished(house, "long")
-        ref = house.client.ref("long")
+    async with staffed_connection("100ms") as connection:
+        events = await finished(connection, "long")
+        ref = connection.client.ref("long")
         began = time.perf_counter()
-        await read_run(house.log, ref)
+        await read_run(connection.log, ref)
         print(f"  read        {len(events) / (time.perf_counter() - began):>9,.0f} events/s")
     count = len(events)
     # A worker parses a definition once, and remembers it for all runs.
@@ -76,16 +76,16 @@ async def report() -> None:
 
 async def resumed() -> None:
     """Stop a worker behind the last node but a few, and measure how long another needs until the next node enters."""
-    async with fresh_house("100ms") as house:
-        client = house.client
+    async with fresh_house("100ms") as connection:
+        client = connection.client
         stop_at = f"n{NODES - 5}"
         async with client.follow(event_type="node.enter", after=None) as entries:
-            async with open_worker(house, {}):
+            async with open_worker(connection, {}):
                 await client.start(start_message(NODES, "cut") | {"options": {"max_steps": 2 * NODES}})
                 async for recorded in entries:
                     if recorded.event.path == stop_at:
                         break
-            async with open_worker(house, {}):
+            async with open_worker(connection, {}):
                 began = time.perf_counter()
                 with anyio.fail_after(60):
                     async for recorded in entries:

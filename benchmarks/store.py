@@ -1,4 +1,4 @@
-"""A full house: what parked runs cost a worker's memory, and what finished runs in the store cost the next start."""
+"""A full store: what parked runs cost a worker's memory, and what finished runs in the store cost the next start."""
 
 import gc
 import os
@@ -7,17 +7,17 @@ import time
 import anyio
 
 from benchmarks.footprint import resident_mb
-from benchmarks.house import fresh_house, staffed_house, start_message
+from benchmarks.staffed import fresh_house, staffed_connection, start_message
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import canonical
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission import accepted_event
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.house import House
-from callboard.runtime.runlog import RunLog
-from callboard.runtime.startmessage import read_start
+from callboard.runtime.admission.admission import accepted_event
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.start_message import read_start
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.run.log import RunLog
+from callboard.runtime.worker.bootstrap import open_worker
 
 PARKED = 1_000
 WARM = 1_000
@@ -28,31 +28,31 @@ STARTS = 40
 
 
 async def report() -> None:
-    print("A full house")
+    print("A full store")
     await parked()
     await crowded()
 
 
 async def parked() -> None:
     """Park runs at a breakpoint and look at the memory of the process, which is worker and client in one."""
-    async with staffed_house("100ms", park_linger_s=0) as house:
-        await _park(house, WARM, "warm")
+    async with staffed_connection("100ms", park_linger_s=0) as connection:
+        await _park(connection, WARM, "warm")
         gc.collect()
         before = resident_mb(os.getpid())
-        await _park(house, PARKED, "parked")
+        await _park(connection, PARKED, "parked")
         gc.collect()
         print(f"  {PARKED} parked runs                 {resident_mb(os.getpid()) - before:>+7.1f} MB")
 
 
-async def _park(house: House, runs: int, tag: str) -> None:
+async def _park(connection: Connection, runs: int, tag: str) -> None:
     left = {f"{tag}-{i}" for i in range(runs)}
     limiter = anyio.CapacityLimiter(50)
 
     async def start(run_id: str) -> None:
         async with limiter:
-            await house.client.start(start_message(1, run_id) | {"breakpoints": ["n0"]})
+            await connection.client.start(start_message(1, run_id) | {"breakpoints": ["n0"]})
 
-    async with house.client.follow(event_type="run.parked", after=None) as parkings:
+    async with connection.client.follow(event_type="run.parked", after=None) as parkings:
         async with anyio.create_task_group() as tasks:
             for run_id in left:
                 tasks.start_soon(start, run_id)
@@ -64,23 +64,23 @@ async def _park(house: House, runs: int, tag: str) -> None:
 
 async def crowded() -> None:
     """Compare the time from a start to its ``run.end`` in an empty store and beside many finished runs."""
-    async with fresh_house("100ms") as house:
-        async with open_worker(house, {}):
-            empty = await _start_s(house, "empty")
-        await _finish(house)
-        async with open_worker(house, {}):
-            full = await _start_s(house, "full")
+    async with fresh_house("100ms") as connection:
+        async with open_worker(connection, {}):
+            empty = await _start_s(connection, "empty")
+        await _finish(connection)
+        async with open_worker(connection, {}):
+            full = await _start_s(connection, "full")
         print(f"  a run, empty store               {empty * 1000:>7.1f} ms")
         print(f"  a run beside {FINISHED:,} finished    {full * 1000:>7.1f} ms ({full / empty - 1:+.0%})")
 
 
-async def _start_s(house: House, tag: str) -> float:
+async def _start_s(connection: Connection, tag: str) -> float:
     """Median seconds from a start to the end of a run of one node."""
     taken: list[float] = []
-    async with house.client.follow(event_type="run.end", after=None) as ends:
+    async with connection.client.follow(event_type="run.end", after=None) as ends:
         for i in range(STARTS):
             began = time.perf_counter()
-            await house.client.start(start_message(1, f"{tag}-{i}"))
+            await connection.client.start(start_message(1, f"{tag}-{i}"))
             async for recorded in ends:
                 if recorded.ref.run == f"{tag}-{i}":
                     break
@@ -88,7 +88,7 @@ async def _start_s(house: House, tag: str) -> float:
     return sorted(taken)[STARTS // 2]
 
 
-async def _finish(house: House) -> None:
+async def _finish(connection: Connection) -> None:
     """Write the logs of many finished runs."""
     start = read_start(canonical(start_message(1, "finished")))
     assert isinstance(start, StartRun)
@@ -98,8 +98,8 @@ async def _finish(house: House) -> None:
 
     async def write() -> None:
         for i in ids:
-            ref = RunRef(house.config.tenant, f"finished-{i}")
-            log = RunLog(house.log, ref, writer="benchmark")
+            ref = RunRef(connection.config.tenant, f"finished-{i}")
+            log = RunLog(connection.log, ref, writer="benchmark")
             log.definition = "chain-1"
             log.state(accepted_event(start, plan, ref))
             log.state(ev.RunClaimed(worker="benchmark", epoch=1))

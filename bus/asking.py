@@ -9,14 +9,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.log import Unknown
+from callboard.bus.log import NoAnswer
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
 
 
 async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """One request to the JetStream API; an error is part of the answer.
 
-    :raises Unknown: if no answer came
+    :raises NoAnswer: if no answer came
     """
     return msgspec.json.decode(await requests.request(f"$JS.API.{verb}", msgspec.json.encode(body)))
 
@@ -24,7 +24,7 @@ async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[st
 async def direct_get(nc: Client, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
     """One batched direct get (ADR-31): the messages, and how many more there are.
 
-    :raises Unknown: if there was no answer, or nobody to answer
+    :raises NoAnswer: if there was no answer, or nobody to answer
     """
     messages: list[Msg] = []
     pending = 0
@@ -52,9 +52,9 @@ async def direct_get(nc: Client, stream: str, request: Mapping[str, Any]) -> tup
         with anyio.fail_after(REQUEST_TIMEOUT_S * 2):
             await finished.wait()
     except (TimeoutError, NatsError) as error:
-        raise Unknown(str(error)) from error
+        raise NoAnswer(str(error)) from error
     finally:
         await subscription.unsubscribe()
     if refusal:
-        raise Unknown(f"direct get: status {refusal}")
+        raise NoAnswer(f"direct get: status {refusal}")
     return messages, pending

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from callboard.bus.asking import api, direct_get
 from callboard.bus.commit import Message
-from callboard.bus.log import Full, Unknown
+from callboard.bus.log import Full, NoAnswer
 from callboard.bus.requests import Requests
 
 CHUNK_BYTES = 512 * 1024
@@ -60,9 +60,9 @@ class Blobs:
                 for i in range(len(chunks)):
                     if i not in there:
                         tasks.start_soon(put, i)
-        except* Unknown as errors:
+        except* NoAnswer as errors:
             full = next((error for error in errors.exceptions if isinstance(error, Full)), None)
-            raise full or Unknown(str(errors.exceptions[0])) from errors
+            raise full or NoAnswer(str(errors.exceptions[0])) from errors
 
     async def _there(self, subject: str) -> set[int]:
         """The numbers of the pieces that the stream has."""
@@ -71,7 +71,7 @@ class Blobs:
             request = {"subjects_filter": f"{subject}.*", "offset": len(found)}
             answer = await api(self._requests, f"STREAM.INFO.{self._stream}", request)
             if "error" in answer:
-                raise Unknown(str(answer["error"]))
+                raise NoAnswer(str(answer["error"]))
             page: dict[str, int] = answer["state"].get("subjects") or {}
             found |= page
             if not page or len(found) >= answer.get("total", 0):
@@ -81,7 +81,7 @@ class Blobs:
         """Return a value; None if there is none, or not all of it: a writer may have died half way.
 
         :raises TooLarge: if there is more than ``bytes_max``
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         size = 0
         at_once = READ_BYTES_MAX if bytes_max is None else min(READ_BYTES_MAX, bytes_max + CHUNK_BYTES)

@@ -11,6 +11,16 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON
 
+REPLY_HEADER = "Callboard-Reply"
+"""Names the subject that a verdict is to be sent to."""
+
+WORKER_HEADER = "Callboard-Worker"
+"""Names, on a start, the worker that is to admit and to perform it as long as that one lives."""
+
+ROUTING_BYTES = 16 * 1024
+"""Room that a tell leaves below the server's largest message: routed and forwarded it bears our headers besides, and a
+message that is too large with them would cost us the connection."""
+
 
 class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Which definition to run: its text (``source``), or one known by ``hash`` or registered ``name``."""

@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from callboard.bus.log import Full, Refused, Unknown
+from callboard.bus.log import Full, NoAnswer, Refused
 from callboard.bus.requests import Requests
 
 BATCH_MESSAGES_MAX = 500
@@ -69,7 +69,7 @@ def _sequence(answer: bytes) -> int:
         raise Full(reason)
     # Whatever else the server says (no leader, too many batches in flight), the message is not stored or we cannot
     # know: the append is tried again, and gives up after its patience.
-    raise Unknown(reason)
+    raise NoAnswer(reason)
 
 
 def no_room(error: Mapping[str, Any]) -> Full | None:
@@ -82,7 +82,7 @@ async def publish(requests: Requests, message: Message) -> int:
 
     :raises Refused: if its guard does not hold
     :raises Full: if there is no room
-    :raises Unknown: if no answer came, or one that says neither yes nor no
+    :raises NoAnswer: if no answer came, or one that says neither yes nor no
     """
     return _sequence(await requests.request(message.subject, message.data, message.headers))
 
@@ -93,7 +93,7 @@ async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
     Only the guard of the first needs to be right.
 
     :raises Refused: as `publish`; so many of them, from the first on, may be stored
-    :raises Unknown: likewise
+    :raises NoAnswer: likewise
     """
     sequence = await publish(requests, messages[0])
     for message in messages[1:]:
@@ -106,7 +106,7 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     """Publish messages as one atomic batch (ADR-50) and return the sequence of the last; the others precede it.
 
     :raises Refused: if the guard of any of them does not hold; nothing is stored then
-    :raises Unknown: if no answer came, or the batch was not taken up
+    :raises NoAnswer: if no answer came, or the batch was not taken up
     """
     batch = uuid4().hex
     for i, message in enumerate(messages[:-1], 1):
@@ -124,7 +124,7 @@ async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:
         return await publish_batch(requests, messages)
     except Full:
         raise
-    except Unknown:
+    except NoAnswer:
         # It may be stored whole or not at all; then the first is refused, and whoever appends finds it there.
         return await publish_chain(requests, messages)
 
@@ -140,13 +140,13 @@ class _Pending:
         self.leads = False
         self.gone = False
         self.sequence = 0
-        self.error: Refused | Unknown | None = None
+        self.error: Refused | NoAnswer | None = None
 
     def lead(self) -> None:
         self.leads = True
         self._wake()
 
-    def settle(self, sequence: int = 0, error: Refused | Unknown | None = None) -> None:
+    def settle(self, sequence: int = 0, error: Refused | NoAnswer | None = None) -> None:
         self.sequence, self.error = sequence, error
         self._wake()
 
@@ -209,7 +209,7 @@ class Committer:
             # Nor one that fails as it never should; whoever has its answer keeps it.
             for other in batch[1:]:
                 if not other.woken.done():
-                    other.settle(error=Unknown("the commit failed"))
+                    other.settle(error=NoAnswer("the commit failed"))
             self._hand_over()
 
     def _taken(self, room: int) -> list[_Pending]:
@@ -236,7 +236,7 @@ class Committer:
         if many or (self._batches and len(messages) > 1):
             try:
                 last = await publish_batch(self._requests, messages)
-            except (Refused, Unknown):
+            except (Refused, NoAnswer):
                 # One guard refused them all, or nobody knows: one by one each gets its own answer.
                 pass
             else:
@@ -254,5 +254,5 @@ class Committer:
     async def _single(self, pending: _Pending) -> None:
         try:
             pending.settle(await publish_chain(self._requests, pending.messages))
-        except (Refused, Unknown) as error:
+        except (Refused, NoAnswer) as error:
             pending.settle(error=error)

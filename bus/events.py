@@ -177,6 +177,25 @@ class RunQuarantined(Fact, frozen=True):
     message: str
 
 
+class Environment(Struct, frozen=True, omit_defaults=True):
+    """What the worker that began a run offers it, as the run goes by it wherever it continues.
+
+    ``default_model`` and ``models`` are exact names, the latter by the bare names of providers; ``stand_in`` answers in
+    place of all of them. ``skills`` says of each thing that skills want whether it is there, ``lacking`` which
+    variables are not set, by what wants them; ``providers`` are the contracts, by URI, of those that do not ship;
+    ``runtime`` are versions.
+    """
+
+    runtime: dict[str, str] = {}
+    default_model: str = ""
+    models: dict[str, str] = {}
+    stand_in: str = ""
+    skills: dict[str, bool] = {}
+    lacking: dict[str, list[str]] = {}
+    offline: bool = False
+    providers: dict[str, JSON] = {}
+
+
 class RunStart(Fact, frozen=True):
     """Execution begins. ``environment`` records what the worker offers, so that a replay elsewhere sees the same."""
 
@@ -186,7 +205,7 @@ class RunStart(Fact, frozen=True):
     arguments: dict[str, Any] = {}
     options: dict[str, Any] = {}
     execution_id: str = ""
-    environment: dict[str, Any] = {}
+    environment: Environment = Environment()
 
 
 class SourcesResolved(Fact, frozen=True):

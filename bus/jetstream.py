@@ -28,7 +28,7 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.blobs import Blobs
 from callboard.bus.commands import Registration
 from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain, publish_turn
-from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Unknown, recorded
+from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, RunMessage, recorded
 from callboard.bus.probing import batches_are_cheap
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
@@ -75,7 +75,7 @@ class JetStreamLog:
         ``group_commit`` merges those of many runs; None: where batches are cheap, and where the log was opened so.
         ``batches`` says whether they are; None: it is found out.
 
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         self.batches = await batches_are_cheap(self.requests, self.subjects) if batches is None else batches
         merges = self.batches or self._committer is not None if group_commit is None else group_commit
@@ -99,7 +99,7 @@ class JetStreamLog:
 
         :raises Refused: if it has a guard, and that does not hold
         :raises Full: if there is no room
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         return await self._taken_in(publish(self.requests, message))
 
@@ -136,7 +136,7 @@ class JetStreamLog:
         """
         try:
             answer = await self._api(f"STREAM.INFO.{self.stream}", {})
-        except Unknown:
+        except NoAnswer:
             return False
         cluster = answer.get("cluster")
         if "error" in answer or (cluster and not cluster.get("leader")):
@@ -158,7 +158,7 @@ class JetStreamLog:
                     "Nats-Schedule-Target": self.subjects.due(partition, ref),
                 }
                 return Message(self.subjects.timer(ref), b"{}", schedule)
-            case Letter(to=to, verb=verb, body=body):
+            case RunMessage(to=to, verb=verb, body=body):
                 # No id for the server to tell repetitions by: they are told by the event's guard, and an id that it
                 # knows refuses the batch.
                 return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
@@ -177,7 +177,7 @@ class JetStreamLog:
         if "error" in answer:
             if answer["error"].get("err_code") == 10037:
                 return None
-            raise Unknown(str(answer["error"]))
+            raise NoAnswer(str(answer["error"]))
         stored = answer["message"]
         headers = base64.b64decode(stored.get("hdrs", "")).decode()
         mark = next((line[len(MARK) + 1 :].strip() for line in headers.split("\r\n") if line.startswith(MARK)), "")
@@ -187,7 +187,7 @@ class JetStreamLog:
     async def next_sequence(self, filter: str, start: int) -> int | None:
         """Return the sequence of the first message at or behind one that matches a filter, None if there is none.
 
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         answer = await self._api(
             f"STREAM.MSG.GET.{self.stream}", {"next_by_subj": filter, "seq": start, "no_hdr": True}
@@ -196,7 +196,7 @@ class JetStreamLog:
             return answer["message"]["seq"]
         if answer["error"].get("err_code") == 10037:
             return None
-        raise Unknown(str(answer["error"]))
+        raise NoAnswer(str(answer["error"]))
 
     async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         found: list[Recorded] = []
@@ -227,7 +227,7 @@ class JetStreamLog:
     async def _subscribe(self, filter: str, feed: "_Feed", after: int | None) -> JetStreamContext.PushSubscription:
         """Make an ordered consumer, again while the server does not answer.
 
-        :raises Unknown: if it did not for `FOLLOW_PATIENCE_S` seconds
+        :raises NoAnswer: if it did not for `FOLLOW_PATIENCE_S` seconds
         """
         deadline = anyio.current_time() + FOLLOW_PATIENCE_S
         while True:
@@ -241,7 +241,7 @@ class JetStreamLog:
                 )
             except (TimeoutError, NatsError) as error:
                 if anyio.current_time() > deadline:
-                    raise Unknown(f"follow {filter}: {error}") from error
+                    raise NoAnswer(f"follow {filter}: {error}") from error
                 await anyio.sleep(FOLLOW_RETRY_S)
 
     # -- large values -------------------------------------------------------------------------------------------------
@@ -267,14 +267,14 @@ class JetStreamLog:
     async def definition(self, tenant: str, name: str) -> Registration | None:
         """Return the definition registered last under a name (or its hash).
 
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         subject = self.subjects.definition(tenant, name)
         answer = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": subject})
         if "error" in answer:
             if answer["error"].get("err_code") == 10037:
                 return None
-            raise Unknown(str(answer["error"]))
+            raise NoAnswer(str(answer["error"]))
         return msgspec.json.decode(base64.b64decode(answer["message"]["data"]), type=Registration)
 
     # -- plumbing -----------------------------------------------------------------------------------------------------

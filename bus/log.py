@@ -136,7 +136,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class RunMessage:
     """A command of one run to another, set down together with the event that it follows from."""
 
     to: RunRef
@@ -144,7 +144,7 @@ class Letter:
     body: bytes
 
 
-Beside = Alarm | Letter
+Beside = Alarm | RunMessage
 """What may be stored in one step with an event: there is no moment at which one is there without the other."""
 
 
@@ -156,13 +156,13 @@ class Refused(Exception):
         self.actual = actual
 
 
-class Unknown(Exception):
+class NoAnswer(Exception):
     """The log did not answer: the entry may be stored or not."""
 
 
-class Full(Unknown):
+class Full(NoAnswer):
     """The log takes nothing in just now. It says so, and then nothing of it is stored; or (``failing``) it answers
-    whatever does not write, and no append. For whoever tries again it is an `Unknown` like others."""
+    whatever does not write, and no append. For whoever tries again it is an `NoAnswer` like others."""
 
     def __init__(self, reason: str, *, failing: bool = False) -> None:
         super().__init__(reason)
@@ -186,14 +186,14 @@ class EventLog(Protocol):
 
         :raises Refused: if the run's last event is another one
         :raises Full: if there is no room
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         ...
 
     async def last(self, ref: RunRef) -> Recorded | None:
         """Return a run's last event, read where it cannot be stale.
 
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         ...
 
@@ -207,7 +207,7 @@ class EventLog(Protocol):
     def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
         """Follow the events whose subjects match, those behind a stream sequence (None: from now on), then live.
 
-        :raises Unknown: if the log does not answer for long when the following is to begin
+        :raises NoAnswer: if the log does not answer for long when the following is to begin
         """
         ...
 
@@ -215,7 +215,7 @@ class EventLog(Protocol):
         """Store a large value under its digest; storing it again is harmless.
 
         :raises Full: if there is no room
-        :raises Unknown: if no answer came
+        :raises NoAnswer: if no answer came
         """
         ...
 
@@ -255,7 +255,7 @@ async def append(
         except Refused:
             try:
                 last = await log.last(ref)
-            except Unknown:
+            except NoAnswer:
                 last = None
             else:
                 stored = _stored(entries, last)
@@ -271,7 +271,7 @@ async def append(
                 # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
         except Full as error:
             full = error
-        except Unknown:
+        except NoAnswer:
             pass
         await patience.pause(full)
 
@@ -303,7 +303,7 @@ async def store_blob(
             return await log.put_blob(ref, digest, data)
         except Full as error:
             full = error
-        except Unknown:
+        except NoAnswer:
             pass
         await patience.pause(full)
 
@@ -348,7 +348,7 @@ class Patience:
 async def whole(log: EventLog, recorded: Recorded) -> Event:
     """Return a recorded event with its large values put back in; `UNREADABLE` if that is not possible.
 
-    :raises Unknown: if no answer came
+    :raises NoAnswer: if no answer came
     """
     event = recorded.event
     if not event.blobs:

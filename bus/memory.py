@@ -11,7 +11,7 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from callboard.bus.log import Alarm, Beside, Entry, Full, Letter, Recorded, Refused, Unknown, recorded
+from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, Refused, RunMessage, recorded
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
@@ -33,7 +33,7 @@ class MemoryLog:
         """Events and large values beyond so many bytes are not taken in; None: there is always room."""
         self._bytes = 0
         self.alarms: dict[RunRef, Alarm] = {}
-        self.letters: list[Letter] = []
+        self.run_messages: list[RunMessage] = []
         """What runs have told each other, in order."""
         self._subjects = Subjects(prefix)
         self._all: list[tuple[str, Recorded]] = []
@@ -49,7 +49,7 @@ class MemoryLog:
     async def _put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None) -> int:
         fault = self.faults(ref, entry)
         if fault == "lost":
-            raise Unknown
+            raise NoAnswer
         if fault == "late":
             await anyio.sleep(LATE_S)
         else:
@@ -68,14 +68,14 @@ class MemoryLog:
         match beside:
             case Alarm():
                 self.alarms[ref] = beside
-            case Letter():
-                self.letters.append(beside)
+            case RunMessage():
+                self.run_messages.append(beside)
             case None:
                 pass
         grown, self._grown = self._grown, anyio.Event()
         grown.set()
         if fault == "stored_but_unknown":
-            raise Unknown
+            raise NoAnswer
         return stored.sequence
 
     async def last(self, ref: RunRef) -> Recorded | None:

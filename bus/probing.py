@@ -25,7 +25,7 @@ NEVER = 1 << 52
 async def batches_are_cheap(requests: Requests, subjects: Subjects) -> bool:
     """Whether an atomic batch costs little more than a message.
 
-    :raises Unknown: if no answer came
+    :raises NoAnswer: if no answer came
     """
     single = min([await _refused(requests, subjects, 1) for _ in range(PROBES)])
     batch = min([await _refused(requests, subjects, 2) for _ in range(PROBES)])

@@ -1,7 +1,7 @@
 """Queues: durable consumers of the stream, pulled by hand, with deliveries to be acknowledged whenever it suits.
 
 A delivery may be held for days: whoever holds it says so every now and then (`Delivery.hold`). The number of held
-deliveries is not limited, so a full house never keeps a cancellation from getting through.
+deliveries is not limited, so no number of starts keeps a cancellation from getting through.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.asking import api
-from callboard.bus.log import Unknown
+from callboard.bus.log import NoAnswer
 from callboard.bus.requests import Requests
 
 log = structlog.get_logger(__name__)
@@ -81,36 +81,36 @@ class Outbox:
 
     def __init__(self, nc: Client) -> None:
         self._nc = nc
-        self._letters: deque[tuple[str, bytes, dict[str, str] | None]] = deque()
+        self._outgoing: deque[tuple[str, bytes, dict[str, str] | None]] = deque()
         self._arrived = anyio.Event()
         self._full = False
 
     def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
-        if len(self._letters) >= OUTBOX_MESSAGES_MAX:
+        if len(self._outgoing) >= OUTBOX_MESSAGES_MAX:
             if not self._full:
                 log.warning("more to publish than there is room for", messages=OUTBOX_MESSAGES_MAX, subject=subject)
             self._full = True
             return
-        self._letters.append((subject, body, headers))
+        self._outgoing.append((subject, body, headers))
         self._arrived.set()
 
     async def run(self) -> None:
         while True:
             await self.flush()
             self._arrived = anyio.Event()
-            if not self._letters:
+            if not self._outgoing:
                 await self._arrived.wait()
 
     async def flush(self) -> None:
         """Publish all that has been left so far."""
-        while self._letters:
-            subject, body, headers = self._letters[0]
+        while self._outgoing:
+            subject, body, headers = self._outgoing[0]
             try:
                 await self._nc.publish(subject, body, headers=headers)
             except NatsError as error:
                 # Acknowledgements that are lost come back as redeliveries; live progress is gone.
                 log.warning("could not publish", subject=subject, error=str(error))
-            self._letters.popleft()
+            self._outgoing.popleft()
         self._full = False
 
 
@@ -119,7 +119,7 @@ async def ensure_consumer(
 ) -> int:
     """Create a durable consumer, or update it; return how many of its deliveries are out and not acknowledged.
 
-    :raises Unknown: if JetStream does not answer or refuses
+    :raises NoAnswer: if JetStream does not answer or refuses
     """
     config: dict[str, Any] = {
         "durable_name": durable,
@@ -133,7 +133,7 @@ async def ensure_consumer(
     body = {"stream_name": stream, "config": config, "action": ""}
     answer = await api(requests, f"CONSUMER.CREATE.{stream}.{durable}", body)
     if "error" in answer:
-        raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
+        raise NoAnswer(f"consumer {durable}: {answer['error'].get('description')}")
     return answer.get("num_ack_pending", 0)
 
 
@@ -149,11 +149,11 @@ async def ack_floor(requests: Requests, stream: str, durable: str) -> int:
 
     It may lag: messages that are not the consumer's do not move it.
 
-    :raises Unknown: if JetStream does not answer
+    :raises NoAnswer: if JetStream does not answer
     """
     answer = await api(requests, f"CONSUMER.INFO.{stream}.{durable}", {})
     if "error" in answer:
-        raise Unknown(f"consumer {durable}: {answer['error'].get('description')}")
+        raise NoAnswer(f"consumer {durable}: {answer['error'].get('description')}")
     return answer["ack_floor"]["stream_seq"]
 
 

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.log import Unknown
+from callboard.bus.log import NoAnswer
 
 REQUEST_TIMEOUT_S = 2.0
 """How long one request to JetStream may take before its outcome counts as unknown. Whoever asks asks again."""
@@ -24,7 +24,7 @@ SWEEP_S = 0.25
 NO_RESPONDERS = "503"
 
 
-class Silent(Unknown):
+class Silent(NoAnswer):
     """The request went out, and there was no answer in time."""
 
     def __init__(self, subject: str) -> None:
@@ -54,7 +54,7 @@ class Requests:
         """Publish a request and return the body of its answer.
 
         :raises Silent: if there was none in time
-        :raises Unknown: if nobody was there to answer, or the connection is down
+        :raises NoAnswer: if nobody was there to answer, or the connection is down
         """
         if not self._subscribed:
             await self._subscribe()
@@ -67,24 +67,24 @@ class Requests:
             await self.nc.publish(subject, data, f"{self._inbox}.{token}", headers)
             message = await answer
         except NatsError as error:
-            raise Unknown(f"{subject}: {error}") from error
+            raise NoAnswer(f"{subject}: {error}") from error
         finally:
             self._waiting.pop(token, None)
         if message is None:
             raise Silent(subject)
         if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
-            raise Unknown(f"{subject}: nobody answers")
+            raise NoAnswer(f"{subject}: nobody answers")
         return message.data
 
     async def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         """Publish without asking for an answer.
 
-        :raises Unknown: if the connection does not take it
+        :raises NoAnswer: if the connection does not take it
         """
         try:
             await self.nc.publish(subject, data, headers=headers)
         except NatsError as error:
-            raise Unknown(f"{subject}: {error}") from error
+            raise NoAnswer(f"{subject}: {error}") from error
 
     async def _subscribe(self) -> None:
         async with self._subscribing:

@@ -70,6 +70,7 @@ class Usage(NamedTuple):
 
 async def health(port: int) -> str:
     """Ask ``/healthz``; return the empty string, or what is wrong."""
+    body = b""
     try:
         body = await _monitored(port, "/healthz")
         said = json.loads(body)

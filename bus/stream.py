@@ -48,7 +48,7 @@ async def ensure_stream(
     :raises StreamMismatch: if it was made for another number of partitions, or cannot be used
     :raises StreamBounded: if it is not ours, and has bounds
     :raises StoreFull: if there is no room for a stream
-    :raises Unknown: if JetStream does not answer
+    :raises NoAnswer: if JetStream does not answer
     """
     name = stream_of(subjects)
     wanted: dict[str, Any] = {

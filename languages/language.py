@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
-from callboard.bus.events import EffectKind, NodeOutcome, Outline, Problem, TimerPurpose
+from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -124,7 +124,7 @@ class RunInfo:
     arguments: dict[str, Any]
     options: dict[str, Any]
     execution_id: str
-    environment: dict[str, Any]
+    environment: Environment
     files: dict[str, str]
     state: dict[str, Any] | None = None
 
@@ -397,6 +397,22 @@ class Definition(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a run wants of the worker that begins it.
+
+    ``model`` says whether it may ask one. Environment variables by name: of ``skills`` those that each wants, of
+    ``borrowed`` those that something else wants, by what that is; ``environment`` has those whose values tools may be
+    given, which are secrets. ``providers`` are the URIs of those that do not ship.
+    """
+
+    model: bool = True
+    skills: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    borrowed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    environment: list[str] = field(default_factory=list[str])
+    providers: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(Generic[D]):
     """An admitted start: the definition with everything its start message brought, defaults filled in."""
 
@@ -405,12 +421,11 @@ class Plan(Generic[D]):
     arguments: dict[str, Any]
     options: dict[str, Any]
     outline: Outline
-    needs: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the worker's environment must answer for at ``run.start``, such as environment variables by name."""
+    needs: Needs = field(default_factory=Needs)
     warnings: tuple[Problem, ...] = ()
     breakpoints: tuple[str, ...] | None = None
     """Where the run pauses; None: where its start says."""
-    shortfalls: Callable[[dict[str, Any]], list[Problem]] = lambda _environment: []
+    shortfalls: Callable[[Environment], list[Problem]] = lambda _environment: []
     """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
 
 

@@ -119,7 +119,7 @@ class Accounting:
             "input": self._start.input,
             "arguments": self._start.arguments,
             "options": self._start.options,
-            "environment": self._start.environment,
+            "environment": msgspec.to_builtins(self._start.environment),
             "breakpoints": self._accepted.breakpoints,
             "limits": self._accepted.limits,
             **others,

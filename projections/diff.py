@@ -179,7 +179,8 @@ def _parting(left: Account, right: Account) -> Parting | None:
     """Find the first execution, in the order of the left run, from which the runs went on differently."""
     first = [next((label(each) for each in side.executions), "") for side in (left, right)]
     if first[0] != first[1]:
-        return Parting("", *([name] if name else [] for name in first), Pair([], []))
+        left_first, right_first = ([name] if name else [] for name in first)
+        return Parting("", left_first, right_first, Pair([], []))
     theirs = {label(each): each for each in right.executions}
     for ours in left.executions:
         other = theirs.get(label(ours))
@@ -223,8 +224,8 @@ def _node(left: Execution | None, right: Execution | None) -> NodeChange | None:
 
 def _errors(left: Failure | None, right: Failure | None) -> Pair | None:
     """Compare failures by what they say, without the places that they say it of."""
-    said = [msgspec.to_builtins(error) if error else None for error in (left, right)]
-    return Pair(left, right) if differences(*said) else None
+    one, other = (msgspec.to_builtins(error) if error else None for error in (left, right))
+    return Pair(left, right) if differences(one, other) else None
 
 
 def _counts(left: dict[str, int], right: dict[str, int]) -> dict[str, Pair]:

@@ -184,7 +184,7 @@ class PlaybookState:
                 self._take_saved(start.get("state") or {})
             case RunStart():
                 self._ids["execution"] = payload.execution_id
-                self._ids["model"] = str(payload.environment.get("default_model") or "")
+                self._ids["model"] = payload.environment.default_model
                 self._ids["system"] = str(payload.options.get("system_prompt") or "")
                 self._inputs = _texts(payload.input)
                 self._next = int(payload.options.get("first_step") or 0)

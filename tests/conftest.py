@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from callboard.runtime.company import Company
+from callboard.runtime.worker.services import Services
 
 
 @pytest.fixture
@@ -27,5 +27,5 @@ def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """``CALLBOARD_ALWAYS_REPLAY=true make test``: every run of every test is replayed after each of its outcomes."""
     if os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true":
         monkeypatch.setattr(
-            Company, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
+            Services, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
         )

@@ -32,6 +32,7 @@ from callboard.bus.effects import (
     ToolUse,
     digest,
 )
+from callboard.bus.events import Environment
 from callboard.bus.paths import effect_key, last_id
 from callboard.languages.language import Cancelled, End, Failed, Ok, RunInfo, Settled, Stage, Unwound
 
@@ -83,7 +84,14 @@ class FakeStage:
         cancel_at: str | None = None,
         tells: bool = False,
     ) -> None:
-        self.info = RunInfo(None, {}, {"strict": False} if tells else {}, "run", environment or {}, files or {})
+        self.info = RunInfo(
+            None,
+            {},
+            {"strict": False} if tells else {},
+            "run",
+            msgspec.convert(environment or {}, Environment),
+            files or {},
+        )
         self.records: list[Record] = []
         self.requests: dict[str, ModelRequest] = {}
         self.outcomes: dict[str, Any] = {}

@@ -17,8 +17,8 @@ from callboard.bus.effects import JSON, ModelRequest, user
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Cancelled, End, Expired, Ok, Stage
-from callboard.runtime.activation import Command
-from callboard.runtime.run import RunActor
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.actor import RunActor
 from tests.plays import after, effect, value
 from tests.simulation import Crash, CrashingLog, Effects, VirtualClock
 from tests.theatre import Play, Theatre, types
@@ -201,9 +201,9 @@ class Hands:
         children = self.theatre.children
         for ref in children.called[self._called :]:
             self.messages.append(Message(next(self._sequence), ref, "start"))
-        for letter in children.letters[self._lettered :]:
-            self.messages.append(Message(next(self._sequence), letter.to, letter.verb, letter.body))
-        self._called, self._lettered = len(children.called), len(children.letters)
+        for run_message in children.run_messages[self._lettered :]:
+            self.messages.append(Message(next(self._sequence), run_message.to, run_message.verb, run_message.body))
+        self._called, self._lettered = len(children.called), len(children.run_messages)
 
     def _deliver(self, message: Message, tasks: Any) -> None:
         if message.ref not in self._active:

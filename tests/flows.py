@@ -15,13 +15,13 @@ from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON
-from callboard.bus.events import Event
+from callboard.bus.events import Environment, Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.flow.language import LANGUAGE
 from callboard.languages.language import Definition, Language
-from callboard.runtime.definitions import Remembering
-from callboard.runtime.replay import Admitted
-from callboard.runtime.runlog import RunLog
+from callboard.runtime.admission.definitions import Remembering
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.run.log import RunLog
 from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, finish, simulate
 from tests.theatre import Theatre
 
@@ -52,8 +52,8 @@ class FlowTheatre(Theatre):
         assert name == LANGUAGE.name
         return REMEMBERING
 
-    def environment(self, admission: Admitted) -> dict[str, Any]:
-        return {"default_model": "scripted", "providers": self.contracts}
+    def environment(self, admission: Admitted) -> Environment:
+        return Environment(default_model="scripted", providers=self.contracts)
 
     def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
         carrier = super().carrier(ref, admission)

@@ -18,9 +18,9 @@ from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.language import Definition, Language
 from callboard.projections.graph_execution import GraphExecution
 from callboard.projections.projection import fold
-from callboard.runtime.definitions import Remembering
-from callboard.runtime.replay import Admitted
-from callboard.runtime.runlog import RunLog, read_run
+from callboard.runtime.admission.definitions import Remembering
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.run.log import RunLog, read_run
 from tests.simulation import (
     BEGINNING,
     CrashingLog,

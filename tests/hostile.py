@@ -14,9 +14,10 @@ import anyio
 import msgspec
 from nats.aio.msg import Msg
 
+from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.events import RunEnd, payload_of
-from callboard.runtime.admission import REPLY_HEADER, Verdict
-from callboard.runtime.house import House
+from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.api.connection import Connection
 from tests.flow_cases import shown
 from tests.flows import call, cleanup, flow, mock, returned, subflow
 from tests.workflows import document
@@ -373,26 +374,26 @@ CORPUS: dict[str, Hostile] = {name: hostile for group in GROUPS.values() for nam
 # -- starting them -----------------------------------------------------------------------------------------------------
 
 
-async def say(house: House, message: dict[str, Any] | bytes) -> Verdict:
+async def say(connection: Connection, message: dict[str, Any] | bytes) -> Verdict:
     """Publish a start as a bare client does; return its verdict."""
-    inbox, verdicts = house.nc.new_inbox(), Queue[Verdict]()
+    inbox, verdicts = connection.nc.new_inbox(), Queue[Verdict]()
 
     async def take(answer: Msg) -> None:
         verdicts.put_nowait(msgspec.json.decode(answer.data, type=Verdict))
 
-    subscription = await house.nc.subscribe(inbox, cb=take)
+    subscription = await connection.nc.subscribe(inbox, cb=take)
     body = message if isinstance(message, bytes) else msgspec.json.encode(message)
-    await house.nc.publish(f"cb.start.{house.config.tenant}", body, headers={REPLY_HEADER: inbox})
+    await connection.nc.publish(f"cb.start.{connection.config.tenant}", body, headers={REPLY_HEADER: inbox})
     with anyio.fail_after(PATIENCE_S):
         verdict = await verdicts.get()
     await subscription.unsubscribe()
     return verdict
 
 
-async def end_of(house: House, run: str) -> RunEnd:
+async def end_of(connection: Connection, run: str) -> RunEnd:
     """Wait for a run's end."""
     with anyio.fail_after(PATIENCE_S):
-        async with house.client.follow(run, event_type=RunEnd.type) as feed:
+        async with connection.client.follow(run, event_type=RunEnd.type) as feed:
             async for recorded in feed:
                 payload = payload_of(recorded.event)
                 assert isinstance(payload, RunEnd)
@@ -400,10 +401,10 @@ async def end_of(house: House, run: str) -> RunEnd:
     raise AssertionError(f"{run} never ended")
 
 
-async def what_becomes(house: House, hostile: Hostile) -> str:
+async def what_becomes(connection: Connection, hostile: Hostile) -> str:
     """Start it; return the code of the first problem or of the run's error, and nothing if it completes."""
-    verdict = await say(house, hostile.message())
+    verdict = await say(connection, hostile.message())
     if verdict.status != "accepted" or verdict.run_id is None:
         return verdict.problems[0].code
-    end = await end_of(house, verdict.run_id)
+    end = await end_of(connection, verdict.run_id)
     return end.error.code if end.error is not None else ""

@@ -21,10 +21,10 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, Language, Plan
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.language import LANGUAGE
-from callboard.runtime.admission import accepted_event
-from callboard.runtime.definitions import Remembering
-from callboard.runtime.replay import Admitted
-from callboard.runtime.runlog import RunLog, read_run
+from callboard.runtime.admission.admission import accepted_event
+from callboard.runtime.admission.definitions import Remembering
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.run.log import RunLog, read_run
 from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, copied, finish, simulate
 from tests.theatre import Theatre
 

@@ -38,12 +38,12 @@ from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.projections.workflow_trace import WorkflowExecution
-from callboard.runtime import bootstrap
-from callboard.runtime.cli.options import Order
-from callboard.runtime.cli.ordering import ordered
-from callboard.runtime.client import Client
-from callboard.runtime.config import load
-from callboard.runtime.house import open_house
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.operations.start_messages import prepared
+from callboard.runtime.operations.start_request import StartRequest
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker import bootstrap
 from tests import parking_lot
 from tests.simulation import check_log
 from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say_start, until, until_end
@@ -140,8 +140,11 @@ async def hosting(home: Path) -> AsyncGenerator[Client]:
     """A house with one worker of a name that is no host's."""
     config = load({"data_dir": home / "data", "sync": "100ms", "tenant": TENANT}, env={}, cwd=home)
     bootstrap.worker_name = lambda: "worker-a"
-    async with open_house(config) as house, bootstrap.open_worker(house, env={"PATH": os.environ["PATH"]}):
-        yield house.client
+    async with (
+        open_connection(config) as connection,
+        bootstrap.open_worker(connection, env={"PATH": os.environ["PATH"]}),
+    ):
+        yield connection.client
 
 
 async def performed(home: Path, message: dict[str, Any]) -> list[Recorded]:
@@ -155,8 +158,10 @@ async def incident_triage(home: Path) -> list[Recorded]:
     shutil.copytree(EXAMPLE, home / "example")
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with chdir(home / "example"):
-        order = Order("workflow.yaml", input_text="@input.json", script="script.yaml", run_id="golden-incident-triage")
-        return await performed(home, ordered(order).message)
+        order = StartRequest(
+            "workflow.yaml", input_text="@input.json", script="script.yaml", run_id="golden-incident-triage"
+        )
+        return await performed(home, prepared(order).message)
 
 
 def _scripted(run_id: str, workflow: dict[str, Any], script: dict[str, Any], *tools: str) -> dict[str, Any]:
@@ -243,13 +248,13 @@ async def warned(home: Path) -> list[Recorded]:
 async def killed_worker(home: Path) -> list[Recorded]:
     """Two tools in parallel, the worker killed between their results, and another that goes on: two epochs."""
     run_id = "golden-killed-worker"
-    async with open_troupe(home) as troupe, troupe.house() as house:
+    async with open_troupe(home) as troupe, troupe.connection() as connection:
         victim = await troupe.hire("worker-a", kill=Kill("after", "append", DIES_AFTER, run_id))
-        await say_start(house.client, parking_lot.triage(run_id))
+        await say_start(connection.client, parking_lot.triage(run_id))
         assert await victim.died() == KILLED
         await troupe.hire("worker-b")
-        await until_end(house.client, run_id)
-        return await recorded_run(house, run_id)
+        await until_end(connection.client, run_id)
+        return await recorded_run(connection, run_id)
 
 
 SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {

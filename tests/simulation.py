@@ -25,9 +25,9 @@ from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
 from callboard.projections.status import StatusFold
-from callboard.runtime.activation import Command
-from callboard.runtime.replay import admitted, build_stage, replay
-from callboard.runtime.stage import Stage
+from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.run.activation import Command
 from tests.theatre import Theatre, types
 
 BEGINNING = dt.datetime(2026, 11, 20, 11, 0, tzinfo=dt.UTC)

@@ -7,8 +7,8 @@ import pytest
 
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
-from callboard.runtime.activation import Command
-from callboard.runtime.run import Ending, RunActor
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.actor import Ending, RunActor
 from tests.plays import effect
 from tests.simulation import VIRTUAL, Crash, CrashingLog, never, theatre_for
 from tests.theatre import Theatre, types

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from callboard.bus.queue import Outbox, Puller
-from callboard.runtime import assignment as module
-from callboard.runtime.assignment import Assignment
-from callboard.runtime.config import load
-from callboard.runtime.house import open_house
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker import assignment as module
+from callboard.runtime.worker.assignment import Assignment
 
 PATIENCE_S = 30.0
 
@@ -35,11 +35,11 @@ async def test_who_leaves_takes_no_queue_over(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "ensure_consumer", held)
     monkeypatch.setattr(module, "redeliver_now", leave_meanwhile)
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4}
-    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house:
+    async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
         assignment = Assignment(
-            house.nc,
-            house.log,
-            Outbox(house.nc),
+            connection.nc,
+            connection.log,
+            Outbox(connection.nc),
             "leaver",
             admit=lambda delivery: delivery.ack(),
             deliver=lambda delivery: delivery.ack(),

@@ -19,16 +19,17 @@ from nats.aio.msg import Msg
 
 from callboard.bus import events as ev
 from callboard.bus.asking import api
+from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.effects import PythonTools
 from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
 from callboard.languages import registry
 from callboard.languages.language import End, Failed, Stage
-from callboard.runtime.admission import REPLY_HEADER, Verdict
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.client import Client
-from callboard.runtime.config import Config, load
-from callboard.runtime.house import House, open_house
+from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.simulation import check_log
 from tests.theatre import PlayLanguage
 from tests.workflows import document
@@ -55,21 +56,21 @@ class Crashed(msgspec.Struct, frozen=True):
 class Hall:
     """A house as those see it who send it things: with what it refused, and bystanders under way."""
 
-    house: House
+    connection: Connection
     refused: list[ev.RunRejected] = field(default_factory=list[ev.RunRejected])
     crashed: list[Crashed] = field(default_factory=list[Crashed])
     news: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def client(self) -> Client:
-        return self.house.client
+        return self.connection.client
 
     async def say(self, body: Any, subject: str = "cb.start.acme") -> Verdict:
         """Publish as a bare client does, and wait for the verdict.
 
         :raises AssertionError: if there is none, because admission failed
         """
-        nc = self.house.nc
+        nc = self.connection.nc
         inbox = nc.new_inbox()
         verdicts: list[Verdict] = []
 
@@ -117,7 +118,9 @@ class Hall:
 
     async def runs(self) -> set[str]:
         """Every run of which there is anything in the stream: an event, a command, an alarm or a value."""
-        answer = await api(self.house.log.requests, f"STREAM.INFO.{self.house.log.stream}", {"subjects_filter": "cb.>"})
+        answer = await api(
+            self.connection.log.requests, f"STREAM.INFO.{self.connection.log.stream}", {"subjects_filter": "cb.>"}
+        )
         parts = [subject.split(".") for subject in answer["state"].get("subjects", {})]
         places = {"run": 3, "timer": 3, "blob": 3, "cmd": 4, "due": 4}
         return {part[places[part[1]]] for part in parts if part[1] in places}
@@ -140,7 +143,7 @@ class Hall:
     async def open(self) -> list[str]:
         """Listen to refusals and the log, and start the bystanders; return these."""
         structlog.configure(processors=[self._hear])
-        await self.house.nc.subscribe("cb.reject.>", cb=self._take_refusal)
+        await self.connection.nc.subscribe("cb.reject.>", cb=self._take_refusal)
         runs = [f"bystander-{i}" for i in range(BYSTANDERS)]
         for run in runs:
             assert (await self.say(start(run_id=run))).status == "accepted"
@@ -160,8 +163,8 @@ def config_for(home: Path) -> Config:
 
 @pytest.fixture
 async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
-    async with open_house(config_for(tmp_path), "test") as house, open_worker(house, env={}):
-        hall = Hall(house)
+    async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}):
+        hall = Hall(connection)
         bystanders = await hall.open()
         yield hall
         await hall.close(bystanders)
@@ -362,7 +365,7 @@ async def test_a_verdict_is_not_written_into_the_log(hall: Hall) -> None:
     """A reply address below our own prefix would be an unguarded write: the run it hits could never be read again."""
     assert (await hall.ran(start(run_id="target"))).status == "completed"
     reply = hall.client.log.subjects.event(hall.client.ref("target"), "w", ev.RunEnd.type)
-    await hall.house.nc.publish("cb.start.acme", b"{}", headers={REPLY_HEADER: reply})
+    await hall.connection.nc.publish("cb.start.acme", b"{}", headers={REPLY_HEADER: reply})
     await hall.refusal(Verdict("rejected", problems=[*MISSING]))
     # A worker sends its letters in order: with this verdict, the one before it has been published.
     assert (await hall.say(b"")).status == "rejected"
@@ -372,7 +375,7 @@ async def test_a_verdict_is_not_written_into_the_log(hall: Hall) -> None:
 async def test_a_reply_address_beyond_the_protocol_takes_no_worker_down(hall: Hall) -> None:
     """A server closes the connection of whoever publishes to a subject longer than its control line."""
     body = json.dumps(start(run_id="far")).encode()
-    await hall.house.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "x" * 5000})
+    await hall.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "x" * 5000})
     assert (await hall.end("far")).status == "completed"
 
 
@@ -398,7 +401,7 @@ async def test_a_refusal_always_fits_into_a_message(hall: Hall) -> None:
 
 async def test_a_reply_address_that_is_none_keeps_nothing_from_running(hall: Hall) -> None:
     body = json.dumps(start(run_id="mute")).encode()
-    await hall.house.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "a b c d"})
+    await hall.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "a b c d"})
     assert (await hall.end("mute")).status == "completed"
 
 
@@ -589,8 +592,8 @@ async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.Monke
 
 async def test_a_second_house_over_one_store_is_refused(hall: Hall) -> None:
     with pytest.raises(StoreLocked) as refused:
-        async with open_house(hall.house.config, "second"):
+        async with open_connection(hall.connection.config, "second"):
             pass
     assert refused.value.code == "store.locked"
-    assert refused.value.where == str(hall.house.config.data_dir / "nats")
+    assert refused.value.where == str(hall.connection.config.data_dir / "nats")
     assert "choose another data directory" in refused.value.remedy

@@ -10,9 +10,9 @@ from callboard.bus.backoff import DOUBLINGS_MAX, backoff_s
 from callboard.bus.memory import MemoryLog
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
-from callboard.runtime import inbox
-from callboard.runtime.activation import Command
-from callboard.runtime.run import RunActor
+from callboard.runtime.run import inbox
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.actor import RunActor
 from tests.theatre import Theatre
 
 

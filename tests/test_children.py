@@ -12,7 +12,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.errors import RunLost
 from callboard.bus.events import Event
-from callboard.bus.log import Entry, Recorded, Unknown
+from callboard.bus.log import Entry, NoAnswer, Recorded
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
@@ -21,8 +21,8 @@ from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import open_line
-from callboard.runtime.offspring import BEHIND_MAX, LINEAGE_MAX
-from callboard.runtime.runlog import RunLog
+from callboard.runtime.run.children import BEHIND_MAX, LINEAGE_MAX
+from callboard.runtime.run.log import RunLog
 from tests.families import Hands, children_of, family_theatre
 from tests.simulation import VIRTUAL, CrashingLog, CrashPoint, check_log, check_replay
 from tests.theatre import end_of, types
@@ -158,7 +158,7 @@ async def test_lost_acknowledgements_say_nothing_twice(case: Case) -> None:
     await hands.finish(ref)
     assert {member: end_of(await theatre.events(member)) for member in await hands.family(ref)} == expected
     assert len(troubled) >= len(expected)
-    wakes = [letter for letter in theatre.children.letters if letter.verb == "wake"]
+    wakes = [run_message for run_message in theatre.children.run_messages if run_message.verb == "wake"]
     assert len(wakes) == len(expected) - 1
 
 
@@ -317,7 +317,7 @@ async def test_a_refused_child_is_told_nothing_when_its_parent_is_cancelled() ->
 
     hands.theatre.children.admit_child = refusing
     assert end_of(await hands.finish(ref)).status == "cancelled"
-    assert hands.theatre.children.letters == []
+    assert hands.theatre.children.run_messages == []
 
 
 # -- ends that nobody announces ---------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ async def test_an_active_parent_looks_at_its_children_unasked() -> None:
     events = await hands.finish(ref)
     (end,) = child_ends(events).values()
     assert end.status == "cancelled"
-    assert hands.theatre.children.letters == []
+    assert hands.theatre.children.run_messages == []
 
 
 async def test_a_wake_for_a_child_that_goes_on_changes_nothing() -> None:
@@ -466,7 +466,7 @@ async def test_who_has_lost_the_parent_brings_no_child_about() -> None:
     async def cut_off(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         tried.set()
         if not is_back:
-            raise Unknown
+            raise NoAnswer
         return await admit(child, message, parent)
 
     theatre.children.admit_child = cut_off

@@ -18,11 +18,11 @@ from callboard.bus.commands import Kill as KillRun
 from callboard.bus.effects import Usage
 from callboard.bus.log import Recorded
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.runtime.client import Client
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.membership import owner
-from callboard.runtime.offspring import LINEAGE_MAX
-from callboard.runtime.registration import Registered, register
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import Registered, register
+from callboard.runtime.api.client import Client
+from callboard.runtime.cluster.membership import owner
+from callboard.runtime.run.children import LINEAGE_MAX
 from tests.households import child_of
 from tests.parking_lot import play, triage
 from tests.simulation import check_log
@@ -117,8 +117,8 @@ async def perform(troupe: Troupe, client: Client, case: Case, run_id: str) -> Fa
 
 async def undisturbed(troupe: Troupe, case: Case) -> Family:
     worker = await troupe.hire("undisturbed", prefix="undisturbed")
-    async with troupe.house(prefix="undisturbed") as house:
-        family = await perform(troupe, house.client, case, "undisturbed")
+    async with troupe.connection(prefix="undisturbed") as connection:
+        family = await perform(troupe, connection.client, case, "undisturbed")
     await worker.kill()
     return family
 
@@ -138,13 +138,13 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[tuple[in
         assert await worker.died() == KILLED
         worker = await hire(i + 1)
 
-    async with troupe.house(prefix=prefix) as house:
+    async with troupe.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i in range(len(kills)):
             family: Family = [], []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
-                family = await perform(troupe, house.client, case, f"{prefix}-{i}")
+                family = await perform(troupe, connection.client, case, f"{prefix}-{i}")
             for recorded, wanted in zip(family, expected, strict=True):
                 assert happened(recorded) == happened(wanted), kills[i]
                 assert end_payload(recorded).output == end_payload(wanted).output
@@ -217,15 +217,15 @@ class Two:
 
 @asynccontextmanager
 async def two_at_work(home: Path, **config: Any) -> AsyncGenerator[Two]:
-    async with open_troupe(home, partitions=PARTITIONS, **config) as troupe, troupe.house() as house:
+    async with open_troupe(home, partitions=PARTITIONS, **config) as troupe, troupe.connection() as connection:
         names = ("parents", "childrens")
         parents, childrens = [await troupe.hire(name) for name in names]
-        await settled(house.client, names)
+        await settled(connection.client, names)
         run_id = apart(*names, "apart")
         file = home / "go on"
-        await say_start(house.client, start_of(run_id, child={"until": str(file)}))
-        await until(house.client, child_of(run_id), lambda event: event.key == "work#1.1!do")
-        yield Two(troupe, house.client, run_id, parents, childrens, file)
+        await say_start(connection.client, start_of(run_id, child={"until": str(file)}))
+        await until(connection.client, child_of(run_id), lambda event: event.key == "work#1.1!do")
+        yield Two(troupe, connection.client, run_id, parents, childrens, file)
 
 
 async def test_the_worker_of_the_child_dies(tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ async def test_a_parked_parent_is_cancelled_and_its_worker_dies(tmp_path: Path) 
 
 @asynccontextmanager
 async def one_worker(home: Path, **config: Any) -> AsyncGenerator[tuple[Troupe, Client]]:
-    async with open_troupe(home, **config) as troupe, troupe.house() as house:
+    async with open_troupe(home, **config) as troupe, troupe.connection() as connection:
         await troupe.hire("only")
-        yield troupe, house.client
+        yield troupe, connection.client
 
 
 async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import click
 import pytest
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.errors import Refused
-from callboard.runtime.cli.options import Order, pairs
-from callboard.runtime.cli.ordering import input_of, ordered
+from callboard.runtime.cli.options import pairs
+from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
+from callboard.runtime.operations.start_messages import input_of, prepared
+from callboard.runtime.operations.start_request import StartRequest
 from tests.cli_stage import ONE_NODE, SCRIPT, Place
 
 
@@ -21,7 +22,7 @@ def place(tmp_path: Path) -> Place:
 
 def order(place: Place, file: str, **fields: Any) -> dict[str, Any]:
     paths: dict[str, Any] = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
-    return ordered(Order(str(place.folder / file), **{**fields, **paths})).message
+    return prepared(StartRequest(str(place.folder / file), **{**fields, **paths})).message
 
 
 # -- validate ---------------------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ def test_named_skills_go_before_those_beside(place: Place) -> None:
 def test_skills_and_scripts_of_another_shape_are_refused(place: Place, name: str, content: str) -> None:
     file = place.write("one.yaml", ONE_NODE)
     place.write("other.yaml", content)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         order(place, file, **{name: "other.yaml"})
     assert refused.value.code == f"{name}.refused"
     assert refused.value.problems
@@ -255,7 +256,7 @@ def test_inputs_from_everywhere(place: Place, monkeypatch: pytest.MonkeyPatch) -
 def test_inputs_that_are_none_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.chdir(place.folder)
     place.write("bad.yaml", "a: [")
-    with pytest.raises(click.BadParameter):
+    with pytest.raises(UsageInvalid):
         input_of(given)
 
 

@@ -14,6 +14,7 @@ from callboard.bus.events import (
     ChildEnd,
     ChildStart,
     DefinitionRef,
+    Environment,
     Event,
     ModelCall,
     ModelResult,
@@ -92,7 +93,7 @@ def run(
     return events(
         (RunAccepted(ref, {"input": given, "run_id": "r1", "model": "scripted"}, outline), "", ""),
         (RunClaimed("w1", 1), "", ""),
-        (RunStart("x", given, environment={"offline": False}), "", ""),
+        (RunStart("x", given, environment=Environment(offline=False)), "", ""),
         (SourcesResolved({"workflow.rules[0]": source}), "", ""),
         *told,
         (end or RunEnd("completed", {"done": True}), "", ""),

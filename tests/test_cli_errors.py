@@ -10,13 +10,14 @@ import pytest
 
 from callboard.bus.errors import CallboardError, ConfigInvalid, ServerUnreachable
 from callboard.bus.events import Problem
-from callboard.bus.log import Unknown
+from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import RunRef
+from callboard.runtime.api.client import NoVerdict, UnknownRun
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.errors import Refused, error_text, report
+from callboard.runtime.cli.errors import error_text, report
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import where_options
-from callboard.runtime.client import NoVerdict, UnknownRun
+from callboard.runtime.operations.errors import RequestRefused
 from tests.cli_stage import Place
 
 
@@ -34,9 +35,9 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
     [
         (ServerUnreachable("nats://nowhere", "refused"), exits.UNUSABLE),
         (NoVerdict("start", 10), exits.UNUSABLE),
-        (Unknown("no answer"), exits.UNUSABLE),
+        (NoAnswer("no answer"), exits.UNUSABLE),
         (UnknownRun(RunRef("t", "r")), exits.FAILED),
-        (Refused("start", [Problem("x", "y")]), exits.FAILED),
+        (RequestRefused("start", [Problem("x", "y")]), exits.FAILED),
         (ConfigInvalid([Problem("x", "y")]), exits.USAGE),
         (KeyboardInterrupt(), exits.INTERRUPTED),
     ],
@@ -49,7 +50,7 @@ def test_errors_have_their_exit_code_however_they_are_wrapped(error: BaseExcepti
 
 def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     problem = Problem("SCHEMA", "is required", "nodes.a", 3, 4)
-    report(Refused("definition", [problem], "x.yaml", "a\nb\nc d e"), as_json=True)
+    report(RequestRefused("definition", [problem], "x.yaml", "a\nb\nc d e"), as_json=True)
     said = capsys.readouterr()
     told = json.loads(said.out)["error"]
     assert said.err == ""

@@ -12,8 +12,8 @@ from callboard.projections.runs import RowStatus
 from callboard.runtime.cli import exits, runs, trace
 from callboard.runtime.cli.main import COMMANDS, cli
 from callboard.runtime.cli.reading import FORMS, TEXTS
-from callboard.runtime.config import Config
-from callboard.runtime.logs import Level
+from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.logs import Level
 from tests.cli_stage import ROOT, Place
 
 HEAVY = ("nats", "anthropic", "mcp", "opentelemetry", "rich", "pydantic", "msgspec", "anyio", "structlog", "yaml")

@@ -9,8 +9,8 @@ import pytest
 
 from callboard.languages.registry import LANGUAGES
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.authoring import parsed
-from callboard.runtime.cli.founding import ABOUT, Template, templates
+from callboard.runtime.cli.scaffolding import ABOUT, Template, templates
+from callboard.runtime.operations.authoring import parsed
 from tests.cli_stage import ROOT, Place
 
 TEMPLATES = list(templates())

@@ -10,8 +10,8 @@ import pytest
 
 from callboard.bus.commands import Bundle, DefinitionSource, StartRun
 from callboard.bus.events import ChildStart, Problem
-from callboard.runtime.bundles import child_message, seen_from
 from callboard.runtime.cli import exits
+from callboard.runtime.run.bundles import child_message, seen_from
 from tests.cli_stage import ONE_NODE, SKILLS, TOOLS, Place
 from tests.flows import call, flow, returned
 

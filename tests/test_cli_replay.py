@@ -9,7 +9,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.runtime.cli.replaying import Replayed, replay_events
-from callboard.runtime.replay import admitted
+from callboard.runtime.interpreter.replay import admitted
 from tests.test_run import one_turn
 from tests.theatre import Play, Theatre, types
 

@@ -236,13 +236,13 @@ def test_whoever_leaves_a_run_that_is_kept_nowhere_is_told_so(place: Place) -> N
 
 
 async def test_what_is_left_behind_is_what_the_log_says(tmp_path: Path) -> None:
-    async with standing(tmp_path) as house:
-        run = await Caller(house.nc, house.config.tenant).start(script=WAITS)
-        cancellation = Cancellation(house.client, run)
+    async with standing(tmp_path) as connection:
+        run = await Caller(connection.nc, connection.config.tenant).start(script=WAITS)
+        cancellation = Cancellation(connection.client, run)
         assert "is not cancelled (there was no time)" in str(await cancellation.left_behind())
-        async with house.client.follow(run, event_type="cancel.requested", after=None) as feed:
+        async with connection.client.follow(run, event_type="cancel.requested", after=None) as feed:
             assert await cancellation.ask() is None
             await anext(feed)
         while told := await cancellation.left_behind():
             assert "Its cancellation is recorded" in told
-        assert "run.finished" in str(await Cancellation(house.client, run).ask())
+        assert "run.finished" in str(await Cancellation(connection.client, run).ask())

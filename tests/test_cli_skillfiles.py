@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from callboard.languages.workflow.skill_files import read_skill_file
-from callboard.runtime.cli.options import Order
-from callboard.runtime.cli.ordering import Ordered, ordered
-from callboard.runtime.cli.skillfiles import FILE_BYTES_MAX, FOLDERS_MAX, project_of, skill_files
+from callboard.runtime.operations.skill_files import FILE_BYTES_MAX, FOLDERS_MAX, project_of, skill_files
+from callboard.runtime.operations.start_messages import PreparedStart, prepared
+from callboard.runtime.operations.start_request import StartRequest
 from tests.cli_stage import Place
 from tests.workflows import document
 
@@ -33,11 +33,11 @@ def skill(place: Place, folder: str, name: str = "review", text: str = "") -> No
     place.write(f"{folder}/skills/{name}/SKILL.md", text or SKILL.format(name=name, text=f"{name} of {folder}"))
 
 
-def order_of(place: Place, **more: Any) -> Ordered:
-    return ordered(Order(str(place.folder / "flows/deep/w.yaml"), **more))
+def order_of(place: Place, **more: Any) -> PreparedStart:
+    return prepared(StartRequest(str(place.folder / "flows/deep/w.yaml"), **more))
 
 
-def codes(found: Ordered) -> list[tuple[str, str]]:
+def codes(found: PreparedStart) -> list[tuple[str, str]]:
     return [(warning.code, warning.where) for warning in found.warnings]
 
 
@@ -82,7 +82,7 @@ def test_files_that_the_definition_names_come_first(place: Place) -> None:
         "w.yaml", json.dumps(document({"a": {"skills": ["review"]}}, rules=["./.claude/skills/review/SKILL.md"]))
     )
     skill(place, ".claude")
-    found = ordered(Order(str(place.folder / "w.yaml")))
+    found = prepared(StartRequest(str(place.folder / "w.yaml")))
     assert list(found.message["files"]) == ["./.claude/skills/review/SKILL.md"]
 
 

@@ -65,8 +65,12 @@ def test_skill_files_of_a_folder_are_found_with_their_origin(place: Place) -> No
     found = {one["id"]: one for one in listed["skills"]}
     assert found["github"]["origin"] == ["shipped", ".claude/skills/github/SKILL.md"]
     assert "github_get_file" in found["github"]["tools"]
-    house = found["house"]
-    assert (house["origin"], house["missing"], house["mcp"]) == ([".sweny/skills/house/SKILL.md"], ["HOUSE"], True)
+    connection = found["house"]
+    assert (connection["origin"], connection["missing"], connection["mcp"]) == (
+        [".sweny/skills/house/SKILL.md"],
+        ["HOUSE"],
+        True,
+    )
     assert [warning["code"] for warning in listed["warnings"]] == [
         "INVALID_SKILL_FILE",
         "INVALID_SKILL_FILE",

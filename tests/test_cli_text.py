@@ -18,12 +18,13 @@ from callboard.projections.causes import Causes
 from callboard.projections.projection import fold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.livetree import LiveTree
-from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, narrated, short
 from callboard.runtime.cli.problems import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
 from callboard.runtime.cli.showing import Lines, Streaming
 from callboard.runtime.cli.treetext import tree_text
-from callboard.runtime.cli.views import cause_lines, node_line, path_of, result_of, summary_object, summary_text
-from callboard.runtime.cli.watching import matches
+from callboard.runtime.cli.views import cause_lines, node_line, summary_text
+from callboard.runtime.operations.event_filter import matches
+from callboard.runtime.operations.narration import TEXT_CHARS_MAX, narrated, short
+from callboard.runtime.operations.results import path_of, result_of, summary_object
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 FAILURE = Failure("tool.failed", "it broke")

@@ -15,7 +15,7 @@ from callboard.bus.commit import Message, guarded, publish_batch
 from callboard.bus.connection import connected
 from callboard.bus.errors import RunLost
 from callboard.bus.jetstream import MARK, JetStreamLog, open_log
-from callboard.bus.log import Entry, Recorded, Refused, Unknown, append
+from callboard.bus.log import Entry, NoAnswer, Recorded, Refused, append
 from callboard.bus.subjects import RunRef, Subjects
 from tests.cluster import SERVERS, Cluster, cluster
 from tests.test_jetstream_log import TYPES, entry
@@ -58,7 +58,7 @@ class Writer:
         while True:
             try:
                 return await publish_batch(self.log.requests, messages)
-            except Unknown:
+            except NoAnswer:
                 pass
             except Refused:
                 last = await self._last()
@@ -72,7 +72,7 @@ class Writer:
         while True:
             try:
                 return await self.log.last(RUN)
-            except Unknown:
+            except NoAnswer:
                 await anyio.sleep(RETRY_PAUSE_S)
 
     def _message(self, entry: Entry, after: int) -> Message:

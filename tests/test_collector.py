@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from callboard.runtime.collector import YOUNG_OBJECTS, settled_collector
+from callboard.runtime.worker.collector import YOUNG_OBJECTS, settled_collector
 
 
 class Knot:

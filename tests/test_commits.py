@@ -11,7 +11,7 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
-from callboard.runtime.runlog import RunLog
+from callboard.runtime.run.log import RunLog
 from tests.plays import effect
 from tests.theatre import Theatre, end_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from callboard.bus.errors import ConfigInvalid
-from callboard.runtime.config import Config, load
+from callboard.runtime.settings.config import Config, load
 from tests.cli_stage import ONE_NODE, Place
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from callboard.bus.connection import SERVER_VERSION_MIN
-from callboard.runtime.config import Config, load
+from callboard.runtime.settings.config import Config, load
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

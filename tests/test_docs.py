@@ -9,7 +9,7 @@ from callboard.bus import errors
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.main import COMMANDS
 from callboard.runtime.cli.trace import FORMATS
-from callboard.runtime.config import Config
+from callboard.runtime.settings.config import Config
 from tests.pages import FILES, ROOT, Block, Shell, blocks, missing, steps
 
 README = ROOT / "README.md"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled, Ok, Unwound
-from callboard.runtime.driver import ORPHANED, Driver, Dropped, Task, Wait
+from callboard.runtime.interpreter.driver import ORPHANED, Driver, Dropped, Task, Wait
 
 STOP = Failure("stop", type="cancellation")
 

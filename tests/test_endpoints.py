@@ -8,9 +8,9 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.errors import ConfigInvalid
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import Config, load
-from callboard.runtime.house import open_house
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.model_api import model_api
 from tests.openai_api import chatting
 
@@ -101,12 +101,12 @@ async def test_a_run_asks_an_endpoint_by_its_name(tmp_path: Path) -> None:
         config = load({"data_dir": tmp_path, "sync": "100ms"}, env=env, cwd=tmp_path)
         source = msgspec.json.encode(WORKFLOW).decode()
         start = {"definition": {"language": "workflow", "source": source}, "run_id": "r1"}
-        async with open_house(config) as house, open_worker(house, {}):
-            verdict = await house.client.start(start)
+        async with open_connection(config) as connection, open_worker(connection, {}):
+            verdict = await connection.client.start(start)
             assert verdict.status == "accepted", verdict.problems
-            async with house.client.follow("r1", event_type=ev.RunEnd.type) as ends:
+            async with connection.client.follow("r1", event_type=ev.RunEnd.type) as ends:
                 await anext(aiter(ends))
-            payloads = [ev.payload_of(event) for event in await house.client.events("r1")]
+            payloads = [ev.payload_of(event) for event in await connection.client.events("r1")]
     [request] = server.requests
     assert request.headers["authorization"] == "Bearer sk-local"
     assert request.body["model"] == "m"

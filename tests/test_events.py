@@ -39,7 +39,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.RunRejected([ev.Problem("x.bad", "bad", "steps.a", 1, 2, "a number", "warning")], "answer", "m1"),
     ev.RunClaimed("w1", 2),
     ev.RunParked(["a#1.1!ask"], AT, "waiting:human"),
-    ev.RunStart("triage", {"x": 1}, {"y": 2}, {"z": 3}, "r1", {"default_model": "scripted"}),
+    ev.RunStart("triage", {"x": 1}, {"y": 2}, {"z": 3}, "r1", ev.Environment(default_model="scripted")),
     ev.SourcesResolved({"a.instruction": {"content": "Do.", "kind": "inline"}}),
     ev.RunPaused("breakpoint", "1", "Ada", "Lunch.", AT),
     ev.RunResumed({"x": 1}, "Ada"),

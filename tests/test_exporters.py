@@ -25,13 +25,13 @@ from callboard.projections import semconv, span_ids
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.exporters import export_run, open_exporters, spans_durable
-from callboard.runtime.following import BATCH_EVENTS_MAX, until_caught_up
-from callboard.runtime.house import House, open_house
-from callboard.runtime.office import Office
-from callboard.runtime.span_exporter import Spans, SpansExporter
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.cluster.leader import Leadership
+from callboard.runtime.export.exporters import export_run, open_exporters, spans_durable
+from callboard.runtime.export.following import BATCH_EVENTS_MAX, until_caught_up
+from callboard.runtime.export.span_exporter import Spans, SpansExporter
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.logs import Log, cake, everything, killed
 from tests.otlp_receiver import Receiver, otlp_receiver
 
@@ -66,27 +66,27 @@ class Shelf:
 
 
 @asynccontextmanager
-async def house_at(home: Path, url: str | None = None, **settings: Any) -> AsyncGenerator[House]:
+async def house_at(home: Path, url: str | None = None, **settings: Any) -> AsyncGenerator[Connection]:
     flags: dict[str, Any] = {"data_dir": home, "sync": "100ms", "tenant": TENANT, "nats_url": url, **settings}
-    async with open_house(load({"allow_scripts": True, **flags}, env={}, cwd=home), "test") as house:
-        yield house
+    async with open_connection(load({"allow_scripts": True, **flags}, env={}, cwd=home), "test") as connection:
+        yield connection
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     async with house_at(tmp_path) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def exporting(house: House, shelf: Shelf, name: str = "one") -> AsyncGenerator[Office]:
+async def exporting(connection: Connection, shelf: Shelf, name: str = "one") -> AsyncGenerator[Leadership]:
     """Stand for the office of a spans exporter that sends to a shelf."""
-    holder = SpansExporter(house.log, shelf, DURABLE)
-    office = Office(house.nc, "cb.exporter.test", name, holder)
+    holder = SpansExporter(connection.log, shelf, DURABLE)
+    leadership = Leadership(connection.nc, "cb.exporter.test", name, holder)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(office.run)
+        tasks.start_soon(leadership.run)
         try:
-            yield office
+            yield leadership
         finally:
             holder.hurry()
             tasks.cancel_scope.cancel()
@@ -102,9 +102,9 @@ async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
             await anyio.sleep(POLL_S)
 
 
-async def caught_up(house: House, durable: str = DURABLE) -> None:
+async def caught_up(connection: Connection, durable: str = DURABLE) -> None:
     with anyio.fail_after(PATIENCE_S):
-        await until_caught_up(house.log, durable)
+        await until_caught_up(connection.log, durable)
 
 
 async def perform(log: EventLog, events: Sequence[Event], after: int = 0) -> int:
@@ -205,62 +205,65 @@ async def test_a_run_that_cannot_be_folded_does_not_stop_the_others() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20])
-async def test_after_a_restart_it_goes_on_where_it_stopped(house: House, cut: int) -> None:
+async def test_after_a_restart_it_goes_on_where_it_stopped(connection: Connection, cut: int) -> None:
     events = cake().events
     shelf = Shelf()
-    async with exporting(house, shelf):
-        await until(lambda: consumer_exists(house))
-        after = await perform(house.log, events[:cut])
-        await caught_up(house)
+    async with exporting(connection, shelf):
+        await until(lambda: consumer_exists(connection))
+        after = await perform(connection.log, events[:cut])
+        await caught_up(connection)
     before = len(shelf.spans)
     assert shelf.ids() == ids_of(events[:cut])
-    await perform(house.log, events[cut:], after)
-    async with exporting(house, shelf):
-        await caught_up(house)
+    await perform(connection.log, events[cut:], after)
+    async with exporting(connection, shelf):
+        await caught_up(connection)
     assert len(shelf.spans) > before
     assert shelf.spans == spans_of(events)
 
 
-async def consumer_exists(house: House, durable: str = DURABLE) -> bool:
-    return "error" not in await consumer(house, durable)
+async def consumer_exists(connection: Connection, durable: str = DURABLE) -> bool:
+    return "error" not in await consumer(connection, durable)
 
 
-async def consumer(house: House, durable: str = DURABLE) -> dict[str, Any]:
-    return await api(house.log.requests, f"CONSUMER.INFO.{house.log.stream}.{durable}", {})
+async def consumer(connection: Connection, durable: str = DURABLE) -> dict[str, Any]:
+    return await api(connection.log.requests, f"CONSUMER.INFO.{connection.log.stream}.{durable}", {})
 
 
-async def test_a_run_met_in_the_middle_sends_what_closes_from_then_on(house: House) -> None:
+async def test_a_run_met_in_the_middle_sends_what_closes_from_then_on(connection: Connection) -> None:
     events = cake().events
-    after = await perform(house.log, events[:12])
+    after = await perform(connection.log, events[:12])
     shelf = Shelf()
-    async with exporting(house, shelf):
-        await until(lambda: consumer_exists(house))
-        await perform(house.log, events[12:], after)
-        await caught_up(house)
+    async with exporting(connection, shelf):
+        await until(lambda: consumer_exists(connection))
+        await perform(connection.log, events[12:], after)
+        await caught_up(connection)
     assert shelf.spans == spans_of(events)[len(spans_of(events[:12])) :]
     assert shelf.spans[-1].span_id == span_ids.span_id(events[0].run)
 
 
-async def test_several_offer_and_one_exports(house: House, tmp_path: Path) -> None:
-    assert house.server is not None
+async def test_several_offer_and_one_exports(connection: Connection, tmp_path: Path) -> None:
+    assert connection.server is not None
     runs = [run_of(cake(), f"r{i}") for i in range(12)]
     shelf = Shelf()
-    async with house_at(tmp_path / "second", house.server.url) as second, exporting(house, shelf, "one") as one:
+    async with (
+        house_at(tmp_path / "second", connection.server.url) as second,
+        exporting(connection, shelf, "one") as one,
+    ):
         await until(lambda: one.held)
         async with exporting(second, shelf, "two") as two:
             for events in runs[:6]:
-                await perform(house.log, events)
-            await caught_up(house)
+                await perform(connection.log, events)
+            await caught_up(connection)
             await until(lambda: one.held != two.held)
         await until(lambda: one.held)
         for events in runs[6:]:
-            await perform(house.log, events)
-        await caught_up(house)
+            await perform(connection.log, events)
+        await caught_up(connection)
     assert sorted(shelf.ids()) == sorted(ids_of(*runs))
 
 
-async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(house: House, tmp_path: Path) -> None:
-    assert house.server is not None
+async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(connection: Connection, tmp_path: Path) -> None:
+    assert connection.server is not None
     entered, shelf, stuck = threading.Event(), Shelf(), Shelf()
     released = threading.Event()
 
@@ -272,34 +275,34 @@ async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(house: House
     stuck.mood = hang
     events = cake().events
     try:
-        async with exporting(house, stuck):
-            await until(lambda: consumer_exists(house))
-            await perform(house.log, events)
+        async with exporting(connection, stuck):
+            await until(lambda: consumer_exists(connection))
+            await perform(connection.log, events)
             await until(entered.is_set)
-        assert (await consumer(house))["num_ack_pending"] == len(events)
-        async with exporting(house, shelf, "two"):
-            await caught_up(house)
+        assert (await consumer(connection))["num_ack_pending"] == len(events)
+        async with exporting(connection, shelf, "two"):
+            await caught_up(connection)
     finally:
         released.set()
     assert stuck.spans == []
     assert shelf.spans == spans_of(events)
 
 
-async def test_it_survives_the_death_of_the_server(house: House) -> None:
-    assert house.server is not None
+async def test_it_survives_the_death_of_the_server(connection: Connection) -> None:
+    assert connection.server is not None
     events = cake().events
     shelf = Shelf()
-    async with exporting(house, shelf):
-        await until(lambda: consumer_exists(house))
-        after = await perform(house.log, events[:9])
+    async with exporting(connection, shelf):
+        await until(lambda: consumer_exists(connection))
+        after = await perform(connection.log, events[:9])
         await until(lambda: len(shelf.spans) == len(spans_of(events[:9])))
-        house.server.kill()
-        await perform(house.log, events[9:], after)
+        connection.server.kill()
+        await perform(connection.log, events[9:], after)
         await until(lambda: len(shelf.spans) >= len(spans_of(events)))
     assert shelf.spans == spans_of(events)
 
 
-async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(house: House) -> None:
+async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(connection: Connection) -> None:
     events = cake().events
     shelf = Shelf()
     entered, released = threading.Event(), threading.Event()
@@ -310,12 +313,12 @@ async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(h
         raise SpanExportFailed(0, len(spans))
 
     shelf.mood = hang
-    holder = SpansExporter(house.log, shelf, DURABLE)
+    holder = SpansExporter(connection.log, shelf, DURABLE)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(holder.run, True)
-            await until(lambda: consumer_exists(house))
-            await perform(house.log, events)
+            await until(lambda: consumer_exists(connection))
+            await perform(connection.log, events)
             await until(entered.is_set)
             holder.hurry()
             tasks.cancel_scope.cancel()
@@ -325,12 +328,12 @@ async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(h
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(holder.run, True)
         await until(lambda: len(shelf.spans) > 0)
-        await caught_up(house)
+        await caught_up(connection)
         tasks.cancel_scope.cancel()
     assert shelf.spans == spans_of(events)
 
 
-async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(house: House) -> None:
+async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(connection: Connection) -> None:
     shelf = Shelf()
     refusals = 0
 
@@ -344,15 +347,15 @@ async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(house: Hous
             raise SpanExportFailed(2, len(spans))
 
     shelf.mood = refuse
-    async with exporting(house, shelf):
-        await until(lambda: consumer_exists(house))
-        await perform(house.log, cake().events)
-        await caught_up(house)
+    async with exporting(connection, shelf):
+        await until(lambda: consumer_exists(connection))
+        await perform(connection.log, cake().events)
+        await caught_up(connection)
     assert refusals == 3
     assert shelf.spans == spans_of(cake().events)
 
 
-async def test_what_a_hanging_backend_does_not_take_waits_in_the_stream(house: House) -> None:
+async def test_what_a_hanging_backend_does_not_take_waits_in_the_stream(connection: Connection) -> None:
     shelf, entered, released = Shelf(), threading.Event(), threading.Event()
 
     def hang(_spans: Sequence[Span]) -> None:
@@ -362,45 +365,45 @@ async def test_what_a_hanging_backend_does_not_take_waits_in_the_stream(house: H
     shelf.mood = hang
     runs = [run_of(cake(), f"r{i}") for i in range(2 * BATCH_EVENTS_MAX // len(cake().events))]
     try:
-        async with exporting(house, shelf):
-            await until(lambda: consumer_exists(house))
-            await perform(house.log, runs[0])
+        async with exporting(connection, shelf):
+            await until(lambda: consumer_exists(connection))
+            await perform(connection.log, runs[0])
             await until(entered.is_set)
             for events in runs[1:]:
-                await perform(house.log, events)
-            standing = await consumer(house)
+                await perform(connection.log, events)
+            standing = await consumer(connection)
             assert standing["num_ack_pending"] <= BATCH_EVENTS_MAX
             assert standing["num_ack_pending"] + standing["num_pending"] == sum(map(len, runs))
             released.set()
-            await caught_up(house)
+            await caught_up(connection)
     finally:
         released.set()
     assert sorted(shelf.ids()) == sorted(ids_of(*runs))
 
 
-async def test_large_values_are_put_back_before_an_event_is_folded(house: House) -> None:
+async def test_large_values_are_put_back_before_an_event_is_folded(connection: Connection) -> None:
     log = Log().started()
     log.enter("bake")
     log.model("bake", text="x" * 400_000)
     log.add(NodeExit("failed", {"big": "y" * 400_000}, Failure("big", "z" * 300_000)), "bake", 1, 1)
     log.ended("w" * 300_000)
     shelf = Shelf()
-    async with exporting(house, shelf):
-        await until(lambda: consumer_exists(house))
-        await perform(house.log, log.events)
-        await caught_up(house)
+    async with exporting(connection, shelf):
+        await until(lambda: consumer_exists(connection))
+        await perform(connection.log, log.events)
+        await caught_up(connection)
     assert shelf.spans == spans_of(log.events)
 
 
-async def test_one_run_is_exported_again_on_demand(house: House) -> None:
+async def test_one_run_is_exported_again_on_demand(connection: Connection) -> None:
     shelf = Shelf()
     for log in (cake(), killed()):
         events = run_of(log, f"old-{len(log.events)}")
         ref = RunRef(TENANT, events[0].run)
-        await perform(house.log, events)
+        await perform(connection.log, events)
         for _ in range(2):
             shelf.spans.clear()
-            assert await export_run(house.log, ref, shelf) == len(spans_of(events))
+            assert await export_run(connection.log, ref, shelf) == len(spans_of(events))
             assert shelf.spans == spans_of(events)
 
 
@@ -415,16 +418,16 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Generator[Receiver]:
         yield served
 
 
-async def play(house: House) -> str:
+async def play(connection: Connection) -> str:
     """Start a run at a worker and wait for its end; return its id."""
     start = {
         "definition": {"language": "workflow", "source": WORKFLOW},
         "model": "scripted",
         "script": {"turns": {"a": [{"data": {"found": 3}}]}},
     }
-    verdict = await house.client.start(start)
+    verdict = await connection.client.start(start)
     assert verdict.run_id is not None, verdict.problems
-    async with house.client.follow(verdict.run_id, event_type="run.end") as feed:
+    async with connection.client.follow(verdict.run_id, event_type="run.end") as feed:
         with anyio.fail_after(PATIENCE_S):
             await anext(feed)
     return verdict.run_id
@@ -435,10 +438,10 @@ def arrived(receiver: Receiver) -> list[str]:
 
 
 async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver, tmp_path: Path) -> None:
-    async with house_at(tmp_path, otel=True) as house:
-        async with open_exporters(house), open_worker(house, env={}):
-            run = await play(house)
-        events = await house.client.events(run)
+    async with house_at(tmp_path, otel=True) as connection:
+        async with open_exporters(connection), open_worker(connection, env={}):
+            run = await play(connection)
+        events = await connection.client.events(run)
     assert arrived(receiver) == ids_of(events)
     names = [span.name for span in receiver.spans()]
     assert names == ["chat scripted", "invoke_agent a", "invoke_workflow w"]
@@ -447,53 +450,53 @@ async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver
 
 async def test_runs_do_not_wait_for_a_backend_that_is_down(receiver: Receiver, tmp_path: Path) -> None:
     receiver.answer = 400
-    async with house_at(tmp_path, otel=True) as house:
-        async with open_exporters(house), open_worker(house, env={}):
-            runs = [await play(house) for _ in range(3)]
+    async with house_at(tmp_path, otel=True) as connection:
+        async with open_exporters(connection), open_worker(connection, env={}):
+            runs = [await play(connection) for _ in range(3)]
             await until(lambda: len(receiver.paths) > 1)
             receiver.answer = 200
             await until(lambda: len(arrived(receiver)) > 0)
-            await caught_up(house, durable_here())
-        expected = ids_of(*[await house.client.events(run) for run in runs])
+            await caught_up(connection, durable_here())
+        expected = ids_of(*[await connection.client.events(run) for run in runs])
     assert sorted(arrived(receiver)) == sorted(expected)
 
 
 async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(receiver: Receiver, tmp_path: Path) -> None:
     receiver.answer = 400
-    async with house_at(tmp_path, otel=True) as house:
-        async with open_exporters(house), open_worker(house, env={}):
-            run = await play(house)
-        events = await house.client.events(run)
+    async with house_at(tmp_path, otel=True) as connection:
+        async with open_exporters(connection), open_worker(connection, env={}):
+            run = await play(connection)
+        events = await connection.client.events(run)
     assert arrived(receiver) == []
     receiver.answer = 200
-    async with house_at(tmp_path, otel=True) as house, open_exporters(house):
-        await caught_up(house, durable_here())
+    async with house_at(tmp_path, otel=True) as connection, open_exporters(connection):
+        await caught_up(connection, durable_here())
     assert arrived(receiver) == ids_of(events)
 
 
-async def test_an_old_run_goes_to_the_backend_on_demand(receiver: Receiver, house: House) -> None:
-    async with open_worker(house, env={}):
-        run = await play(house)
+async def test_an_old_run_goes_to_the_backend_on_demand(receiver: Receiver, connection: Connection) -> None:
+    async with open_worker(connection, env={}):
+        run = await play(connection)
     exporter = OtlpExporter()
     try:
-        await export_run(house.log, house.client.ref(run), exporter)
+        await export_run(connection.log, connection.client.ref(run), exporter)
     finally:
         exporter.close()
-    assert arrived(receiver) == ids_of(await house.client.events(run))
+    assert arrived(receiver) == ids_of(await connection.client.events(run))
 
 
-async def test_without_otel_nothing_is_exported(receiver: Receiver, house: House) -> None:
-    async with open_exporters(house), open_worker(house, env={}):
-        await play(house)
-    assert not await consumer_exists(house, durable_here())
+async def test_without_otel_nothing_is_exported(receiver: Receiver, connection: Connection) -> None:
+    async with open_exporters(connection), open_worker(connection, env={}):
+        await play(connection)
+    assert not await consumer_exists(connection, durable_here())
     assert receiver.paths == []
 
 
 async def test_traces_can_be_switched_off(receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    async with house_at(tmp_path, otel=True) as house, open_exporters(house), open_worker(house, env={}):
-        await play(house)
-        assert not await consumer_exists(house, durable_here())
+    async with house_at(tmp_path, otel=True) as connection, open_exporters(connection), open_worker(connection, env={}):
+        await play(connection)
+        assert not await consumer_exists(connection, durable_here())
     assert receiver.paths == []
 
 
@@ -572,15 +575,15 @@ async def test_metrics_of_live_runs_arrive(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", backend.url)
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
         monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-        async with house_at(tmp_path, otel=True) as house, open_worker(house, env={}):
-            before = await play(house)
-            async with open_exporters(house):
+        async with house_at(tmp_path, otel=True) as connection, open_worker(connection, env={}):
+            before = await play(connection)
+            async with open_exporters(connection):
                 # The figures begin when somebody has taken the office, from whatever happens then.
-                performed = [await play(house)]
+                performed = [await play(connection)]
                 while not backend.sums(semconv.RUNS):
-                    performed.append(await play(house))
+                    performed.append(await play(connection))
                 counted = backend.sums(semconv.RUNS_ACCEPTED)[""]
-                performed += [await play(house) for _ in range(2)]
+                performed += [await play(connection) for _ in range(2)]
                 await until(lambda: backend.sums(semconv.RUNS_ACCEPTED)[""] >= counted + 2)
                 await until(lambda: backend.sums(semconv.RUNS_ACTIVE) == {"": 0})
     assert before not in performed
@@ -596,12 +599,12 @@ async def test_an_event_that_cannot_be_counted_does_not_stop_the_others(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", backend.url)
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
         monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-        async with house_at(tmp_path, otel=True) as house, open_exporters(house):
+        async with house_at(tmp_path, otel=True) as connection, open_exporters(connection):
             runs = 0
             while not backend.sums(semconv.RUNS):
                 events = run_of(cake(), f"r{runs}")
                 events[6] = msgspec.structs.replace(events[6], payload=msgspec.Raw(b'{"text":7}'))
-                await perform(house.log, events)
+                await perform(connection.log, events)
                 runs += 1
                 await anyio.sleep(POLL_S)
         assert 0 < backend.sums(semconv.RUNS)["completed"] <= runs

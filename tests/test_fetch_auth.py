@@ -16,10 +16,10 @@ from callboard.actors import addresses
 from callboard.bus import events as ev
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import Config, load
-from callboard.runtime.fetchauth import host_tokens
-from callboard.runtime.house import House, open_house
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.settings.fetch_auth import host_tokens
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place
 from tests.workflows import document
 
@@ -180,23 +180,23 @@ def _server(site: Site) -> ThreadingHTTPServer:
 
 
 @asynccontextmanager
-async def standing(folder: Path, **settings: Any) -> AsyncGenerator[House]:
+async def standing(folder: Path, **settings: Any) -> AsyncGenerator[Connection]:
     config = load({"data_dir": folder / "data", "sync": "1s", **settings}, env={}, cwd=folder)
-    async with open_house(config) as house, open_worker(house, {}):
-        yield house
+    async with open_connection(config) as connection, open_worker(connection, {}):
+        yield connection
 
 
-async def performed(house: House, url: str, **options: Any) -> list[Event]:
+async def performed(connection: Connection, url: str, **options: Any) -> list[Event]:
     """Run a workflow whose rules are at a URL; return its events."""
     source = json.dumps(document({"a": {}}, rules=[url]))
     message = {"definition": {"source": source}, "model": "scripted", "script": SCRIPT, "options": options}
-    verdict = await house.client.start(message)
+    verdict = await connection.client.start(message)
     assert verdict.run_id, verdict
-    async with house.client.follow(verdict.run_id) as feed:
+    async with connection.client.follow(verdict.run_id) as feed:
         async for recorded in feed:
             if recorded.event.type == ev.RunEnd.type:
                 break
-    return await house.client.events(verdict.run_id)
+    return await connection.client.events(verdict.run_id)
 
 
 def end_of(events: list[Event]) -> ev.RunEnd:
@@ -214,12 +214,12 @@ def failure_of(events: list[Event]) -> str:
 async def test_25_a_token_goes_to_its_host_only_and_into_no_record(tmp_path: Path, sites: tuple[Site, Site]) -> None:
     here, there = sites
     with capture_logs() as logs:
-        async with standing(tmp_path, fetch_auth={here.host: TOKEN}) as house:
-            direct = await performed(house, f"http://{here.host}/rules")
-            led_on = await performed(house, f"http://{here.host}/to/{there.host}/rules")
-            led_back = await performed(house, f"http://{there.host}/to/{here.host}/rules")
-            by_name = await performed(house, f"http://localhost:{here.port}/rules")
-            closed = await performed(house, f"http://{there.host}/closed")
+        async with standing(tmp_path, fetch_auth={here.host: TOKEN}) as connection:
+            direct = await performed(connection, f"http://{here.host}/rules")
+            led_on = await performed(connection, f"http://{here.host}/to/{there.host}/rules")
+            led_back = await performed(connection, f"http://{there.host}/to/{here.host}/rules")
+            by_name = await performed(connection, f"http://localhost:{here.port}/rules")
+            closed = await performed(connection, f"http://{there.host}/closed")
     assert here.seen == [
         ("/rules", f"Bearer {TOKEN}"),
         (f"/to/{there.host}/rules", f"Bearer {TOKEN}"),
@@ -239,21 +239,21 @@ async def test_25_a_token_goes_to_its_host_only_and_into_no_record(tmp_path: Pat
 
 async def test_a_worker_that_is_offline_fetches_nothing_for_any_run(tmp_path: Path, sites: tuple[Site, Site]) -> None:
     here, _there = sites
-    async with standing(tmp_path, offline=True) as house:
-        events = await performed(house, f"http://{here.host}/rules")
-        inline = await performed(house, "Be brief.")
+    async with standing(tmp_path, offline=True) as connection:
+        events = await performed(connection, f"http://{here.host}/rules")
+        inline = await performed(connection, "Be brief.")
     assert failure_of(events) == "SOURCE_OFFLINE_REQUIRES_FETCH"
     assert not [event for event in events if event.type in ("node.enter", "effect.call")]
     assert end_of(inline).status == "completed"
     assert here.seen == []
     starts = [ev.payload_of(event) for event in (*events, *inline) if event.type == ev.RunStart.type]
-    assert [start.environment["offline"] for start in starts if isinstance(start, ev.RunStart)] == [True, True]
+    assert [start.environment.offline for start in starts if isinstance(start, ev.RunStart)] == [True, True]
 
 
 async def test_without_it_a_run_may_be_offline_by_itself(tmp_path: Path, sites: tuple[Site, Site]) -> None:
     here, _there = sites
-    async with standing(tmp_path) as house:
-        fetched = await performed(house, f"http://{here.host}/rules")
+    async with standing(tmp_path) as connection:
+        fetched = await performed(connection, f"http://{here.host}/rules")
     assert end_of(fetched).status == "completed"
     assert [path for path, _token in here.seen] == ["/rules"]
 

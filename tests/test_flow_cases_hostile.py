@@ -9,7 +9,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.flow.outline import LEVELS_MAX
 from callboard.languages.flow.scoping import FLOW_LEVELS_MAX
-from callboard.runtime.runlog import read_run
+from callboard.runtime.run.log import read_run
 from tests.flow_cases import EXCEEDED, EXHAUSTED, bad, ok, shown
 from tests.flows import (
     LOOP,

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from callboard.languages.flow.comparison import differences
-from callboard.runtime.runlog import read_run
+from callboard.runtime.run.log import read_run
 from tests.flows import FlowTheatre, Scenario, result_of, scenarios
 from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, copied, finish, simulate
 

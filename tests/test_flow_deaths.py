@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from callboard.runtime.runlog import read_run
+from callboard.runtime.run.log import read_run
 from tests.flows import (
     LOOP,
     FlowTheatre,

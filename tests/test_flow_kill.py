@@ -17,10 +17,10 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log import Recorded
+from callboard.runtime.api.client import Client
 from callboard.runtime.cli.conforming import Outcome, run_cases
 from callboard.runtime.cli.corpus import Case as CorpusCase
 from callboard.runtime.cli.corpus import read_corpus
-from callboard.runtime.client import Client
 from tests.flows import (
     CORPUS,
     call,
@@ -201,13 +201,13 @@ async def lane(troupe: Troupe, expected: Expected, prefix: str, kills: Sequence[
         assert await worker.died() == KILLED
         worker = await hire(i + 1)
 
-    async with troupe.house(prefix=prefix) as house:
+    async with troupe.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i in range(len(kills)):
             recorded: list[Recorded] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
-                recorded = await perform(troupe, house.client, case, f"{prefix}-{i}")
+                recorded = await perform(troupe, connection.client, case, f"{prefix}-{i}")
             check_same(recorded, same)
             check_end(recorded, expected)
             taken_over += len(set(claimers(recorded))) == 2
@@ -245,9 +245,9 @@ def check_outcomes(outcomes: dict[str, Outcome], cases: Sequence[CorpusCase]) ->
 
 
 async def check_runs(troupe: Troupe, outcomes: dict[str, Outcome]) -> None:
-    async with troupe.house() as house:
+    async with troupe.connection() as connection:
         for outcome in outcomes.values():
-            check_run(await recorded_run(house, outcome.run), troupe.carried(outcome.run))
+            check_run(await recorded_run(connection, outcome.run), troupe.carried(outcome.run))
 
 
 async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
@@ -255,8 +255,8 @@ async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
     async with open_troupe(tmp_path) as troupe:
         troupe.preload = [FLOW]
         worker = await troupe.hire("worker")
-        async with troupe.house() as house:
-            outcomes = await run_cases(house, cases)
+        async with troupe.connection() as connection:
+            outcomes = await run_cases(connection, cases)
         check_outcomes(outcomes, cases)
         await check_runs(troupe, outcomes)
         await worker.kill()
@@ -271,15 +271,15 @@ async def test_the_corpus_on_a_worker_that_is_killed_in_the_middle(tmp_path: Pat
         victim = await troupe.hire("victim")
 
         async def kill() -> None:
-            async with troupe.house() as house, house.client.follow(event_type=ev.RunEnd.type) as ends:
+            async with troupe.connection() as connection, connection.client.follow(event_type=ev.RunEnd.type) as ends:
                 for _ in range(whole // 2):
                     await anext(ends)
                 await victim.kill()
             await troupe.hire("heir")
 
-        async with troupe.house() as house, anyio.create_task_group() as tasks:
+        async with troupe.connection() as connection, anyio.create_task_group() as tasks:
             tasks.start_soon(kill)
-            outcomes = await run_cases(house, cases)
+            outcomes = await run_cases(connection, cases)
         check_outcomes(outcomes, cases)
         await check_runs(troupe, outcomes)
         await troupe.workers["heir"].kill()

@@ -14,8 +14,8 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.flow.natives.human import understood
 from callboard.languages.flow.result import UNSET
 from callboard.languages.signals import has
-from callboard.runtime.activation import Command
-from callboard.runtime.runlog import RunLog
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.log import RunLog
 from tests.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.flows import TIMEOUT, FlowTheatre, result_of
 from tests.simulation import BEGINNING, CrashingLog, World, check_log, check_replay, finish, simulate
@@ -210,14 +210,14 @@ class Ending(Nursery):
 
     def __init__(self, theatre: Theatre, end: ev.RunEnd) -> None:
         super().__init__(theatre)
-        self._company = theatre
+        self._services = theatre
         self._end = end
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         start = msgspec.json.decode(message, type=StartRun)
         if start.definition.name == "unknown":
             return [Problem("definition.unknown", "no definition 'unknown' is registered", "definition.name")]
-        runlog = RunLog(self._company.log, child, writer="admission", clock=self._company.clock)
+        runlog = RunLog(self._services.log, child, writer="admission", clock=self._services.clock)
         runlog.definition = "child"
         source = ev.DefinitionRef("flow", "", "", "child")
         runlog.state(ev.RunAccepted(source, msgspec.to_builtins(start), seed="seed", parent=parent))
@@ -226,9 +226,9 @@ class Ending(Nursery):
         return []
 
     async def call_child(self, child: RunRef) -> None:
-        last = await self._company.log.last(child)
+        last = await self._services.log.last(child)
         assert last is not None
-        runlog = RunLog(self._company.log, child, writer="w2", clock=self._company.clock)
+        runlog = RunLog(self._services.log, child, writer="w2", clock=self._services.clock)
         runlog.continue_from(last)
         runlog.state(self._end)
         await runlog.append_queued()

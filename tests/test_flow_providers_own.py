@@ -8,7 +8,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.flow.depth import DEPTH_MAX
-from callboard.runtime.installed import GROUP, find
+from callboard.runtime.worker.installed import GROUP, find
 from tests import own_providers as own
 from tests.flow_providers import crashing_everywhere, flow_of, played
 from tests.flows import MOCK, TIMEOUT, FlowTheatre
@@ -58,7 +58,7 @@ def test_a_call_provider_of_ones_own() -> None:
         assert told == {"value": "ABAB", "metadata": {"letters": 4}}, "what is not declared is not seen"
         start = next(ev.payload_of(event) for event in events if event.type == ev.RunStart.type)
         assert isinstance(start, ev.RunStart)
-        assert start.environment["providers"][SHOUT] == own.Shout.document
+        assert start.environment.providers[SHOUT] == own.Shout.document
         told, _ = await played(theatre(), flow_of(SHOUT, times=2), 7)
         assert told["failure"]["code"] == "Provider.Call.Shout.Voiceless"
         told, _ = await played(theatre(), flow_of(SHOUT), "ab")
@@ -350,7 +350,7 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
         return [point] if group == GROUP else []
 
-    monkeypatch.setattr("callboard.runtime.installed.entry_points", entry_points)
+    monkeypatch.setattr("callboard.runtime.worker.installed.entry_points", entry_points)
     found, problems = find(["tests.own_providers:Shout"])
     assert (problems, [one.uri for one in found]) == ([], [SHOUT]), "named twice, it is one"
     assert find([], by_entry_point=False) == ([], [])

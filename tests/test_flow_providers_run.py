@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.aio.client import Client as Connection
+from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
-from callboard.runtime.admission import Verdict
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import House, open_house
-from callboard.runtime.providersettings import ProviderSettings
+from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.settings.provider_settings import ProviderSettings
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.flow_providers import flow_of, ours
 from tests.flows import MOCK
 from tests.own_providers import CACHE, SHOUT
@@ -30,21 +30,21 @@ __all__ = ["site"]
 
 
 @asynccontextmanager
-async def house(
+async def connection(
     home: Path, providers: dict[str, Any] | None = None, env: dict[str, str] | None = None, **more: Any
-) -> AsyncGenerator[House]:
+) -> AsyncGenerator[Connection]:
     """A server and a worker that has no model."""
     env = {"CALLBOARD_PROVIDERS": json.dumps(providers or {}), **(env or {})}
     config = load({"data_dir": home, "sync": "100ms", **more}, env=env, cwd=home)
-    async with open_house(config, "test") as opened, open_worker(opened, env={"PATH": os.environ["PATH"], **env}):
+    async with open_connection(config, "test") as opened, open_worker(opened, env={"PATH": os.environ["PATH"], **env}):
         yield opened
 
 
-async def start(opened: House, flow: dict[str, Any], input: Any = None, **more: Any) -> Verdict:
+async def start(opened: Connection, flow: dict[str, Any], input: Any = None, **more: Any) -> Verdict:
     return await opened.client.start({"definition": {"source": json.dumps(flow)}, "input": input, **more})
 
 
-async def ended(opened: House, run_id: str | None) -> list[Event]:
+async def ended(opened: Connection, run_id: str | None) -> list[Event]:
     """Follow a run to its end."""
     assert run_id is not None
     events: list[Event] = []
@@ -56,7 +56,7 @@ async def ended(opened: House, run_id: str | None) -> list[Event]:
     return events
 
 
-async def told(opened: House, flow: dict[str, Any], input: Any = None, **more: Any) -> tuple[Any, list[Event]]:
+async def told(opened: Connection, flow: dict[str, Any], input: Any = None, **more: Any) -> tuple[Any, list[Event]]:
     """Run a flow of `flow_of` to its end; return what it returns, and the events."""
     verdict = await start(opened, flow, input, **more)
     assert verdict.status == "accepted", verdict.problems
@@ -68,7 +68,7 @@ async def told(opened: House, flow: dict[str, Any], input: Any = None, **more: A
 
 
 async def test_a_flow_that_needs_no_model_starts_without_one(tmp_path: Path) -> None:
-    async with house(tmp_path) as opened:
+    async with connection(tmp_path) as opened:
         value, _ = await told(opened, flow_of(MOCK, value=7))
         assert value["value"] == 7
         refused = await start(opened, flow_of(ours("model"), prompt="?"))
@@ -80,7 +80,7 @@ async def test_a_flow_that_needs_no_model_starts_without_one(tmp_path: Path) -> 
 
 async def test_a_worker_says_which_providers_it_has(tmp_path: Path) -> None:
     classes = {"classes": ["tests.own_providers:Shout", "tests.own_providers:Cache"]}
-    async with house(tmp_path, classes) as opened:
+    async with connection(tmp_path, classes) as opened:
         refused = await start(opened, flow_of(SHOUT.replace("shout", "shuot"), times=1))
         [problem] = refused.problems
         assert problem.code == "provider.unknown"
@@ -96,18 +96,18 @@ async def test_a_worker_says_which_providers_it_has(tmp_path: Path) -> None:
         assert value == {"value": "ABABAB", "metadata": {"letters": 6}}
         begun = next(ev.payload_of(event) for event in events if event.type == ev.RunStart.type)
         assert isinstance(begun, ev.RunStart)
-        assert list(begun.environment["providers"]) == [SHOUT]
+        assert list(begun.environment.providers) == [SHOUT]
 
 
 async def test_a_worker_does_not_start_with_a_provider_that_it_cannot_use(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=r"own_providers:Reserved"):
-        async with house(tmp_path, {"classes": ["tests.own_providers:Reserved"]}):
+        async with connection(tmp_path, {"classes": ["tests.own_providers:Reserved"]}):
             pytest.fail("started")
 
 
 async def test_tokens_are_sent_and_never_recorded(tmp_path: Path, site: Site) -> None:
     http = {"tokens": {site.host: "${TOKEN}"}, "allow_hosts": [site.host]}
-    async with house(tmp_path, {"http": http}, {"TOKEN": "s3cr3t-t0ken"}) as opened:
+    async with connection(tmp_path, {"http": http}, {"TOKEN": "s3cr3t-t0ken"}) as opened:
         value, events = await told(opened, flow_of(ours("http"), url=site.at("/whoami")))
         assert site.seen[0][2]["authorization"] == "Bearer s3cr3t-t0ken"
         assert value["value"]["body"]["you"] != "Bearer s3cr3t-t0ken", "what repeats a secret is replaced"
@@ -119,21 +119,21 @@ async def test_tokens_are_sent_and_never_recorded(tmp_path: Path, site: Site) ->
 
 async def test_programs_run_where_the_worker_allows_them(tmp_path: Path) -> None:
     echo = flow_of(ours("process"), argv=[sys.executable, "-c", "print(input())"], output="json")
-    async with house(tmp_path / "closed") as opened:
+    async with connection(tmp_path / "closed") as opened:
         value, _ = await told(opened, echo, [1])
         assert value["failure"]["code"] == "Provider.Call.Process.NotAllowed"
-    async with house(tmp_path / "open", {"process": {"allow": [f"{sys.executable} -c *"]}}) as opened:
+    async with connection(tmp_path / "open", {"process": {"allow": [f"{sys.executable} -c *"]}}) as opened:
         value, _ = await told(opened, echo, [1])
         assert value["value"]["stdout"] == [1]
 
 
 async def test_a_request_on_the_bus(tmp_path: Path) -> None:
-    async with house(tmp_path) as opened:
+    async with connection(tmp_path) as opened:
 
         async def answer(message: Msg) -> None:
             await message.respond(b'{"eur": 40}')
 
-        nc: Connection = opened.nc
+        nc: NatsClient = opened.nc
         await nc.subscribe("shop.price", cb=answer)
         value, _ = await told(opened, flow_of(ours("nats"), subject="shop.price"), {"article": "lamp"})
         assert value["value"] == {"eur": 40}
@@ -144,7 +144,7 @@ async def test_a_request_on_the_bus(tmp_path: Path) -> None:
 async def test_a_flow_runs_another_one(tmp_path: Path) -> None:
     child = flow_of(MOCK, failure={"code": "Mine.Broken", "message": "it broke"})
     del child["steps"]["a"]["catch"]
-    async with house(tmp_path, model="scripted") as opened:
+    async with connection(tmp_path, model="scripted") as opened:
         value, _ = await told(opened, flow_of(ours("definition"), source=json.dumps(flow_of(MOCK))), {"n": 1})
         assert value["value"]["value"] == {"n": 1}
         value, _ = await told(opened, flow_of(ours("definition"), source=json.dumps(child)))
@@ -156,7 +156,7 @@ async def test_a_flow_runs_another_one(tmp_path: Path) -> None:
 
 
 async def test_a_person_answers_a_parked_run(tmp_path: Path) -> None:
-    async with house(tmp_path, park_linger_s=0) as opened:
+    async with connection(tmp_path, park_linger_s=0) as opened:
         verdict = await start(opened, flow_of(ours("human"), question="Sure?", type="confirm", timeout="PT1H"))
         assert verdict.run_id is not None
         async with opened.client.follow(verdict.run_id) as feed:

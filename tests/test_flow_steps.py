@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus.events import payload_of
 from callboard.languages.language import Instant
-from callboard.runtime.waits import Waits
+from callboard.runtime.interpreter.waits import Waits
 from tests.flows import (
     CORPUS,
     MOCK,

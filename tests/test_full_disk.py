@@ -26,9 +26,9 @@ from callboard.bus.serverprogram import Usage
 from callboard.bus.serverroom import ServerRoom
 from callboard.bus.serverstore import ServerStore
 from callboard.bus.subjects import Subjects
-from callboard.runtime import storewatch
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.house import open_house
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.worker import store_watch
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place
 from tests.test_full_store import Hall, by_nats, config_for
 
@@ -147,15 +147,15 @@ async def test_a_server_that_could_not_write_is_started_anew_when_there_is_room(
 
 async def test_runs_go_on_after_the_disk_was_full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServerStore, "bytes_max", lambda *_: 10**12)
-    async with open_house(config_for(disk), "test") as house, open_worker(house, env={}):
+    async with open_connection(config_for(disk), "test") as connection, open_worker(connection, env={}):
         monkeypatch.setattr(server, "HEALTH_INTERVAL_S", 0.1)
-        hall = Hall(house)
-        await house.nc.subscribe("test.ask", cb=hall.take)
+        hall = Hall(connection)
+        await connection.nc.subscribe("test.ask", cb=hall.take)
         assert (await hall.client.start(by_nats("waiting"))).status == "accepted"
         with anyio.fail_after(PATIENCE_S):
             await hall.news.wait()
         ballast = fill(disk)
-        await refused(house.log)
+        await refused(connection.log)
         # Its tool answers now, and the answer cannot be recorded.
         await hall.asked[0].respond(b'{"output": 42}')
         with pytest.raises(StoreFull) as told:
@@ -284,7 +284,7 @@ async def test_bounds_of_the_stream_are_taken_off_where_it_is_ours_and_refused_e
 async def test_a_worker_says_when_somebody_gives_the_stream_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storewatch, "LOOK_S", 0.02)
+    monkeypatch.setattr(store_watch, "LOOK_S", 0.02)
     said: list[str] = []
     news = anyio.Event()
 
@@ -294,9 +294,9 @@ async def test_a_worker_says_when_somebody_gives_the_stream_bounds(
             news.set()
         raise structlog.DropEvent
 
-    async with open_house(config_for(tmp_path), "test") as house, open_worker(house, env={}):
+    async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}):
         structlog.configure(processors=[hear])
-        await bound(house.log, max_msgs=1_000)
+        await bound(connection.log, max_msgs=1_000)
         with anyio.fail_after(PATIENCE_S):
             await news.wait()
     assert set(said) == {"stream.bounded"}

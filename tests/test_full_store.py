@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
 from callboard.bus import events as ev
+from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.commit import Message
 from callboard.bus.connection import connected
 from callboard.bus.credentials import Credentials
@@ -32,14 +33,14 @@ from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import ServerStore
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
-from callboard.runtime.admission import REPLY_HEADER, Verdict
-from callboard.runtime.bootstrap import open_worker
+from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.main import cli
-from callboard.runtime.client import Client
-from callboard.runtime.config import Config, load
-from callboard.runtime.house import House, open_house
-from callboard.runtime.service import open_service
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.simulation import World, check_log, check_replay, finish, simulate, theatre_for
 from tests.test_connection import nats_server
 from tests.test_memory_log import entry
@@ -326,14 +327,14 @@ def by_nats(run: str) -> dict[str, Any]:
 class Hall:
     """A house with a worker, and what its log says of the store."""
 
-    house: House
+    connection: Connection
     said: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     asked: list[Msg] = field(default_factory=list[Msg])
     news: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def client(self) -> Client:
-        return self.house.client
+        return self.connection.client
 
     async def take(self, message: Msg) -> None:
         self.asked.append(message)
@@ -361,10 +362,14 @@ def config_for(home: Path) -> Config:
 
 @asynccontextmanager
 async def hall_at(home: Path) -> AsyncGenerator[Hall]:
-    async with open_house(config_for(home), "test") as house, open_worker(house, env={}), open_service(house):
-        hall = Hall(house)
+    async with (
+        open_connection(config_for(home), "test") as connection,
+        open_worker(connection, env={}),
+        open_service(connection),
+    ):
+        hall = Hall(connection)
         structlog.configure(processors=[hall.hear])
-        await house.nc.subscribe("test.ask", cb=hall.take)
+        await connection.nc.subscribe("test.ask", cb=hall.take)
         yield hall
 
 
@@ -373,7 +378,7 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
         assert (await hall.client.start(by_nats("waiting"))).status == "accepted"
         with anyio.fail_after(PATIENCE_S):
             await hall.news.wait()
-        await fill(hall.house.log)
+        await fill(hall.connection.log)
         # Its tool answers now, and the answer cannot be recorded.
         await hall.asked[0].respond(b'{"output": 42}')
         # A start is not stored, and whoever sent it is told at once.
@@ -386,12 +391,12 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
             ("definition", {"source": SOURCE, "name": "n"}),
             ("tell", {"run_id": "waiting", "verb": "cancel"}),
         ):
-            answer = await hall.house.nc.request(f"cb.api.acme.{verb}", json.dumps(body).encode(), timeout=10)
+            answer = await hall.connection.nc.request(f"cb.api.acme.{verb}", json.dumps(body).encode(), timeout=10)
             error = json.loads(answer.data)["error"]
             assert (error["code"], answer.header and answer.header["Nats-Service-Error-Code"]) == ("store.full", "507")
             assert error["remedy"]
         assert (await hall.client.events("waiting"))[-1].type == ev.ToolCall.type
-        await make_room(hall.house.log)
+        await make_room(hall.connection.log)
         assert await hall.status("waiting") == "completed"
         assert len(hall.asked) == 1, "a full disk is no reason to carry out anything again"
         assert (await hall.client.start(start("refused"))).status == "accepted"
@@ -409,7 +414,7 @@ async def test_of_many_starts_each_is_admitted_or_told_that_there_is_no_room(tmp
     admitted: list[str] = []
 
     async with hall_at(tmp_path) as hall:
-        await fill(hall.house.log, leaving=300_000)
+        await fill(hall.connection.log, leaving=300_000)
 
         async def one(run: str) -> None:
             try:
@@ -430,14 +435,14 @@ async def test_of_many_starts_each_is_admitted_or_told_that_there_is_no_room(tmp
         assert waits
         assert len(waits) + len(admitted) < STARTS, "the others were not even stored"
         assert f"the start of run {waits[0]} is stored and waits" in told[waits[0]].message
-        await make_room(hall.house.log)
+        await make_room(hall.connection.log)
         for run in [*waits, *admitted]:
             assert await hall.status(run) == "completed"
 
 
 async def test_a_bare_client_hears_that_its_start_waits_and_then_what_became_of_it(tmp_path: Path) -> None:
     async with hall_at(tmp_path) as hall:
-        log = hall.house.log
+        log = hall.connection.log
         verdicts = await log.nc.subscribe("my.verdicts")
         message = json.dumps(start("mine", input={"x": "x" * 30_000})).encode()
         # It goes beyond the end, so that nothing can follow from it.
@@ -457,13 +462,13 @@ async def test_a_bare_client_hears_that_its_start_waits_and_then_what_became_of_
 
 async def test_a_command_is_told_at_once(tmp_path: Path) -> None:
     async with hall_at(tmp_path) as hall:
-        await fill(hall.house.log)
-        assert hall.house.server is not None
+        await fill(hall.connection.log)
+        assert hall.connection.server is not None
         (tmp_path / "one.json").write_text(SOURCE)
-        at = ["--nats", hall.house.server.url, "--tenant", "acme", "--json"]
+        at = ["--nats", hall.connection.server.url, "--tenant", "acme", "--json"]
         for command in (["start", *at, str(tmp_path / "one.json"), "--model", "anthropic"], ["cancel", *at, "r1"]):
             with anyio.fail_after(PATIENCE_S):
                 done = await anyio.to_thread.run_sync(lambda words=command: CliRunner().invoke(cli, words))
             assert done.exit_code == exits.UNUSABLE, done.output
             assert json.loads(done.stdout)["error"]["code"] == "store.full"
-        await make_room(hall.house.log)
+        await make_room(hall.connection.log)

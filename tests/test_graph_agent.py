@@ -11,6 +11,7 @@ from callboard.bus.effects import McpTools, ScriptedTools
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.tools import served
 from callboard.languages.graph.work import Context
+from callboard.languages.language import Needs
 from tests.graphs import (
     Answering,
     Performance,
@@ -233,7 +234,7 @@ def test_the_variables_of_tokens_are_told() -> None:
     written = graph([webhook(), agent(attached=["tools"]), notion(access_token="Bearer ${NOTION_TOKEN}")])
     plan = LANGUAGE.admit(parsed(written), StartRun(DefinitionSource("graph")))
     assert not isinstance(plan, list)
-    assert plan.needs == {"model": False, "environment": ["NOTION_TOKEN"]}
+    assert plan.needs == Needs(model=False, environment=["NOTION_TOKEN"])
 
 
 def test_where_tools_are_served() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Cancel, Signal
-from callboard.runtime.client import Client
-from callboard.runtime.membership import owner
+from callboard.runtime.api.client import Client
+from callboard.runtime.cluster.membership import owner
 from tests.households import child_of
 from tests.parking_lot import play
 from tests.troupe import (
@@ -53,37 +53,37 @@ async def started(client: Client, runs: Sequence[str], worker: str = "", count: 
 
 async def test_a_guest_performs_what_names_it_and_nothing_else(tmp_path: Path) -> None:
     mine, others = one_in_each_partition("mine"), one_in_each_partition("others")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
         await troupe.hire("host")
         await troupe.hire("guest", guest=True)
-        await started(house.client, mine, "guest")
-        await started(house.client, others)
-        assert await claimed(troupe, house.client, mine) == {"guest"}
-        assert await claimed(troupe, house.client, others) == {"host"}
+        await started(connection.client, mine, "guest")
+        await started(connection.client, others)
+        assert await claimed(troupe, connection.client, mine) == {"guest"}
+        assert await claimed(troupe, connection.client, others) == {"host"}
 
 
 async def test_a_guest_says_itself_whether_it_can_perform_a_run(tmp_path: Path) -> None:
     """The worker for all takes no scripts; the guest does."""
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
         await troupe.hire("host", allow_scripts=False)
         await troupe.hire("guest", guest=True)
-        refused = await house.client.start(play("steps", "refused", {"count": 1}))
+        refused = await connection.client.start(play("steps", "refused", {"count": 1}))
         assert {problem.code for problem in refused.problems} == {"start.script", "model.scripts_refused"}
-        await started(house.client, ["taken"], "guest")
-        assert await claimed(troupe, house.client, ["taken"]) == {"guest"}
+        await started(connection.client, ["taken"], "guest")
+        assert await claimed(troupe, connection.client, ["taken"]) == {"guest"}
 
 
 async def test_a_start_that_names_nobody_who_lives_goes_to_whoever_is_there(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
         await troupe.hire("host")
-        await started(house.client, ["run"], "long gone")
-        assert await claimed(troupe, house.client, ["run"]) == {"host"}
+        await started(connection.client, ["run"], "long gone")
+        assert await claimed(troupe, connection.client, ["run"]) == {"host"}
 
 
 async def test_where_nobody_else_is_guests_share_all_there_is(tmp_path: Path) -> None:
     alone, together, late = (one_in_each_partition(word) for word in ("alone", "together", "late"))
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("one", guest=True)
         await started(client, alone)
         assert await claimed(troupe, client, alone) == {"one"}
@@ -100,8 +100,8 @@ async def test_where_nobody_else_is_guests_share_all_there_is(tmp_path: Path) ->
 
 @pytest.mark.parametrize("dies", [False, True])
 async def test_when_the_last_worker_for_all_goes_a_guest_goes_on(dies: bool, tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         host = await troupe.hire("host", drain_s=0.0)
         await troupe.hire("guest", guest=True)
         runs = one_in_each_partition("left")
@@ -122,8 +122,8 @@ async def test_when_the_last_worker_for_all_goes_a_guest_goes_on(dies: bool, tmp
 async def test_a_run_comes_back_to_its_guest_from_every_rest(tmp_path: Path) -> None:
     """Its alarm and its answers are read by a worker for all, who has not got the tools."""
     runs = one_in_each_partition("resting")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("host")
         guest = await troupe.hire("guest", guest=True)
         for run_id in runs:
@@ -147,13 +147,13 @@ async def test_a_run_comes_back_to_its_guest_from_every_rest(tmp_path: Path) -> 
 
 async def test_child_runs_of_a_guest_stay_with_it(tmp_path: Path) -> None:
     runs = one_in_each_partition("parent")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("host")
         await troupe.hire("guest", guest=True)
         for run_id in runs:
             await client.start(play("keeps", run_id, {"times": 1}), worker="guest")
         for run_id in runs:
             assert end_payload(await until_end(client, run_id)).status == "completed"
-            assert claimers(await recorded_run(house, child_of(run_id))) == ["guest"]
+            assert claimers(await recorded_run(connection, child_of(run_id))) == ["guest"]
         assert await claimed(troupe, client, runs) == {"guest"}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import open_house
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.flows import flow, returned
 from tests.hostile import CORPUS, GROUPS, Hostile, start, what_becomes
 
@@ -18,7 +18,7 @@ def test_there_are_many() -> None:
 @pytest.mark.parametrize("group", GROUPS)
 async def test_hostile_starts_end_by_name(tmp_path: Path, group: str) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms", "tenant": "acme"}, env={}, cwd=tmp_path)
-    async with open_house(config, "test") as house, open_worker(house, env={}):
-        became = {name: await what_becomes(house, hostile) for name, hostile in GROUPS[group].items()}
+    async with open_connection(config, "test") as connection, open_worker(connection, env={}):
+        became = {name: await what_becomes(connection, hostile) for name, hostile in GROUPS[group].items()}
         assert became == {name: hostile.ends for name, hostile in GROUPS[group].items()}
-        assert await what_becomes(house, Hostile("", lambda: start(flow({"r": returned(1)})))) == ""
+        assert await what_becomes(connection, Hostile("", lambda: start(flow({"r": returned(1)})))) == ""

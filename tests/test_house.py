@@ -65,6 +65,31 @@ def test_imports_point_down() -> None:
         assert not bare, f"{_name(path)}: import {bare} as callboard.…"
 
 
+def _rooms() -> dict[str, set[str]]:
+    """Which rooms of `runtime` each of them imports, itself left out."""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        parts = path.relative_to(ROOT).parts
+        if parts[0] == "runtime" and len(parts) > 2:
+            used = {name.split(".")[2] for name in _imports(path) if name.startswith("callboard.runtime.")}
+            found.setdefault(parts[1], set()).update(used - {parts[1]})
+    return found
+
+
+def test_rooms_of_the_runtime_make_no_circle() -> None:
+    left = _rooms()
+    assert len(left) > 10
+    while free := {room for room, used in left.items() if not used & left.keys()}:
+        left = {room: used for room, used in left.items() if room not in free}
+    assert not left, f"these import each other in a circle: {left}"
+
+
+def test_operations_know_no_command_line() -> None:
+    for path in MODULES:
+        if path.relative_to(ROOT).parts[1] in ("operations", "api", "worker", "run", "interpreter", "admission", "mcp"):
+            assert not {"click", "rich"} & {name.split(".")[0] for name in _imports(path)}, _name(path)
+
+
 def test_languages_are_pure() -> None:
     assert len(_languages()) > 100
     for path in _languages():

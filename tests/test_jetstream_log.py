@@ -23,7 +23,7 @@ from callboard.bus.connection import connected
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
 from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
-from callboard.bus.log import Alarm, Beside, Entry, EventLog, Letter, Recorded, Refused, Unknown, append
+from callboard.bus.log import Alarm, Beside, Entry, EventLog, NoAnswer, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import RunRef, Subjects, partition_of
@@ -123,15 +123,15 @@ class Faulty:
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         fault = self.faults.pop(0) if self.faults else "none"
         if fault == "lost":
-            raise Unknown
+            raise NoAnswer
         if fault == "refused":
             raise Refused
         if fault == "half_stored":
             await self._log.put(ref, entries[: len(entries) // 2], after)
-            raise Unknown
+            raise NoAnswer
         sequence = await self._log.put(ref, entries, after, beside)
         if fault == "stored_but_unknown":
-            raise Unknown
+            raise NoAnswer
         return sequence
 
     async def last(self, ref: RunRef) -> Recorded | None:
@@ -432,9 +432,9 @@ async def test_an_append_to_a_run_that_is_not_there_is_lost(log: EventLog) -> No
 async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(tmp_path: Path) -> None:
     async with jetstream(tmp_path, group_commit=False) as (log,):
         nowhere = JetStreamLog(log.nc, log.subjects, "NO_SUCH_STREAM", 4, group_commit=False)
-        with pytest.raises(Unknown):
+        with pytest.raises(NoAnswer):
             await nowhere.read(RUN)
-        with pytest.raises(Unknown):
+        with pytest.raises(NoAnswer):
             await nowhere.get_blob(RUN, "ab")
 
 
@@ -615,13 +615,13 @@ async def test_a_later_alarm_takes_the_place_of_the_one_before(tmp_path: Path, g
 @both_commits
 async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_path: Path, group_commit: bool) -> None:
     async with jetstream(tmp_path, group_commit=group_commit) as (log,):
-        letter = Letter(RunRef(RUN.tenant, "other"), "wake", b"{}")
+        run_message = RunMessage(RunRef(RUN.tenant, "other"), "wake", b"{}")
         first = await log.put(RUN, [entry(1)], 0)
         with pytest.raises(Refused):
-            await log.put(RUN, [entry(2)], 0, letter)
-        told = log.subjects.command(partition_of(letter.to, log.partitions), letter.to, letter.verb)
+            await log.put(RUN, [entry(2)], 0, run_message)
+        told = log.subjects.command(partition_of(run_message.to, log.partitions), run_message.to, run_message.verb)
         assert await stored(log, told) == 0
-        sequence = await log.put(RUN, [entry(2)], first, letter)
+        sequence = await log.put(RUN, [entry(2)], first, run_message)
         last = await log.last(RUN)
         assert last is not None
         assert (last.sequence, last.event.n) == (sequence, 2)

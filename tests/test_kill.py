@@ -14,7 +14,7 @@ import pytest
 
 from callboard.bus.commands import Cancel
 from callboard.bus.log import Recorded
-from callboard.runtime.client import Client
+from callboard.runtime.api.client import Client
 from tests.parking_lot import play, triage
 from tests.troupe import (
     KILLED,
@@ -82,8 +82,8 @@ async def perform(troupe: Troupe, client: Client, case: Case, run_id: str) -> li
 
 async def undisturbed(troupe: Troupe, case: Case) -> list[Recorded]:
     worker = await troupe.hire("undisturbed", prefix="undisturbed")
-    async with troupe.house(prefix="undisturbed") as house:
-        recorded = await perform(troupe, house.client, case, "undisturbed")
+    async with troupe.connection(prefix="undisturbed") as connection:
+        recorded = await perform(troupe, connection.client, case, "undisturbed")
     await worker.kill()
     assert set(case.contains) <= {item.event.type for item in recorded}
     carried = [one.key for one in troupe.carried("undisturbed")]
@@ -111,13 +111,13 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], e
         assert await worker.died() == KILLED
         worker = await hire(i + 1)
 
-    async with troupe.house(prefix=prefix) as house:
+    async with troupe.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i, kill in enumerate(kills):
             recorded: list[Recorded] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
-                recorded = await perform(troupe, house.client, case, run_id(i))
+                recorded = await perform(troupe, connection.client, case, run_id(i))
             check_same(recorded, expected)
             if kill.what == "append":
                 by_victim = sum(item.id.startswith(f"{run_id(i)}.") for item in recorded)
@@ -157,14 +157,14 @@ async def test_a_worker_dies_inside_a_group_commit_of_many_runs(when: When, tmp_
 
 async def commit_together(troupe: Troupe, prefix: str, kill: Kill) -> None:
     runs = [f"{prefix}-{i}" for i in range(TOGETHER)]
-    async with troupe.house(prefix=prefix) as house:
+    async with troupe.connection(prefix=prefix) as connection:
         for run_id in runs:
-            await say_start(house.client, play("steps", run_id, {"count": STEPS}))
+            await say_start(connection.client, play("steps", run_id, {"count": STEPS}))
         victim = await troupe.order(f"{prefix}-victim", prefix=prefix, kill=kill)
         assert await victim.died() == KILLED
         heir = await troupe.hire(f"{prefix}-heir", prefix=prefix)
         for run_id in runs:
-            recorded = await until_end(house.client, run_id)
+            recorded = await until_end(connection.client, run_id)
             check_run(recorded, troupe.carried(run_id))
             assert end_payload(recorded).output == list(range(STEPS))
         await heir.kill()

@@ -20,16 +20,16 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Stage
-from callboard.runtime.activation import Command
-from callboard.runtime.bootstrap import open_worker
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import open_connection
 from callboard.runtime.cli.replaying import replay_events
-from callboard.runtime.company import Company
-from callboard.runtime.config import load
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.house import open_house
-from callboard.runtime.killing import end_killed
-from callboard.runtime.replay import admitted
-from callboard.runtime.runlog import RunLog, read_run
+from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.killing import end_killed
+from callboard.runtime.run.log import RunLog, read_run
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.services import Services
 from tests import plays
 from tests.plays import after, effect
 from tests.simulation import VIRTUAL, CrashingLog, check_log, copied, theatre_for
@@ -232,10 +232,10 @@ async def test_parent_and_children_hear_of_it(plain_log: None) -> None:
     stranger = Theatre({}, log=theatre.log)
     stranger.children = theatre.children
     assert await end_killed(theatre.log, stranger, ref, kill(reason="enough"))
-    (stop,) = theatre.children.letters
+    (stop,) = theatre.children.run_messages
     assert (stop.to, stop.verb) == (child, "kill")
     assert await end_killed(theatre.log, stranger, child, Command(5, stop.verb, stop.body))
-    wake = theatre.children.letters[-1]
+    wake = theatre.children.run_messages[-1]
     assert (wake.to, wake.verb) == (ref, "wake")
     for run in (ref, child):
         check_log(await theatre.events(run))
@@ -263,7 +263,7 @@ async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain
     await theatre.perform(ref)
     (child,) = theatre.children.called
     await theatre.perform(child)
-    wake = theatre.children.letters[-1]
+    wake = theatre.children.run_messages[-1]
     with anyio.move_on_after(30):
         await theatre.perform(ref, Command(6, wake.verb, wake.body))
     stranger = Theatre({}, log=theatre.log)
@@ -299,7 +299,7 @@ async def recorded_elsewhere(log: Any, ref: RunRef, source: str) -> None:
     runlog.state(ev.RunAccepted(named, msgspec.to_builtins(start), seed="seed"))
     runlog.epoch = 1
     runlog.state(ev.RunClaimed(worker="ghost", epoch=1))
-    runlog.state(ev.RunStart(workflow=definition.name, environment={}))
+    runlog.state(ev.RunStart(workflow=definition.name))
     node = ("strange", 1, 1)
     runlog.state(ev.NodeEnter(kind_="node", node="strange"), node=node)
     turn = ev.ModelCall(purpose="turn", model="scripted", digest="0")
@@ -320,19 +320,22 @@ async def test_a_worker_ends_a_run_that_it_cannot_perform_when_told_to(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "fails":
-        monkeypatch.setattr(Company, "carrier", break_carrier)
+        monkeypatch.setattr(Services, "carrier", break_carrier)
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "allow_scripts": True}
     ref = RunRef("acme", "r")
-    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house, open_worker(house, env={}):
-        await recorded_elsewhere(house.log, ref, "no workflow" if why == "is not admitted" else SOURCE)
-        verdict = await house.client.tell("r", "kill", Kill(reason="stuck"))
+    async with (
+        open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
+        open_worker(connection, env={}),
+    ):
+        await recorded_elsewhere(connection.log, ref, "no workflow" if why == "is not admitted" else SOURCE)
+        verdict = await connection.client.tell("r", "kill", Kill(reason="stuck"))
         assert verdict.status == "accepted"
         with anyio.fail_after(PATIENCE_S):
-            async with house.client.follow("r") as feed:
+            async with connection.client.follow("r") as feed:
                 async for recorded in feed:
                     if recorded.event.type == ev.RunEnd.type:
                         break
-        events = await house.client.events("r")
+        events = await connection.client.events("r")
         check_log(events)
         assert types(events)[-6:] == [
             "run.claimed",  # of the actor that could not perform it

@@ -15,11 +15,11 @@ from callboard.bus.blobs import CHUNK_BYTES
 from callboard.bus.commit import Message
 from callboard.bus.events import Problem
 from callboard.bus.subjects import RunRef
-from callboard.runtime import largestarts
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import House, open_house
-from callboard.runtime.largestarts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detached
+from callboard.runtime.admission import large_starts
+from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detached
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import ONE_NODE, Place
 from tests.workflows import document
 
@@ -29,9 +29,9 @@ SCRIPT: dict[str, Any] = {"default": {"text": "done"}}
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     config = load({"data_dir": tmp_path, "sync": "100ms", "tenant": "acme"}, env={}, cwd=tmp_path)
-    async with open_house(config, "test") as opened, open_worker(opened, env={}):
+    async with open_connection(config, "test") as opened, open_worker(opened, env={}):
         yield opened
 
 
@@ -39,14 +39,14 @@ def start(**fields: Any) -> dict[str, Any]:
     return {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, **fields}
 
 
-async def accepted(house: House, run: str) -> dict[str, Any]:
+async def accepted(connection: Connection, run: str) -> dict[str, Any]:
     """Wait for a run's end and return the start that it was admitted with."""
     with anyio.fail_after(PATIENCE_S):
-        async with house.client.follow(run, event_type=ev.RunEnd.type) as feed:
+        async with connection.client.follow(run, event_type=ev.RunEnd.type) as feed:
             async for recorded in feed:
                 assert msgspec.json.decode(recorded.event.payload)["status"] == "completed"
                 break
-    first = ev.payload_of((await house.client.events(run))[0])
+    first = ev.payload_of((await connection.client.events(run))[0])
     assert isinstance(first, ev.RunAccepted)
     return first.start
 
@@ -55,25 +55,25 @@ def digest_of(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-async def test_a_start_of_many_megabytes_is_admitted_as_it_is(house: House) -> None:
+async def test_a_start_of_many_megabytes_is_admitted_as_it_is(connection: Connection) -> None:
     files = {"rules.md": "Be brief. " * 300_000, "notes.md": "§" * 2_000_000}
     given = {"q": "x" * 4_000_000, "$blob": "f" * 64}
-    verdict = await house.client.start(start(input=given, files=files))
+    verdict = await connection.client.start(start(input=given, files=files))
     assert verdict.status == "accepted", verdict
     assert verdict.run_id is not None
-    found = await accepted(house, verdict.run_id)
+    found = await accepted(connection, verdict.run_id)
     assert found["input"] == given
     assert found["files"] == files
     assert "blobs" not in found
 
 
-async def test_the_same_start_again_is_the_same_run(house: House) -> None:
+async def test_the_same_start_again_is_the_same_run(connection: Connection) -> None:
     message = start(run_id="r1", input={"q": "x" * 3_000_000}, files={"rules.md": "-"})
-    assert not (await house.client.start(message)).duplicate
-    await accepted(house, "r1")
-    again = await house.client.start(message)
+    assert not (await connection.client.start(message)).duplicate
+    await accepted(connection, "r1")
+    again = await connection.client.start(message)
     assert (again.status, again.duplicate, again.warnings) == ("accepted", True, [])
-    pieces = await house.nc.jetstream().stream_info(house.log.stream, subjects_filter="cb.blob.acme.r1.>")
+    pieces = await connection.nc.jetstream().stream_info(connection.log.stream, subjects_filter="cb.blob.acme.r1.>")
     assert set((pieces.state.subjects or {}).values()) == {1}, "nothing is stored twice"
 
 
@@ -86,24 +86,24 @@ async def test_the_same_start_again_is_the_same_run(house: House) -> None:
     ],
 )
 async def test_what_is_too_large_is_refused_with_its_limit_before_anything_is_stored(
-    house: House, fields: dict[str, Any], where: str, limit: str
+    connection: Connection, fields: dict[str, Any], where: str, limit: str
 ) -> None:
-    before = (await house.nc.jetstream().stream_info(house.log.stream)).state.last_seq
-    verdict = await house.client.start(start(**fields))
+    before = (await connection.nc.jetstream().stream_info(connection.log.stream)).state.last_seq
+    verdict = await connection.client.start(start(**fields))
     assert [(problem.code, problem.where) for problem in verdict.problems] == [("start.too_large", where)]
     assert limit in (verdict.problems[0].expected or "")
-    assert (await house.nc.jetstream().stream_info(house.log.stream)).state.last_seq == before
+    assert (await connection.nc.jetstream().stream_info(connection.log.stream)).state.last_seq == before
 
 
 @pytest.mark.parametrize("size", [CHUNK_BYTES - 2, CHUNK_BYTES - 1, CHUNK_BYTES])
-async def test_parts_that_fill_their_pieces_come_back(house: House, size: int) -> None:
+async def test_parts_that_fill_their_pieces_come_back(connection: Connection, size: int) -> None:
     text = "x" * (size - 2)
     data = json.dumps(text).encode()
     ref = RunRef("acme", f"r{size}")
-    await house.log.put_blob(ref, digest_of(data), data)
+    await connection.log.put_blob(ref, digest_of(data), data)
     message = start(run_id=ref.run, blobs={"files.rules.md": digest_of(data)})
-    assert (await house.client.start(message)).status == "accepted"
-    assert (await accepted(house, ref.run))["files"] == {"rules.md": text}
+    assert (await connection.client.start(message)).status == "accepted"
+    assert (await accepted(connection, ref.run))["files"] == {"rules.md": text}
 
 
 # -- what strangers may send ------------------------------------------------------------------------------------------
@@ -160,24 +160,24 @@ REFUSED: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
 
 
 @pytest.fixture
-async def stocked(house: House) -> House:
+async def stocked(connection: Connection) -> Connection:
     ref = RunRef("acme", "r")
     for data in STORED.values():
-        await house.log.put_blob(ref, digest_of(data), data)
+        await connection.log.put_blob(ref, digest_of(data), data)
     for digest, count, pieces in (("1", 2, 1), ("2", 1, 1), ("3", 99, 40)):
-        subject = house.log.subjects.blob(ref, digest * 64)
+        subject = connection.log.subjects.blob(ref, digest * 64)
         for i in range(pieces):
-            await house.log.publish(Message(f"{subject}.{i}", b"x" * CHUNK_BYTES, {"Cb-Chunks": str(count)}))
-    return house
+            await connection.log.publish(Message(f"{subject}.{i}", b"x" * CHUNK_BYTES, {"Cb-Chunks": str(count)}))
+    return connection
 
 
-async def refusal(house: House, fields: dict[str, Any]) -> list[Problem]:
+async def refusal(connection: Connection, fields: dict[str, Any]) -> list[Problem]:
     """Start, with what a client of ours would never send; return the problems."""
     message = {name: value for name, value in start(**{"run_id": "r", **fields}).items() if value is not None}
-    return (await house.client.start(message, wait_s=PATIENCE_S)).problems
+    return (await connection.client.start(message, wait_s=PATIENCE_S)).problems
 
 
-async def test_large_values_that_are_none_are_refused_by_name(stocked: House) -> None:
+async def test_large_values_that_are_none_are_refused_by_name(stocked: Connection) -> None:
     for name, (fields, expected) in REFUSED.items():
         found = await refusal(stocked, fields)
         assert [(problem.code, problem.where) for problem in found] == expected, name
@@ -188,14 +188,14 @@ async def test_large_values_that_are_none_are_refused_by_name(stocked: House) ->
     assert (await accepted(stocked, "r"))["files"] == {"rules.md": json.loads(TEXT)}
 
 
-async def test_nothing_but_the_names_in_blobs_is_a_reference(stocked: House) -> None:
+async def test_nothing_but_the_names_in_blobs_is_a_reference(stocked: Connection) -> None:
     marker = {"$blob": at("text"), "bytes": len(TEXT)}
     given = {"q": marker, "blobs": {"input": at("text")}}
     assert (await stocked.client.start(start(run_id="r", input=given, files={"rules.md": "-"}))).status == "accepted"
     assert (await accepted(stocked, "r"))["input"] == given
 
 
-async def test_a_large_value_is_not_looked_through_for_others(stocked: House) -> None:
+async def test_a_large_value_is_not_looked_through_for_others(stocked: Connection) -> None:
     inner = msgspec.json.encode({"q": [{"$blob": at("text"), "bytes": 11}] * 2, "blobs": {"files": at("text")}})
     await stocked.log.put_blob(RunRef("acme", "r"), digest_of(inner), inner)
     message = start(run_id="r", blobs={"input": digest_of(inner)}, files={"rules.md": "-"})
@@ -228,7 +228,7 @@ def test_what_fits_is_left_alone() -> None:
     message = start(input={"q": 1})
     assert detached(message, 50_000).message == message
     assert set(MEMBERS) <= {*start(), "input", "arguments", "files", "children", "state"}
-    assert largestarts.PART_BYTES_MIN < CHUNK_BYTES
+    assert large_starts.PART_BYTES_MIN < CHUNK_BYTES
 
 
 # -- the command line -------------------------------------------------------------------------------------------------

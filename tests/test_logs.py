@@ -10,7 +10,7 @@ import anyio
 import pytest
 import structlog
 
-from callboard.runtime import logs
+from callboard.runtime.settings import logs
 
 
 @pytest.fixture(autouse=True)

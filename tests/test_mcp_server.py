@@ -151,14 +151,14 @@ async def test_a_flow_is_listed_with_its_arguments_and_finds_its_tools(client: C
 
 
 async def test_a_registered_definition_is_listed_and_started_by_name(client: Client, served: tuple[Place, str]) -> None:
-    from callboard.runtime.config import Config
-    from callboard.runtime.house import open_house
+    from callboard.runtime.api.connection import open_connection
+    from callboard.runtime.settings.config import Config
 
     url = running_url(served[0].folder / ".callboard")
-    async with open_house(Config.model_validate({"nats_url": url})) as house:
+    async with open_connection(Config.model_validate({"nats_url": url})) as connection:
         body = json.dumps({"source": ONE_NODE, "name": "greeting"}).encode()
-        subject = house.log.subjects.api("default", "definition")
-        reply = await house.nc.request(subject, body, timeout=10)
+        subject = connection.log.subjects.api("default", "definition")
+        reply = await connection.nc.request(subject, body, timeout=10)
         assert "error" not in json.loads(reply.data)
     listed = (await answer(client, "list_workflows"))["workflows"]
     assert [one["id"] for one in listed if one.get("name") == "greeting"] == ["one"]

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.errors import LogUnavailable, RunLost
-from callboard.bus.log import Alarm, Entry, Letter, Recorded, Refused, Unknown, append
+from callboard.bus.log import Alarm, Entry, NoAnswer, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.subjects import RunRef, Subjects
 from tests.simulation import BEGINNING, VIRTUAL
@@ -80,7 +80,7 @@ async def test_reading_gives_back_what_was_put() -> None:
 async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
     log = MemoryLog(faults=Faulty("lost", "refused"))
     alarm = Alarm(BEGINNING + dt.timedelta(hours=1), 3)
-    with pytest.raises(Unknown):
+    with pytest.raises(NoAnswer):
         await log.put(REF, [entry(1)], 0, alarm)
     with pytest.raises(Refused):
         await log.put(REF, [entry(1)], 0, alarm)
@@ -91,14 +91,14 @@ async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
 
 async def test_a_letter_is_stored_once_with_its_event_and_not_without() -> None:
     log = MemoryLog(faults=Faulty("lost", "refused", "stored_but_unknown"))
-    letter = Letter(RunRef("acme", "other"), "wake", b"{}")
-    with pytest.raises(Unknown):
-        await log.put(REF, [entry(1)], 0, letter)
+    run_message = RunMessage(RunRef("acme", "other"), "wake", b"{}")
+    with pytest.raises(NoAnswer):
+        await log.put(REF, [entry(1)], 0, run_message)
     with pytest.raises(Refused):
-        await log.put(REF, [entry(1)], 0, letter)
-    assert log.letters == []
-    await append(log, REF, [entry(1)], 0, letter)
-    assert log.letters == [letter]
+        await log.put(REF, [entry(1)], 0, run_message)
+    assert log.run_messages == []
+    await append(log, REF, [entry(1)], 0, run_message)
+    assert log.run_messages == [run_message]
 
 
 @pytest.mark.parametrize(

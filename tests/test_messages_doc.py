@@ -21,18 +21,18 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from callboard.bus.commands import TELLS, StartRun
+from callboard.bus.commands import REPLY_HEADER, TELLS, StartRun
 from callboard.bus.events import TYPES, Event, HumanAsked, encode_event, encode_payload
 from callboard.bus.log import Entry, append
 from callboard.bus.subjects import RunRef, token
-from callboard.runtime.admission import REPLY_HEADER, check_tell
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import House, open_house
-from callboard.runtime.largestarts import BLOBS
-from callboard.runtime.service import open_service
-from callboard.runtime.startmessage import read_start
-from callboard.runtime.verbs import Verbs
+from callboard.runtime.admission.admission import check_tell
+from callboard.runtime.admission.large_starts import BLOBS
+from callboard.runtime.admission.start_message import read_start
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.service import open_service
+from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 
 PAGE = (Path(__file__).parent.parent / "docs" / "messages.md").read_text()
 PATIENCE_S = 60.0
@@ -104,9 +104,9 @@ def _command(words: list[str]) -> Command:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     async with (
-        open_house(load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path), "test") as opened,
+        open_connection(load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path), "test") as opened,
         open_worker(opened, env={}),
         open_service(opened),
     ):
@@ -114,12 +114,12 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
-async def test_the_programs_run(house: House, number: int) -> None:
+async def test_the_programs_run(connection: Connection, number: int) -> None:
     code = blocks("python")[number]
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     assert "callboard." not in code.replace("Callboard-Reply", "")
-    assert house.server is not None
-    env = {**os.environ, "NATS_URL": house.server.url}
+    assert connection.server is not None
+    env = {**os.environ, "NATS_URL": connection.server.url}
     with anyio.fail_after(PATIENCE_S):
         done = await anyio.run_process([sys.executable, "-W", "error", "-c", code], env=env, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -175,11 +175,11 @@ class Terminal:
         assert [subject for subject, heard in self.heard.items() if not heard] == []
 
 
-async def test_the_commands_do_what_the_page_says(house: House) -> None:
+async def test_the_commands_do_what_the_page_says(connection: Connection) -> None:
     """Subscriptions are opened first, as in another window; then each must come to hear something."""
-    assert house.server is not None
+    assert connection.server is not None
     found = commands()
-    nc = await nats.connect(house.server.url)
+    nc = await nats.connect(connection.server.url)
     terminal = Terminal(nc)
     for command in found:
         if command.what == "sub":
@@ -188,12 +188,12 @@ async def test_the_commands_do_what_the_page_says(house: House) -> None:
     for command in found:
         if command.what != "sub":
             await terminal.run(command)
-    await _what_the_page_cannot_show(nc, house)
+    await _what_the_page_cannot_show(nc, connection)
     await terminal.until_all_have_heard()
     await nc.close()
 
 
-async def _what_the_page_cannot_show(nc: Client, house: House) -> None:
+async def _what_the_page_cannot_show(nc: Client, connection: Connection) -> None:
     """A run that fails; and a question, which needs another language than the examples are written in."""
     source = json.loads(next(each for each in commands() if each.what == "req").arguments[1])["definition"]
     start = {
@@ -215,7 +215,7 @@ async def _what_the_page_cannot_show(nc: Client, house: House) -> None:
         payload=msgspec.Raw(encode_payload(asked)),
     )
     entry = Entry(1, 1, asked.type, "other", "w.1.1", encode_event(event))
-    await append(house.log, RunRef("acme", "asks"), [entry], 0)
+    await append(connection.log, RunRef("acme", "asks"), [entry], 0)
 
 
 def test_bodies_on_the_page_are_valid() -> None:
@@ -282,7 +282,7 @@ def test_names_stand_in_subjects_as_the_page_says() -> None:
 
 def test_every_error_code_of_the_service_is_named() -> None:
     source = "".join(
-        (Path(__file__).parent.parent / "runtime" / name).read_text() for name in ("service.py", "verbs.py")
+        (Path(__file__).parent.parent / "runtime" / "api" / name).read_text() for name in ("service.py", "verbs.py")
     )
     codes: set[Any] = set(re.findall(r'ApiError\(\s*\d+,\s*"([a-z_.]+)"', source))
     assert len(codes) > 6

@@ -17,7 +17,7 @@ from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
-from callboard.runtime.crew import Crew
+from callboard.runtime.run.node_actors import NodeActors
 
 HERE = ("a", 1)
 NOTHING_SHARED = Shared(Standing(lambda _body: pytest.fail("nothing stands")))
@@ -81,10 +81,10 @@ def job(word: str) -> Any:
 
 
 @asynccontextmanager
-async def acting(stage: Stageful) -> AsyncGenerator[Crew]:
+async def acting(stage: Stageful) -> AsyncGenerator[NodeActors]:
     def failed(name: str, _error: Exception) -> None:
         stage.failed.append(name)
-        crew.lost(name)
+        node_actors.lost(name)
 
     async with Supervisor(failed) as actors:
 
@@ -92,9 +92,9 @@ async def acting(stage: Stageful) -> AsyncGenerator[Crew]:
             carrier: Any = stage
             return NodeActor(name, carrier, stage, anyio.CapacityLimiter(9), actors.spawn, NOTHING_SHARED)
 
-        crew = Crew(hire, actors.spawn)
+        node_actors = NodeActors(hire, actors.spawn)
         try:
-            yield crew
+            yield node_actors
         finally:
             actors.stop_all()
 
@@ -107,19 +107,19 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stageful:
 
 
 async def test_sessions_are_closed_when_the_node_is_left(stage: Stageful) -> None:
-    async with acting(stage) as crew:
-        crew.call(HERE).take(job("open"))
+    async with acting(stage) as node_actors:
+        node_actors.call(HERE).take(job("open"))
         await stage.until(lambda: stage.outcomes)
         assert stage.open == 1
-        crew.leave(HERE)
+        node_actors.leave(HERE)
         await stage.until(lambda: not stage.open)
     assert stage.failed == []
 
 
 @pytest.mark.parametrize("words", [("hang", "bad"), ("bad", "hang")], ids=["beside", "itself"])
 async def test_if_one_fails_all_end_and_the_sessions_are_closed(stage: Stageful, words: tuple[str, str]) -> None:
-    async with acting(stage) as crew:
-        first = crew.call(HERE)
+    async with acting(stage) as node_actors:
+        first = node_actors.call(HERE)
         first.take(job("open"))
         await stage.until(lambda: stage.outcomes)
         for word in words:
@@ -129,13 +129,13 @@ async def test_if_one_fails_all_end_and_the_sessions_are_closed(stage: Stageful,
         await stage.until(lambda: stage.failed)
         await stage.until(lambda: not stage.running and not stage.open)
         assert set(stage.failed) == {"a#1"}
-        assert crew.call(HERE) is not first
+        assert node_actors.call(HERE) is not first
 
 
 async def test_nothing_is_opened_behind_a_node_that_was_left(stage: Stageful) -> None:
-    async with acting(stage) as crew:
-        crew.call(HERE)
-        crew.leave(HERE)
+    async with acting(stage) as node_actors:
+        node_actors.call(HERE)
+        node_actors.leave(HERE)
         carrier: Any = SimpleNamespace()
         boxes = toolboxes.Toolboxes(carrier, lambda _body: None, NOTHING_SHARED.standing)
         boxes.close_all()
@@ -146,10 +146,10 @@ async def test_nothing_is_opened_behind_a_node_that_was_left(stage: Stageful) ->
 
 
 async def test_an_outcome_that_has_no_recorded_form_is_a_failure_of_its_effect_alone(stage: Stageful) -> None:
-    async with acting(stage) as crew:
-        crew.call(HERE).take(job("odd"))
+    async with acting(stage) as node_actors:
+        node_actors.call(HERE).take(job("odd"))
         await stage.until(lambda: stage.outcomes)
-        crew.call(HERE).take(job("open"))
+        node_actors.call(HERE).take(job("open"))
         await stage.until(lambda: len(stage.outcomes) == 2)
     assert stage.outcomes == ["a#1.1!odd internal", "a#1.1!open ok"]
     assert stage.failed == []

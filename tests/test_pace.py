@@ -9,9 +9,9 @@ import pytest
 from callboard.bus.events import Event, RunClaimed
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
-from callboard.runtime.driver import Driver
-from callboard.runtime.pace import SLICE_S, Pace
-from callboard.runtime.runlog import read_run
+from callboard.runtime.interpreter.driver import Driver
+from callboard.runtime.run.log import read_run
+from callboard.runtime.run.pace import SLICE_S, Pace
 from tests.flow_cases import Case, shown
 from tests.flows import Performance, call, cleanup, flow, mock, perform, retry, returned, subflow
 from tests.simulation import CrashingLog, World, check_log, check_replay, copied, finish, simulate, theatre_for

@@ -8,9 +8,9 @@ from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import Config, load
-from callboard.runtime.house import open_house
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.parking_lot import triage
 from tests.troupe import until_end
 
@@ -87,10 +87,10 @@ async def test_a_toolbox_that_is_not_permitted_fails_with_its_reason(
     permitted: str, code: str | None, tmp_path: Path
 ) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms", "tools_allow_python": [permitted]}
-    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house, open_worker(house):
-        verdict = await house.client.start(triage("r"))
+    async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection, open_worker(connection):
+        verdict = await connection.client.start(triage("r"))
         assert verdict.status == "accepted", verdict
-        recorded = await until_end(house.client, "r")
+        recorded = await until_end(connection.client, "r")
     events = [item.event for item in recorded]
     payloads = {event.n: ev.payload_of(event) for event in events}
     calls = {event.key: payloads[event.n] for event in events if event.type == ev.EffectCall.type}

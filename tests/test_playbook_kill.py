@@ -14,7 +14,7 @@ from callboard.bus.commands import Answer, Resume
 from callboard.bus.log import Recorded
 from callboard.projections.playbook_state import PlaybookState
 from callboard.projections.projection import fold
-from callboard.runtime.client import Client
+from callboard.runtime.api.client import Client
 from tests.playbook_cases import block, declared, doc, steps, sub
 from tests.test_kill import Case, lane, undisturbed
 from tests.troupe import PATIENCE_S, end_payload, open_troupe, say

@@ -10,10 +10,10 @@ import anyio
 import nats
 from nats.aio.client import Client
 
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import open_house
-from callboard.runtime.service import open_service
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.api.service import open_service
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 
 PATIENCE_S = 30.0
 HELLO = "# Hi\n\n## INPUTS\n\n- `who` (string: you)\n\n## STEP 1: Greet\n\nGreet {{who}}.\n\n@output(greeting)\n"
@@ -42,9 +42,9 @@ async def hosted(tmp_path: Path, **flags: Any) -> AsyncGenerator[Client]:
     """A worker with the service, and a client that knows subjects and JSON only."""
     flags = {"data_dir": tmp_path / "data", "sync": "100ms", "park_linger_s": 0, **flags}
     config = load(flags, env={}, cwd=tmp_path)
-    async with open_house(config) as house, open_worker(house, env={}), open_service(house):
-        assert house.server is not None
-        client = await nats.connect(house.server.url)
+    async with open_connection(config) as connection, open_worker(connection, env={}), open_service(connection):
+        assert connection.server is not None
+        client = await nats.connect(connection.server.url)
         try:
             yield client
         finally:

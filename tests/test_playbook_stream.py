@@ -12,11 +12,11 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Resume
 from callboard.bus.events import Event
 from callboard.projections.playbook_stream import Onward, Piece, PlaybookStream, Told
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.client import UnknownRun
-from callboard.runtime.config import load
-from callboard.runtime.house import open_house
-from callboard.runtime.streaming import stream
+from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.api.streaming import stream
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.playbook_cases import block, doc, says, steps, sub
 from tests.playbooks import Play, perform
 from tests.troupe import PATIENCE_S
@@ -152,8 +152,8 @@ async def test_a_slow_reader_holds_up_nobody_and_reads_all(tmp_path: Path, piece
         "script": script,
         "breakpoints": ["1"],
     }
-    async with open_house(config) as house, open_worker(house, env={}):
-        client = house.client
+    async with open_connection(config) as connection, open_worker(connection, env={}):
+        client = connection.client
         with pytest.raises(UnknownRun):
             async with stream(client, "slow"):
                 pass

@@ -10,9 +10,9 @@ from callboard.projections.causes import DISPATCHES_MAX, FAILURES_MAX, Cause, Ca
 from callboard.projections.projection import fold
 from callboard.projections.results import Results
 from callboard.projections.trace import TraceFold
-from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import CAUSES_SHOWN_MAX, cause_lines
+from callboard.runtime.operations.narration import narrated
 from tests.flows import call, caught, failing, flow, mock, perform, retry, returned, subflow
 
 

@@ -11,7 +11,7 @@ from callboard.actors.carrier import EffectFailed
 from callboard.actors.permits import Permits
 from callboard.actors.prompts import PROMPT_BYTES_MAX, Prompts
 from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
-from callboard.runtime.config import load
+from callboard.runtime.settings.config import load
 
 SERVER = str(Path(__file__).parent / "fixtures" / "tools" / "mcp_server.py")
 SOURCE = {"type": "mcp", "name": "desk", "command": [sys.executable, SERVER]}

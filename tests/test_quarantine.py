@@ -16,8 +16,8 @@ from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.projections.projection import fold
 from callboard.projections.results import Results
-from callboard.runtime.client import Client
-from callboard.runtime.runlog import read_run
+from callboard.runtime.api.client import Client
+from callboard.runtime.run.log import read_run
 from tests.parking_lot import play
 from tests.troupe import Troupe, end_payload, open_troupe, say, say_start, until, until_end, until_type
 
@@ -73,8 +73,8 @@ async def untouched(troupe: Troupe, client: Client, run_id: str) -> None:
 
 
 async def test_a_log_that_cannot_be_read_concerns_its_run_alone(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         for run_id, (event_type, bytes_of, _) in POISONS.items():
             await say_start(client, play("waits", run_id, {"sleep_s": 0}))
@@ -105,8 +105,8 @@ def parked_behind(n: int) -> Callable[[Event], bool]:
 
 async def test_a_run_under_way_notices_at_its_next_append(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await say_start(client, play("steps", "under-way", {"count": 3, "each": {"until": str(gate)}}))
         await until_type(client, "under-way", ev.EffectCall.type)
@@ -121,8 +121,8 @@ async def test_a_run_under_way_notices_at_its_next_append(tmp_path: Path) -> Non
 
 
 async def test_what_is_published_past_admission_harms_nobody(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         ref = client.ref("there")
         await say_start(client, play("waits", "there", {"sleep_s": 0}))
@@ -138,7 +138,7 @@ async def test_what_is_published_past_admission_harms_nobody(tmp_path: Path) -> 
             ("cb.due.0.a", b"{}"),
         ):
             await publish(client.log.requests, Message(subject, data, {}))
-        await house.nc.publish("cb.worker.a.tell", b"{}")
+        await connection.nc.publish("cb.worker.a.tell", b"{}")
         await until(client, "there", refused_as("tell.verb"), "refused")
         await until(client, "there", refused_as("tell.malformed"), "refused")
         await untouched(troupe, client, "other")
@@ -156,8 +156,8 @@ def refused_as(code: str) -> Callable[[Event], bool]:
 
 
 async def test_an_id_with_junk_below_it_is_refused_for_a_start(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await poison(client, "taken", "node.enter", b"junk")
         verdict = await client.start(play("steps", "taken", {"count": 1}))
@@ -166,8 +166,8 @@ async def test_an_id_with_junk_below_it_is_refused_for_a_start(tmp_path: Path) -
 
 
 async def test_junk_behind_the_end_of_a_run_changes_nothing(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await untouched(troupe, client, "over")
         await poison(client, "over", "run.end", b"junk")

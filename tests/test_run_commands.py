@@ -8,7 +8,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.language import Ask, End, Expired, Ok, Stage
-from callboard.runtime.activation import Command
+from callboard.runtime.run.activation import Command
 from tests.plays import after, effect, value
 from tests.simulation import VIRTUAL, CrashingLog, World, check_log, check_replay, finish, never, theatre_for
 from tests.theatre import Theatre, end_of, types

@@ -27,7 +27,7 @@ PATIENCE_S = 30.0
 OWNER = """
 import anyio, sys
 from callboard.bus.server import EmbeddedServer
-from callboard.runtime import logs
+from callboard.runtime.settings import logs
 logs.configure()
 async def main():
     async with EmbeddedServer(sys.argv[1], sync="100ms") as server:

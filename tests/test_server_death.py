@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log import Recorded
-from callboard.runtime.client import Client
+from callboard.runtime.api.client import Client
 from tests.parking_lot import play
 from tests.troupe import (
     Troupe,
@@ -45,9 +45,9 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
     ended: dict[str, Sequence[Recorded]] = {}
     async with (
         open_troupe(tmp_path, sync=sync, group_commit=group_commit, ack_wait_s=5.0) as troupe,
-        troupe.house() as house,
+        troupe.connection() as connection,
     ):
-        client = house.client
+        client = connection.client
         for name in ("a", "b"):
             await troupe.hire(name)
 
@@ -71,8 +71,8 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
     """It dies when all of them are parked for their alarm, and again among answers and signals."""
     runs = [f"run-{i}" for i in range(20)]
     ended: dict[str, Sequence[Recorded]] = {}
-    async with open_troupe(tmp_path, ack_wait_s=2.0) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, ack_wait_s=2.0) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
 
         async def follow(run_id: str) -> None:
@@ -96,8 +96,8 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
 
 async def test_a_worker_listens_again_as_soon_as_the_server_is_back(tmp_path: Path) -> None:
     """A start has its verdict, and a cancel its effect, without waiting for anybody to notice a silence."""
-    async with open_troupe(tmp_path, ack_wait_s=30.0) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, ack_wait_s=30.0) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         assert (await client.start(play("unwinds", "first"))).status == "accepted"
         await until(client, "first", lambda event: event.key == "endless[1]#1.1!long")

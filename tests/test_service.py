@@ -13,12 +13,12 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from callboard.bus.subjects import RunRef
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import House, open_house
-from callboard.runtime.listing import Listings
-from callboard.runtime.service import open_service
-from callboard.runtime.verbs import EVENTS_MAX, PAGE_BYTES_MAX
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.service import open_service
+from callboard.runtime.api.verbs import EVENTS_MAX, PAGE_BYTES_MAX
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.flows import flow, returned
 
 PATIENCE_S = 30.0
@@ -66,27 +66,27 @@ class Caller:
 
 
 @asynccontextmanager
-async def standing(home: Path) -> AsyncGenerator[House]:
+async def standing(home: Path) -> AsyncGenerator[Connection]:
     """A house with a worker and the service."""
     flags = {"data_dir": home, "sync": "100ms"}
     async with (
-        open_house(load(flags, env={}, cwd=home), "test") as house,
-        open_worker(house, env={}),
-        open_service(house),
+        open_connection(load(flags, env={}, cwd=home), "test") as connection,
+        open_worker(connection, env={}),
+        open_service(connection),
     ):
-        yield house
+        yield connection
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     async with standing(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def caller(house: House) -> AsyncIterator[Caller]:
-    assert house.server is not None
-    nc = await nats.connect(house.server.url)
+async def caller(connection: Connection) -> AsyncIterator[Caller]:
+    assert connection.server is not None
+    nc = await nats.connect(connection.server.url)
     yield Caller(nc)
     await nc.close()
 
@@ -327,19 +327,21 @@ async def test_runs_are_listed_newest_first_and_as_of_now(caller: Caller) -> Non
     assert (await caller.refused("runs", {"before": "nobody"}))["code"] == "run.unknown"
 
 
-async def test_a_listing_reads_definitions_that_are_stored_beside_their_event(house: House, caller: Caller) -> None:
+async def test_a_listing_reads_definitions_that_are_stored_beside_their_event(
+    connection: Connection, caller: Caller
+) -> None:
     large = json.loads(SOURCE)
     large["nodes"]["a"]["instruction"] = "Count. " * 60_000
     run = await caller.finished(definition={"source": json.dumps(large)})
-    accepted, *_ = await house.log.read(RunRef("acme", run))
+    accepted, *_ = await connection.log.read(RunRef("acme", run))
     assert accepted.event.blobs
     assert [row["run"] for row in (await caller.ask("runs"))["runs"]] == [run]
 
 
-async def test_a_listing_that_was_put_away_is_read_again(house: House, caller: Caller) -> None:
+async def test_a_listing_that_was_put_away_is_read_again(connection: Connection, caller: Caller) -> None:
     run = await caller.finished()
     async with anyio.create_task_group() as tasks:
-        listings = Listings(house.log, tasks, tenants_max=1)
+        listings = Listings(connection.log, tasks, tenants_max=1)
         for tenant in ("acme", "other", "acme", "third", "acme"):
             expected = [run] if tenant == "acme" else []
             assert [row.run for row in await listings.rows(tenant)] == expected
@@ -442,10 +444,10 @@ async def test_a_start_by_an_unknown_name_is_refused(caller: Caller) -> None:
 # -- the micro service itself -----------------------------------------------------------------------------------------
 
 
-async def test_it_is_discoverable_as_a_micro_service(house: House, caller: Caller) -> None:
+async def test_it_is_discoverable_as_a_micro_service(connection: Connection, caller: Caller) -> None:
     info = json.loads((await caller.nc.request("$SRV.INFO.callboard", timeout=PATIENCE_S)).data)
     assert info["name"] == "callboard"
-    assert info["metadata"] == {"prefix": "cb", "stream": house.log.stream}
+    assert info["metadata"] == {"prefix": "cb", "stream": connection.log.stream}
     assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
         verb: f"cb.api.*.{verb}"
         for verb in ("start", "tell", "runs", "show", "result", "trace", "state", "events", "definition")
@@ -457,10 +459,10 @@ async def test_it_is_discoverable_as_a_micro_service(house: House, caller: Calle
 
 async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms"}
-    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house:
-        assert house.server is not None
-        nc = await nats.connect(house.server.url)
-        async with open_service(house):
+    async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
+        assert connection.server is not None
+        nc = await nats.connect(connection.server.url)
+        async with open_service(connection):
             assert await Caller(nc).ask("runs") == {"runs": [], "more": False}
         with pytest.raises(NoRespondersError):
             await nc.request("cb.api.acme.runs", b"{}", timeout=PATIENCE_S)
@@ -469,20 +471,23 @@ async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:
 
 async def test_an_error_in_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms"}
-    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house:
+    async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
         with pytest.raises(LookupError, match="mine"):
-            async with open_service(house):
+            async with open_service(connection):
                 raise LookupError("mine")
 
 
 async def test_without_a_worker_a_start_waits_and_says_so(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms"}
-    async with open_house(load(flags, env={}, cwd=tmp_path), "test") as house, open_service(house, verdict_wait_s=0.2):
-        assert house.server is not None
-        nc = await nats.connect(house.server.url)
+    async with (
+        open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
+        open_service(connection, verdict_wait_s=0.2),
+    ):
+        assert connection.server is not None
+        nc = await nats.connect(connection.server.url)
         start = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, "run_id": "later"}
         assert (await Caller(nc).refused("start", start))["code"] == "client.no_verdict"
-        async with open_worker(house, env={}):
+        async with open_worker(connection, env={}):
             result = await Caller(nc).ask("result", {"run_id": "later", "wait_s": PATIENCE_S})
         assert result["status"] == "completed"
         await nc.close()

@@ -12,8 +12,8 @@ from callboard.bus.commands import Answer, Signal
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
-from callboard.runtime.house import House
-from callboard.runtime.settling import NotTaken, Settling, told
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.settling import NotTaken, Settling, told
 from tests.flow_providers import flow_of, ours
 from tests.plays import after, effect
 from tests.simulation import VIRTUAL, World, finish, theatre_for
@@ -112,19 +112,19 @@ class TestForReal:
     def anyio_backend(self) -> str:
         return "asyncio"
 
-    async def asking(self, house: House) -> tuple[Caller, str]:
+    async def asking(self, connection: Connection) -> tuple[Caller, str]:
         """Start a run and wait until it asks."""
-        caller = Caller(house.nc, house.config.tenant)
+        caller = Caller(connection.nc, connection.config.tenant)
         flow = flow_of(ours("human"), question="Sure?", type="confirm")
         run = await caller.start(definition={"source": json.dumps(flow)}, model=None, script=None)
-        async with house.client.follow(run, event_type=ev.HumanAsked.type) as feed:
+        async with connection.client.follow(run, event_type=ev.HumanAsked.type) as feed:
             async for _asked in feed:
                 break
         return caller, run
 
     async def test_who_answers_by_request_hears_the_verdict(self, tmp_path: Path) -> None:
-        async with standing(tmp_path) as house:
-            caller, run = await self.asking(house)
+        async with standing(tmp_path) as connection:
+            caller, run = await self.asking(connection)
             wrong = {"run_id": run, "verb": "answer", "body": {"user_response": "maybe"}}
             error = await caller.refused("tell", wrong)
             assert (error["code"], error["run_id"]) == ("answer.not_understood", run)
@@ -138,17 +138,17 @@ class TestForReal:
             assert len(recorded) == 2
 
     async def test_who_does_not_wait_hears_that_it_is_on_its_way(self, tmp_path: Path) -> None:
-        async with standing(tmp_path) as house:
-            caller, run = await self.asking(house)
+        async with standing(tmp_path) as connection:
+            caller, run = await self.asking(connection)
             body = {"run_id": run, "verb": "answer", "body": {"user_response": "yes"}, "wait_s": 0}
             answered = await caller.ask("tell", body)
             assert (answered["verdict"], "recorded" in answered) == ("pending", False)
             assert (await caller.ask("result", {"run_id": run, "wait_s": 30}))["status"] == "completed"
 
     async def test_two_who_speak_at_once_each_hear_of_their_own(self, tmp_path: Path) -> None:
-        async with standing(tmp_path) as house:
-            client = house.client
-            _, run = await self.asking(house)
+        async with standing(tmp_path) as connection:
+            client = connection.client
+            _, run = await self.asking(connection)
             other = await told(client, run, "signal", Signal(name="later"))
             assert other.settled
             assert other.recorded is not None

@@ -10,7 +10,7 @@ import pytest
 
 from callboard.actors.skills import datadog, github, linear, notification, request, sentry, service, slack
 from callboard.actors.skills.service import Service, ServiceFailed
-from callboard.actors.skills.words import said_in
+from callboard.actors.skills.service_errors import said_in
 from tests.service_api import FILE, TOKEN, Reply, ServiceApi, service_api
 
 Tool = Callable[..., Any]

@@ -15,11 +15,12 @@ from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev
 from callboard.bus.effects import PythonTools
 from callboard.languages.json_schema import violations
+from callboard.languages.language import Needs
 from callboard.languages.workflow.shipped import shipped_ids, shipped_skill
 from callboard.languages.workflow.skills import aliases
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import open_house
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.service_api import TOKEN, Reply, ServiceApi, service_api
 from tests.troupe import TENANT, say_start, until_end
 from tests.workflows import Ran, admitted, document, run, scripted_skill
@@ -214,18 +215,18 @@ def toolboxes(ran: Ran) -> list[Any]:
 def test_a_skill_that_no_node_lists_is_not_asked_for() -> None:
     plan = admitted(document({"a": {"skills": ["slack"]}}))
     assert [skill["id"] for skill in plan.options["shipped"]] == ["slack"]
-    assert plan.needs["skills"]["shipped:slack"] == []
-    assert plan.needs["environment"] == ["SLACK_BOT_TOKEN", "SLACK_WEBHOOK_URL"]
+    assert plan.needs.skills["shipped:slack"] == []
+    assert plan.needs.environment == ["SLACK_BOT_TOKEN", "SLACK_WEBHOOK_URL"]
     assert plan.warnings == ()
     assert "shipped" not in admitted(document({"a": {}})).options
 
 
 def test_needs_name_what_is_required_and_what_is_secret() -> None:
     plan = admitted(LISTS_GITHUB)
-    assert plan.needs == {
-        "skills": {"shipped:github": ["GITHUB_TOKEN"], "shipped:github.GITHUB_API_URL": ["GITHUB_API_URL"]},
-        "environment": ["GITHUB_TOKEN"],
-    }
+    assert plan.needs == Needs(
+        skills={"shipped:github": ["GITHUB_TOKEN"], "shipped:github.GITHUB_API_URL": ["GITHUB_API_URL"]},
+        environment=["GITHUB_TOKEN"],
+    )
 
 
 def test_a_shipped_skill_offers_its_tools_where_the_worker_has_what_it_needs() -> None:
@@ -325,9 +326,9 @@ async def test_a_run_with_shipped_skills_keeps_every_secret(api: ServiceApi, tmp
         "model": "scripted",
         "script": SCRIPT,
     }
-    async with open_house(settings) as house, open_worker(house, env={**config, **given}):
-        await say_start(house.client, message)
-        recorded = await until_end(house.client, "with-skills")
+    async with open_connection(settings) as connection, open_worker(connection, env={**config, **given}):
+        await say_start(connection.client, message)
+        recorded = await until_end(connection.client, "with-skills")
     events = [item.event for item in recorded]
     payloads = [(event.type, json.loads(bytes(event.payload))) for event in events]
     assert TOKEN.encode() not in b"".join(item.data for item in recorded)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from callboard.projections.runs import RowStatus, RunRow
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.house import House, open_house
-from callboard.runtime.service import open_service
-from callboard.runtime.standings import chosen, matches
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.service import open_service
+from callboard.runtime.api.statuses import chosen, matches
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.flow_providers import ours
 from tests.flows import call, cleanup, flow, mock, returned
 from tests.test_service import WAITS, Caller
@@ -30,44 +30,44 @@ WAITING: dict[RowStatus, dict[str, Any]] = {
 
 
 @pytest.fixture(params=[0.0, 3600.0], ids=["parked", "active"])
-async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+async def connection(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
     flags = {"data_dir": tmp_path, "sync": "100ms", "park_linger_s": request.param}
     async with (
-        open_house(load(flags, env={}, cwd=tmp_path), "test") as house,
-        open_worker(house, env={}),
-        open_service(house),
+        open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
+        open_worker(connection, env={}),
+        open_service(connection),
     ):
-        yield house
+        yield connection
 
 
-async def begun(caller: Caller, house: House, step: dict[str, Any], until: str) -> str:
+async def begun(caller: Caller, connection: Connection, step: dict[str, Any], until: str) -> str:
     """Start a flow of one step, and wait until an event of a type."""
     source = json.dumps(flow({"a": step, "done": returned()}))
     run = await caller.start(definition={"source": source}, model=None, script=None)
-    await heard(house, run, until)
+    await heard(connection, run, until)
     return run
 
 
-async def heard(house: House, run: str, event_type: str) -> None:
-    async with house.client.follow(run, event_type=event_type) as feed:
+async def heard(connection: Connection, run: str, event_type: str) -> None:
+    async with connection.client.follow(run, event_type=event_type) as feed:
         await anext(feed)
 
 
-async def test_the_list_and_the_run_use_the_same_words(house: House) -> None:
-    caller = Caller(house.nc, house.config.tenant)
-    parks = not house.config.park_linger_s
+async def test_the_list_and_the_run_use_the_same_words(connection: Connection) -> None:
+    caller = Caller(connection.nc, connection.config.tenant)
+    parks = not connection.config.park_linger_s
     announced = ("human.asked", "timer.set", "signal.awaited", "child.start")
     runs: dict[str, str] = {
-        status: await begun(caller, house, step, "run.parked" if parks else event_type)
+        status: await begun(caller, connection, step, "run.parked" if parks else event_type)
         for (status, step), event_type in zip(WAITING.items(), announced, strict=True)
     }
     runs["running"] = await caller.start(script=WAITS)
-    await heard(house, runs["running"], "model.call")
+    await heard(connection, runs["running"], "model.call")
     runs["paused"] = await caller.start(script=WAITS)
     await caller.ask("tell", {"run_id": runs["paused"], "verb": "pause", "wait_s": 30})
-    runs["cancelling"] = await begun(caller, house, TIDIES, "timer.set")
+    runs["cancelling"] = await begun(caller, connection, TIDIES, "timer.set")
     await caller.ask("tell", {"run_id": runs["cancelling"], "verb": "cancel", "wait_s": 30})
-    await heard(house, runs["cancelling"], "run.parked" if parks else "signal.awaited")
+    await heard(connection, runs["cancelling"], "run.parked" if parks else "signal.awaited")
     listed = {row["run"]: row["status"] for row in (await caller.ask("runs"))["runs"]}
     for status, run in runs.items():
         assert (status, (await caller.ask("show", {"run_id": run}))["status"], listed[run]) == (status,) * 3
@@ -79,9 +79,9 @@ async def test_the_list_and_the_run_use_the_same_words(house: House) -> None:
     assert runs["running"] not in waiting
 
 
-async def test_a_page_of_a_status_says_whether_there_are_more(house: House) -> None:
-    caller = Caller(house.nc, house.config.tenant)
-    runs = [await begun(caller, house, ASKS, "human.asked") for _ in range(3)]
+async def test_a_page_of_a_status_says_whether_there_are_more(connection: Connection) -> None:
+    caller = Caller(connection.nc, connection.config.tenant)
+    runs = [await begun(caller, connection, ASKS, "human.asked") for _ in range(3)]
     await caller.finished()
     page = await caller.ask("runs", {"status": "waiting:human", "limit": 2})
     assert ([row["run"] for row in page["runs"]], page["more"]) == ([runs[2], runs[1]], True)
@@ -90,24 +90,24 @@ async def test_a_page_of_a_status_says_whether_there_are_more(house: House) -> N
     assert (await caller.ask("runs", {"status": "waiting:signal"}))["runs"] == []
 
 
-async def test_runs_that_are_over_are_not_read(house: House) -> None:
-    await Caller(house.nc, house.config.tenant).finished()
-    rows: list[RunRow] = [row for row in await _rows(house) for _ in range(3)]
+async def test_runs_that_are_over_are_not_read(connection: Connection) -> None:
+    await Caller(connection.nc, connection.config.tenant).finished()
+    rows: list[RunRow] = [row for row in await _rows(connection) for _ in range(3)]
 
     class Unread:
         async def read(self, *_: Any) -> Any:
             raise AssertionError("read")
 
     log: Any = Unread()
-    assert await chosen(log, house.config.tenant, rows, None, 2) == (rows[:2], 1)
-    assert await chosen(log, house.config.tenant, rows, "waiting", 2) == ([], 0)
-    assert await chosen(log, house.config.tenant, rows, "completed", 5) == (rows, 0)
+    assert await chosen(log, connection.config.tenant, rows, None, 2) == (rows[:2], 1)
+    assert await chosen(log, connection.config.tenant, rows, "waiting", 2) == ([], 0)
+    assert await chosen(log, connection.config.tenant, rows, "completed", 5) == (rows, 0)
 
 
-async def _rows(house: House) -> list[RunRow]:
-    from callboard.runtime.cli.listing import run_rows
+async def _rows(connection: Connection) -> list[RunRow]:
+    from callboard.runtime.cli.run_table import run_rows
 
-    return await run_rows(house.log, house.config.tenant)
+    return await run_rows(connection.log, connection.config.tenant)
 
 
 def test_a_status_is_of_a_kind() -> None:

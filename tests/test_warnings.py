@@ -16,18 +16,18 @@ from callboard.projections.runs import RunRow, Runs
 from callboard.projections.trace import TraceFold
 from callboard.projections.warned import MORE, WARNINGS_MAX, WarnedFold
 from callboard.projections.workflow_trace import execution_event
-from callboard.runtime.admission import Verdict
-from callboard.runtime.bootstrap import open_worker
+from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.narrate import narrated
 from callboard.runtime.cli.replaying import replay_events
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import WARNINGS_SHOWN_MAX, warning_lines
-from callboard.runtime.config import load
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.house import House, open_house
-from callboard.runtime.mcp.standing import run_of
-from callboard.runtime.replay import admitted
+from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.mcp.run_reports import run_of
+from callboard.runtime.operations.narration import narrated
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place
 from tests.flows import call, caught, flow, returned
 from tests.workflows import document, run, scripted_skill
@@ -40,22 +40,22 @@ CODES = ["UNKNOWN_SKILL", "SKILL_UNAVAILABLE"]
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[House]:
+async def connection(tmp_path: Path) -> AsyncGenerator[Connection]:
     config = load({"data_dir": tmp_path / "data", "sync": "1s"}, env={}, cwd=tmp_path)
-    async with open_house(config) as opened, open_worker(opened, {"EMPTY": ""}):
+    async with open_connection(config) as opened, open_worker(opened, {"EMPTY": ""}):
         yield opened
 
 
-async def started(house: House, definition: dict[str, Any], **message: Any) -> Verdict:
+async def started(connection: Connection, definition: dict[str, Any], **message: Any) -> Verdict:
     whole = {"definition": {"source": json.dumps(definition)}, "model": "scripted", **message}
-    return await house.client.start({"script": {"default": {"text": "ok"}}, **whole})
+    return await connection.client.start({"script": {"default": {"text": "ok"}}, **whole})
 
 
-async def ended(house: House, verdict: Verdict) -> list[Event]:
+async def ended(connection: Connection, verdict: Verdict) -> list[Event]:
     assert verdict.run_id, [str(problem) for problem in verdict.problems]
-    async with house.client.follow(verdict.run_id, event_type=ev.RunEnd.type) as ends:
+    async with connection.client.follow(verdict.run_id, event_type=ev.RunEnd.type) as ends:
         await anext(aiter(ends))
-    return await house.client.events(verdict.run_id)
+    return await connection.client.events(verdict.run_id)
 
 
 def end_of(events: list[Event]) -> ev.RunEnd:
@@ -71,14 +71,16 @@ def row_of(events: list[Event]) -> RunRow:
 # -- what is missing ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_skill_without_its_variable_and_one_that_nobody_knows_stand_with_the_run(house: House) -> None:
-    verdict = await started(house, LACKING, options=OPTIONS)
+async def test_a_skill_without_its_variable_and_one_that_nobody_knows_stand_with_the_run(
+    connection: Connection,
+) -> None:
+    verdict = await started(connection, LACKING, options=OPTIONS)
     assert [warning.code for warning in verdict.warnings] == CODES
     unknown, unavailable = (warning.message for warning in verdict.warnings)
     assert "'gone' is not defined" in unknown
     assert "skills.yaml" in unknown
     assert "NEEDY_KEY is not set where the worker runs; set it there, or give --set KEY=…" in unavailable
-    events = await ended(house, verdict)
+    events = await ended(connection, verdict)
     first = ev.payload_of(events[0])
     assert isinstance(first, ev.RunAccepted)
     assert first.warnings == verdict.warnings
@@ -101,20 +103,20 @@ def replay_events_to_the_end(events: list[Event]) -> bool:
 
 
 @pytest.mark.parametrize("variable", ["UNSET", "EMPTY"])
-async def test_the_variables_of_a_server_are_named_too(house: House, variable: str) -> None:
+async def test_the_variables_of_a_server_are_named_too(connection: Connection, variable: str) -> None:
     server = {"command": "true", "env": {variable: "the key", "OTHER": "another"}}
     raw = document({"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": server}})
-    [warning] = (await started(house, raw)).warnings
+    [warning] = (await started(connection, raw)).warnings
     assert f"{variable}, OTHER are not set where the worker runs; set them there" in warning.message
     assert "--set" not in warning.message
 
 
-async def test_what_no_node_lists_is_not_missed(house: House) -> None:
-    verdict = await started(house, document({"a": {}}), options={**OPTIONS, "strict": True})
+async def test_what_no_node_lists_is_not_missed(connection: Connection) -> None:
+    verdict = await started(connection, document({"a": {}}), options={**OPTIONS, "strict": True})
     assert (verdict.status, verdict.warnings) == ("accepted", [])
 
 
-async def test_a_flow_is_told_of_the_variables_that_its_tools_borrow(house: House) -> None:
+async def test_a_flow_is_told_of_the_variables_that_its_tools_borrow(connection: Connection) -> None:
     source = {
         "type": "mcp",
         "name": "desk",
@@ -123,30 +125,32 @@ async def test_a_flow_is_told_of_the_variables_that_its_tools_borrow(house: Hous
     }
     asked = {"provider": "mwl:provider.call/callboard/tool/v1", "with": {"source": source, "tool": "look"}}
     borrowing = flow({"look": call(asked, catch=[caught("done")]), "done": returned(1)})
-    verdict = await started(house, borrowing)
+    verdict = await started(connection, borrowing)
     [warning] = verdict.warnings
     assert warning.code == "VARIABLE_UNSET"
     assert "DESK_KEY is not set where the worker runs" in warning.message
-    refused = await started(house, borrowing, options={"strict": True})
+    refused = await started(connection, borrowing, options={"strict": True})
     assert [(problem.code, problem.severity) for problem in refused.problems] == [("VARIABLE_UNSET", "error")]
 
 
 # -- strictness --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_strict_start_is_refused_with_everything_that_it_would_run_without(house: House) -> None:
-    verdict = await started(house, LACKING, options={**OPTIONS, "strict": True}, run_id="r1")
+async def test_a_strict_start_is_refused_with_everything_that_it_would_run_without(connection: Connection) -> None:
+    verdict = await started(connection, LACKING, options={**OPTIONS, "strict": True}, run_id="r1")
     assert verdict.status == "rejected"
     assert [(problem.code, problem.severity) for problem in verdict.problems] == [(code, "error") for code in CODES]
-    again = await started(house, LACKING, options={**OPTIONS, "strict": False}, run_id="r1")
+    again = await started(connection, LACKING, options={**OPTIONS, "strict": False}, run_id="r1")
     assert (again.status, again.duplicate) == ("accepted", False)
 
 
 @pytest.mark.parametrize("definition", [document({"a": {}}), flow({"done": returned(1)})])
-async def test_every_language_takes_it_and_what_it_may_be_is_checked(house: House, definition: dict[str, Any]) -> None:
-    strict = await started(house, definition, options={"strict": True})
-    assert end_of(await ended(house, strict)).status == "completed"
-    odd = await started(house, definition, options={"strict": "yes"})
+async def test_every_language_takes_it_and_what_it_may_be_is_checked(
+    connection: Connection, definition: dict[str, Any]
+) -> None:
+    strict = await started(connection, definition, options={"strict": True})
+    assert end_of(await ended(connection, strict)).status == "completed"
+    odd = await started(connection, definition, options={"strict": "yes"})
     assert [(problem.code, problem.where) for problem in odd.problems] == [("start.strict", "options.strict")]
 
 
@@ -169,13 +173,13 @@ def parent(**more: Any) -> dict[str, Any]:
     return flow({"hand": call(asked, catch=[caught("sorry")]), "done": returned(1), "sorry": returned(0)})
 
 
-async def test_what_a_child_run_lacks_stands_with_its_parent(house: House) -> None:
-    events = await ended(house, await started(house, parent()))
+async def test_what_a_child_run_lacks_stands_with_its_parent(connection: Connection) -> None:
+    events = await ended(connection, await started(connection, parent()))
     end = end_of(events)
     assert end.output == 1
     [warned] = end.warnings
     assert (warned.code, warned.path) == ("UNKNOWN_SKILL", "main/hand:call")
-    child = await house.client.events(warned.run)
+    child = await connection.client.events(warned.run)
     assert [one.code for one in end_of(child).warnings] == ["UNKNOWN_SKILL"]
     assert fold(Results(), events).warnings == end.warnings
     assert row_of(events).warnings == ["UNKNOWN_SKILL"]
@@ -186,13 +190,15 @@ async def test_what_a_child_run_lacks_stands_with_its_parent(house: House) -> No
     assert replay_events_to_the_end(events)
 
 
-async def test_strictness_is_inherited_unless_a_child_is_told_otherwise(house: House) -> None:
-    strict = await ended(house, await started(house, parent(), options={"strict": True}))
+async def test_strictness_is_inherited_unless_a_child_is_told_otherwise(connection: Connection) -> None:
+    strict = await ended(connection, await started(connection, parent(), options={"strict": True}))
     [refused] = [each for event in strict if isinstance(each := ev.payload_of(event), ev.ChildEnd)]
     assert refused.error is not None
     assert (end_of(strict).output, refused.error.code) == (0, "child.refused")
     assert "UNKNOWN_SKILL" in refused.error.message
-    loose = await ended(house, await started(house, parent(options={"strict": False}), options={"strict": True}))
+    loose = await ended(
+        connection, await started(connection, parent(options={"strict": False}), options={"strict": True})
+    )
     assert end_of(loose).output == 1
 
 
@@ -204,10 +210,10 @@ WISHES: dict[str, Any] = {
 }
 
 
-async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(house: House) -> None:
+async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}})
     events = await ended(
-        house, await started(house, raw, script=WISHES, options={"skills": [scripted_skill("s", "look")]})
+        connection, await started(connection, raw, script=WISHES, options={"skills": [scripted_skill("s", "look")]})
     )
     told = [narrated(event, ev.payload_of(event)) for event in events]
     wish = told.index("wants nosuch")

@@ -9,8 +9,8 @@ import anyio.to_thread
 import pytest
 import structlog
 
-from callboard.runtime.pace import Pace
-from callboard.runtime.watchdog import Watchdog
+from callboard.runtime.run.pace import Pace
+from callboard.runtime.worker.watchdog import Watchdog
 
 PATIENCE_S = 30.0
 

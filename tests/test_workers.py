@@ -14,10 +14,10 @@ from callboard.bus.errors import RunLost
 from callboard.bus.log import Recorded
 from callboard.bus.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.runtime.client import Client
-from callboard.runtime.membership import owner
-from callboard.runtime.run import Ending
-from callboard.runtime.runlog import read_run
+from callboard.runtime.api.client import Client
+from callboard.runtime.cluster.membership import owner
+from callboard.runtime.run.actor import Ending
+from callboard.runtime.run.log import read_run
 from tests.parking_lot import PLAYS, play
 from tests.simulation import check_log
 from tests.theatre import Theatre
@@ -84,8 +84,8 @@ async def finished(troupe: Troupe, client: Client, runs: Sequence[str]) -> dict[
 async def test_partitions_move_to_a_worker_that_joins_and_runs_stay_where_they_are(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     runs = one_in_each_partition("early")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await hold(client, gate, runs)
         await troupe.hire("b")
@@ -104,13 +104,13 @@ async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path)
     early = [run_in(partition, PARTITIONS, "early") for partition in of_b]
     late = [run_in(partition, PARTITIONS, "late") for partition in of_b]
     assert of_b
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await hold(client, gate, early)
         b, _c = await troupe.hire("b"), await troupe.hire("c")
         await settled(client, names)
-        before = {run_id: claimers(await recorded_run(house, run_id)) for run_id in early}
+        before = {run_id: claimers(await recorded_run(connection, run_id)) for run_id in early}
         await hold(client, gate, late)
         await b.kill()
         for run_id in late:
@@ -125,8 +125,8 @@ async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path)
 async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     """200 runs over three workers, one of which dies: what was done twice was being done by the dead."""
     runs = [f"run-{i}" for i in range(200)]
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         for name in ("a", "b", "c"):
             await troupe.hire(name)
         await settled(client, ["a", "b", "c"])
@@ -153,8 +153,8 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried_out_twice(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(20)]
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         a = await troupe.hire("a")
         for run_id in runs:
             await say_start(client, play("steps", run_id, {"count": 5, "each": {"after": 0.3}}))
@@ -171,8 +171,8 @@ async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried
 
 async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> None:
     """While it waits for its effect, for as long as its patience lasts."""
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         a = await troupe.hire("a", drain_s=8.0)
         await say_start(client, play("unwinds", "run"))
         await until(client, "run", lambda event: event.key == "endless[1]#1.1!long")
@@ -193,8 +193,8 @@ async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> No
 
 async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await say_start(client, play("gated", "first", gate.until))
         await until_type(client, "first", ev.EffectCall.type)
@@ -216,8 +216,8 @@ async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> N
 @pytest.mark.parametrize("where", ["queued", "parked"])
 async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         if where == "parked":
             await say_start(client, play("waits", "other", {"sleep_s": 3600}))
@@ -234,8 +234,8 @@ async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where:
 
 
 async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=1) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=1) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         # Stays active, so that its start is not acknowledged, and neither is anything behind it.
         await say_start(client, play("unwinds", "run"))
@@ -245,7 +245,7 @@ async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> No
         await until(
             client, "run", lambda event: event.type == ev.SignalReceived.type and b"two" in bytes(event.payload)
         )
-        await redeliver_now(house.log.requests, house.log.stream, "partition-0")
+        await redeliver_now(connection.log.requests, connection.log.stream, "partition-0")
         await say(client, "run", "signal", Signal(name="three"))
         await say(client, "run", "cancel", Cancel())
         recorded = await until_end(client, "run")
@@ -257,8 +257,8 @@ async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> No
 
 async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path) -> None:
     runs = one_in_each_partition("early")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         for run_id in runs:
             await say_start(client, play("unwinds", run_id))
@@ -266,7 +266,7 @@ async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path
             await until(client, run_id, lambda event: event.key == "endless[1]#1.1!long")
         await troupe.hire("b")
         await settled(client, ["a", "b"])
-        before = {run_id: claimers(await recorded_run(house, run_id)) for run_id in runs}
+        before = {run_id: claimers(await recorded_run(connection, run_id)) for run_id in runs}
         for run_id in runs:
             await say(client, run_id, "cancel", Cancel())
         for run_id, recorded in (await finished(troupe, client, runs)).items():
@@ -278,8 +278,8 @@ async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path
 
 
 async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         started = [await client.start(play("steps", "run", {"count": 1})) for _ in range(2)]
         assert [(verdict.status, verdict.run_id, verdict.duplicate) for verdict in started] == [
@@ -298,8 +298,8 @@ async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_worker(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, ack_wait_s=3.0) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, ack_wait_s=3.0) as troupe, troupe.connection() as connection:
+        client = connection.client
         victim = await troupe.hire("a", kill=Kill("before", "append", 1))
         await say_start(client, play("unwinds", "run"))
         assert await victim.died() == KILLED
@@ -314,8 +314,8 @@ async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_wo
 
 async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(10)]
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         a = await troupe.hire("a")
         for run_id in runs:
             await say_start(client, play("waits", run_id, {"sleep_s": 2.0}))
@@ -323,7 +323,7 @@ async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_pa
             await until_type(client, run_id, ev.RunParked.type)
         await a.emptied()
         for run_id in runs:
-            assert (await recorded_run(house, run_id))[-1].event.type == ev.RunParked.type
+            assert (await recorded_run(connection, run_id))[-1].event.type == ev.RunParked.type
         for run_id in runs:
             recorded = await until(client, run_id, lambda event: event.type == ev.HumanAsked.type)
             assert claimers(recorded) == ["a", "a"]
@@ -334,17 +334,17 @@ async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_pa
 
 
 async def test_an_alarm_that_fired_while_nobody_was_there_is_not_lost(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
         a = await troupe.hire("a")
         await say_start(client, play("waits", "run", {"sleep_s": 1.0}))
         await until_type(client, "run", ev.RunParked.type)
         await a.kill()
-        due = house.log.subjects.due(partition_of(client.ref("run"), house.log.partitions), client.ref("run"))
+        due = connection.log.subjects.due(partition_of(client.ref("run"), connection.log.partitions), client.ref("run"))
         fired = await client.nc.jetstream().subscribe(due, ordered_consumer=True)
         await fired.next_msg(timeout=PATIENCE_S)
         await fired.unsubscribe()
-        assert (await recorded_run(house, "run"))[-1].event.type == ev.RunParked.type
+        assert (await recorded_run(connection, "run"))[-1].event.type == ev.RunParked.type
         await troupe.hire("b")
         recorded = await until_type(client, "run", ev.HumanAsked.type)
         assert ev.TimerFired.type in {item.event.type for item in recorded}
@@ -358,8 +358,8 @@ async def test_a_worker_that_slept_through_its_own_death_does_no_harm(tmp_path: 
     """Stopped for so long that another takes its runs, it wakes up with all it had in hand."""
     gate = Gate(tmp_path)
     runs = one_in_each_partition("run")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         a = await troupe.hire("a")
         await hold(client, gate, runs)
         a.send(signal.SIGSTOP)
@@ -372,7 +372,7 @@ async def test_a_worker_that_slept_through_its_own_death_does_no_harm(tmp_path: 
         await settled(client, ["a", "b"])
         for run_id, recorded in (await finished(troupe, client, runs)).items():
             assert claimers(recorded) == ["a", "b"]
-            assert [item.id for item in await recorded_run(house, run_id)] == [item.id for item in ended[run_id]]
+            assert [item.id for item in await recorded_run(connection, run_id)] == [item.id for item in ended[run_id]]
         assert await a.count() == 0
         assert a.status is None
 
@@ -382,14 +382,14 @@ async def test_a_start_that_is_routed_anew_leaves_a_run_where_it_is(tmp_path: Pa
     gate = Gate(tmp_path)
     partition = next(p for p in range(PARTITIONS) if owner(p, ["a", "b"]) == "b")
     run_id = run_in(partition, PARTITIONS, "run")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.house() as house:
-        client = house.client
+    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+        client = connection.client
         await troupe.hire("a")
         await hold(client, gate, [run_id])
         await troupe.hire("b")
         await settled(client, ["a", "b"])
-        before = claimers(await recorded_run(house, run_id))
-        command = house.log.subjects.command(partition, client.ref(run_id), "start")
+        before = claimers(await recorded_run(connection, run_id))
+        command = connection.log.subjects.command(partition, client.ref(run_id), "start")
         await client.nc.jetstream().publish(command, b"{}")
         # Commands of a partition are taken in order: when this one has taken effect, the other has been seen to.
         await settled(client, ["a", "b"])
@@ -402,8 +402,10 @@ async def test_of_two_that_claim_a_run_one_performs_it(tmp_path: Path) -> None:
     """Two run actors on connections of their own, without workers above them that would keep them apart."""
     script: dict[str, Any] = {}
     lost = 0
-    async with open_troupe(tmp_path) as troupe, troupe.house() as left, troupe.house() as right:
-        rivals = [Theatre(PLAYS, script, log=house.log, worker=name) for house, name in ((left, "l"), (right, "r"))]
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as left, troupe.connection() as right:
+        rivals = [
+            Theatre(PLAYS, script, log=connection.log, worker=name) for connection, name in ((left, "l"), (right, "r"))
+        ]
         for i in range(FIGHTS):
             ref = await rivals[0].accept("steps", f"run-{i}", input={"count": 4})
             endings: list[Ending] = []

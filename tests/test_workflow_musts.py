@@ -30,10 +30,10 @@ from callboard.projections.metrics import Metrics
 from callboard.projections.projection import fold
 from callboard.projections.spans import SpanFold
 from callboard.projections.workflow_trace import WorkflowExecution, execution_event
-from callboard.runtime.bootstrap import open_worker
-from callboard.runtime.config import load
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.house import House, open_house
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
 from tests.workflows import document, scripted_skill
 
 HERE = Path(__file__).parent
@@ -63,20 +63,20 @@ def test_every_requirement_has_a_test_that_names_it() -> None:
 
 
 @asynccontextmanager
-async def standing(folder: Path) -> AsyncGenerator[House]:
+async def standing(folder: Path) -> AsyncGenerator[Connection]:
     config = load({"data_dir": folder / "data", "sync": "1s"}, env={}, cwd=folder)
-    async with open_house(config) as house, open_worker(house, {}):
-        yield house
+    async with open_connection(config) as connection, open_worker(connection, {}):
+        yield connection
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[House]:
+async def connection(tmp_path: Path) -> AsyncGenerator[Connection]:
     async with standing(tmp_path) as found:
         yield found
 
 
 async def performed(
-    house: House, raw: dict[str, Any], script: dict[str, Any] | None = None, **message: Any
+    connection: Connection, raw: dict[str, Any], script: dict[str, Any] | None = None, **message: Any
 ) -> list[Event]:
     """Perform a workflow to its end; return its events."""
     whole = {
@@ -85,13 +85,13 @@ async def performed(
         "script": script or {"default": {"text": "ok"}},
         **message,
     }
-    verdict = await house.client.start(whole)
+    verdict = await connection.client.start(whole)
     assert verdict.run_id, [str(problem) for problem in verdict.problems]
-    async with house.client.follow(verdict.run_id) as feed:
+    async with connection.client.follow(verdict.run_id) as feed:
         async for recorded in feed:
             if recorded.event.type == ev.RunEnd.type:
                 break
-    return await house.client.events(verdict.run_id)
+    return await connection.client.events(verdict.run_id)
 
 
 def end_of(events: list[Event]) -> ev.RunEnd:
@@ -166,9 +166,9 @@ def test_14_a_value_is_one_of_those_allowed(field: dict[str, Any], value: Any, a
         assert [problem.where for problem in found] == ["input.x"]
 
 
-async def test_19_what_is_sent_elsewhere_has_no_values_of_the_input(house: House) -> None:
+async def test_19_what_is_sent_elsewhere_has_no_values_of_the_input(connection: Connection) -> None:
     raw = document({"a": {}, "b": {}}, [("a", "b")], inputs={"customer": {"type": "string"}})
-    events = await performed(house, raw, input={"customer": "sesame-4711", "beside": "sesame-4712"})
+    events = await performed(connection, raw, input={"customer": "sesame-4711", "beside": "sesame-4712"})
     assert any(b"sesame-4711" in bytes(event.payload) for event in events)
     spans, reader = SpanFold(), InMemoryMetricReader()
     metrics = Metrics(MeterProvider([reader]).get_meter("test"))
@@ -207,12 +207,14 @@ def site() -> Generator[tuple[str, list[str]]]:
         thread.join()
 
 
-async def test_24_urls_of_this_machine_and_its_network_are_refused(house: House, site: tuple[str, list[str]]) -> None:
+async def test_24_urls_of_this_machine_and_its_network_are_refused(
+    connection: Connection, site: tuple[str, list[str]]
+) -> None:
     """Schemes are a matter of form; time-outs and redirects of the real fetcher are in tests/test_sources.py."""
     address, seen = site
     port = address.partition(":")[2]
     for host in (address, f"localhost:{port}", f"[::1]:{port}", f"2130706433:{port}", "169.254.169.254", "10.0.0.1"):
-        events = await performed(house, document({"a": {}}, rules=[f"http://{host}/latest/meta-data"]))
+        events = await performed(connection, document({"a": {}}, rules=[f"http://{host}/latest/meta-data"]))
         end = end_of(events)
         assert end.error is not None
         assert (end.status, end.error.code) == ("failed", "SOURCE_URL_BLOCKED"), host
@@ -225,12 +227,12 @@ async def test_24_urls_of_this_machine_and_its_network_are_refused(house: House,
 # -- skills -----------------------------------------------------------------------------------------------------------
 
 
-async def test_43_a_server_that_the_user_brings_is_preferred(house: House) -> None:
+async def test_43_a_server_that_the_user_brings_is_preferred(connection: Connection) -> None:
     desk = scripted_skill("desk", tools=[], mcp=DESK)
     raw = document({"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": {"command": "false"}}})
     call = {"tool_calls": [{"tool": "weather", "input": {"city": "Rome"}}]}
     script = {"turns": {"a": [call, {"text": "sunny"}]}}
-    events = await performed(house, raw, script, options={"skills": [desk]})
+    events = await performed(connection, raw, script, options={"skills": [desk]})
     [called] = end_of(events).results["a"]["toolCalls"]
     assert called["output"] == {"city": "Rome", "degrees": 21}
 
@@ -240,14 +242,14 @@ async def test_43_a_server_that_the_user_brings_is_preferred(house: House) -> No
 LOOK = {"tool_calls": [{"tool": "look", "input": {"at": "it"}}]}
 
 
-async def test_65_the_steps_of_a_node_come_in_their_order(house: House) -> None:
+async def test_65_the_steps_of_a_node_come_in_their_order(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}, "b": {}, "c": {}}, [("a", "b", "good"), ("a", "c")], rules=["Be kind."])
     script = {
         "turns": {"a": [LOOK, {"text": "seen"}], "b": [{"text": "done"}]},
         "routes": {"a": ["b"]},
         "tools": {"look": [{"output": {"seen": 1}}]},
     }
-    events = await performed(house, raw, script, options={"skills": [scripted_skill("s", "look")]})
+    events = await performed(connection, raw, script, options={"skills": [scripted_skill("s", "look")]})
     steps = [(event.type, event.key.partition("!")[2]) for event in events if event.n > 3]
     assert steps == [
         ("sources.resolved", ""),
@@ -272,11 +274,11 @@ async def test_65_the_steps_of_a_node_come_in_their_order(house: House) -> None:
     ]
 
 
-async def test_73_the_nine_events_have_their_payloads(house: House) -> None:
+async def test_73_the_nine_events_have_their_payloads(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b")], id="nine")
     skills = [scripted_skill("s", tools=[], mcp=DESK)]
     script = {"turns": {"a": [{"tool_calls": [{"tool": "long", "input": {}}]}, {"text": "a"}], "b": [{"text": "b"}]}}
-    shapes = told(await performed(house, raw, script, options={"skills": skills}))
+    shapes = told(await performed(connection, raw, script, options={"skills": skills}))
     by_type = {shape["type"]: shape for shape in shapes}
     assert {name: set(shape) - {"type"} for name, shape in by_type.items()} == {
         "workflow:start": {"workflow"},
@@ -296,7 +298,7 @@ async def test_73_the_nine_events_have_their_payloads(house: House) -> None:
     assert shapes[-1]["results"] == left
 
 
-async def test_73_what_a_model_says_on_the_way_is_progress(house: House) -> None:
+async def test_73_what_a_model_says_on_the_way_is_progress(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b", "done")], id="said")
     turns = {
         "a": [{"text": "I look.", "tool_calls": [{"tool": "look", "input": {}}]}, {"text": "a"}],
@@ -307,7 +309,7 @@ async def test_73_what_a_model_says_on_the_way_is_progress(house: House) -> None
         "routes": {"a": [{"text": "b", "progress": ["no work"]}]},
         "tools": {"look": [{"output": 1}]},
     }
-    shapes = told(await performed(house, raw, script, options={"skills": [scripted_skill("s", "look")]}))
+    shapes = told(await performed(connection, raw, script, options={"skills": [scripted_skill("s", "look")]}))
     progress = [(shape["node"], shape["message"]) for shape in shapes if shape["type"] == "node:progress"]
     assert progress == [("a", "I look."), ("b", "Half way.")]
     order = [shape["type"] for shape in shapes]
@@ -315,13 +317,13 @@ async def test_73_what_a_model_says_on_the_way_is_progress(house: House) -> None
     assert order[-3:] == ["node:progress", "node:exit", "workflow:end"]
 
 
-async def test_72_a_failed_turn_keeps_what_it_came_to(house: House) -> None:
+async def test_72_a_failed_turn_keeps_what_it_came_to(connection: Connection) -> None:
     error = {"code": "refused", "message": "I had better not", "data": {"found": 2}}
-    shapes = told(await performed(house, document({"a": {}}, id="partial"), {"turns": {"a": [{"error": error}]}}))
+    shapes = told(await performed(connection, document({"a": {}}, id="partial"), {"turns": {"a": [{"error": error}]}}))
     assert shapes[-1]["results"]["a"]["data"] == {"found": 2, "error": "I had better not"}
 
 
-async def test_75_an_observer_that_throws_is_harmless(house: House) -> None:
+async def test_75_an_observer_that_throws_is_harmless(connection: Connection) -> None:
     heard = 0
 
     async def throw(_message: Msg) -> None:
@@ -331,31 +333,31 @@ async def test_75_an_observer_that_throws_is_harmless(house: House) -> None:
 
     async def follow() -> None:
         with suppress(RuntimeError):
-            async with house.client.follow() as feed:
+            async with connection.client.follow() as feed:
                 async for _event in feed:
                     raise RuntimeError("a follower")
 
     raw = document({"a": {}, "b": {}}, [("a", "b")])
     with capture_logs():
-        subscription = await house.nc.subscribe("cb.run.>", cb=throw)
+        subscription = await connection.nc.subscribe("cb.run.>", cb=throw)
         events: list[Event] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
-            events = await performed(house, raw)
+            events = await performed(connection, raw)
         await subscription.unsubscribe()
     assert heard >= len(events)
     assert end_of(events).status == "completed"
-    undisturbed = await performed(house, raw)
+    undisturbed = await performed(connection, raw)
     assert [event.type for event in events] == [event.type for event in undisturbed]
     assert end_of(events).results == end_of(undisturbed).results
 
 
-async def test_76_the_trace_has_steps_edges_and_sources(house: House) -> None:
+async def test_76_the_trace_has_steps_edges_and_sources(connection: Connection) -> None:
     edges: list[Any] = [("a", "b", "bad"), ("a", "c"), ("b", "a"), ("c", "d", "well")]
     edges[0] = {"from": "a", "to": "b", "when": "bad", "max_iterations": 1}
     raw = document({"a": {}, "b": {}, "c": {}, "d": {}}, edges, context=["Long ago."])
     script = {"default": {"text": "ok"}, "routes": {"a": ["b"], "c": ["d"]}}
-    trace = fold(WorkflowExecution(), await performed(house, raw, script)).trace
+    trace = fold(WorkflowExecution(), await performed(connection, raw, script)).trace
     assert [(step.node, step.status, step.iteration, step.retry_attempt) for step in trace.steps] == [
         ("a", "success", 1, None),
         ("b", "success", 1, None),

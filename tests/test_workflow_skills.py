@@ -3,6 +3,7 @@
 from typing import Any
 
 from callboard.bus.effects import Failure, ToolSpec
+from callboard.languages.language import Needs
 from callboard.languages.workflow.skill_files import discover, read_skill_file
 from callboard.languages.workflow.skills import Skill, aliases
 from tests.workflows import admitted, document, run, scripted_skill
@@ -40,7 +41,7 @@ def test_32_a_skill_without_its_configuration_is_left_out_and_the_run_goes_on() 
     )
     raw = document({"a": {"skills": ["needy", "s"]}})
     options = {"skills": [needy, scripted_skill("s", "find")]}
-    assert admitted(raw, options=options).needs == {"skills": {"needy": ["API_KEY"]}, "environment": ["API_KEY"]}
+    assert admitted(raw, options=options).needs == Needs(skills={"needy": ["API_KEY"]}, environment=["API_KEY"])
 
     without = run(raw, options=options, environment={"skills": {"needy": False}})
     assert without.end.status == "completed"
@@ -57,7 +58,7 @@ def test_31_an_override_comes_before_the_environment_and_an_empty_one_provides_n
     raw = document({"a": {"skills": ["s"]}})
     skills = [scripted_skill("s", "look", config=config)]
     given = admitted(raw, options={"skills": skills, "config": {"KEY": "secret"}})
-    assert given.needs["skills"] == {}
+    assert given.needs.skills == {}
     assert "secret" not in str(given.options)
     empty = {"skills": skills, "config": {"KEY": ""}}
     assert [warning.code for warning in admitted(raw, options=empty).warnings] == ["SKILL_UNAVAILABLE"]
@@ -83,7 +84,7 @@ def test_35_python_tools_get_the_variables_that_hold_their_configuration() -> No
     assert toolboxes(ran) == [[{**wanted, "config": {"KEY": "${API_KEY}", "URL": "${API_URL}", "OTHER": "${OTHER}"}}]]
     lacking = run(raw, options=options, environment={"skills": {"s": True, "s.URL": False}})
     assert toolboxes(lacking) == [[{**wanted, "config": {"KEY": "${API_KEY}", "OTHER": "${OTHER}"}}]]
-    assert admitted(raw, options=options).needs["skills"] == {"s": ["API_KEY"], "s.URL": ["API_URL"]}
+    assert admitted(raw, options=options).needs.skills == {"s": ["API_KEY"], "s.URL": ["API_URL"]}
 
 
 def test_34_a_declared_schema_holds_for_python_tools() -> None:
@@ -199,7 +200,7 @@ def test_41_and_42_an_mcp_server_is_opened_for_its_node_only_with_variables_by_n
     wanted = {"type": "mcp", "name": "books", "command": ["books", "-v"], "env": {"BOOKS_KEY": "BOOKS_KEY"}}
     assert toolboxes(ran) == [[wanted]]
     assert tools_of(ran) == ["look_up", "list"]
-    assert admitted(raw).needs["skills"] == {"books": ["BOOKS_KEY"]}
+    assert admitted(raw).needs.skills == {"books": ["BOOKS_KEY"]}
 
 
 def test_a_server_that_cannot_be_opened_fails_the_node_like_its_agent() -> None:

@@ -23,16 +23,16 @@ from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.errors import RunLost
-from callboard.bus.events import Event, Outline, Problem
-from callboard.bus.log import EventLog, Letter
+from callboard.bus.events import Environment, Event, Outline, Problem
+from callboard.bus.log import EventLog, RunMessage
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
-from callboard.runtime.activation import Command
-from callboard.runtime.pace import Pace
-from callboard.runtime.replay import Admitted, admitted
-from callboard.runtime.run import Ending, RunActor
-from callboard.runtime.runlog import Clock, RunLog, read_run, utc_now
+from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.log import Clock, RunLog, read_run, utc_now
+from callboard.runtime.run.pace import Pace
 
 Play = Callable[[Stage], Awaitable[End]]
 
@@ -91,8 +91,8 @@ class Theatre:
     async def admitted(self, first: Event) -> Admitted:
         return admitted(first, self.language)
 
-    def environment(self, admission: Admitted) -> dict[str, Any]:
-        return {"default_model": "scripted"}
+    def environment(self, admission: Admitted) -> Environment:
+        return Environment(default_model="scripted")
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
         return self.secret
@@ -171,7 +171,7 @@ class Theatre:
 
 
 class Nursery:
-    """`callboard.runtime.activation.Children` in a list."""
+    """`callboard.runtime.run.activation.Children` in a list."""
 
     def __init__(self, theatre: Theatre) -> None:
         self.called: list[RunRef] = []
@@ -179,10 +179,10 @@ class Nursery:
         self._theatre = theatre
 
     @property
-    def letters(self) -> list[Letter]:
+    def run_messages(self) -> list[RunMessage]:
         """What runs have told each other, in order."""
         assert isinstance(self._theatre.log, MemoryLog)
-        return self._theatre.log.letters
+        return self._theatre.log.run_messages
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         start = msgspec.json.decode(message, type=StartRun)

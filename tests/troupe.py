@@ -26,17 +26,17 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Signal
 from callboard.bus.commit import Message, publish
 from callboard.bus.events import Event
-from callboard.bus.log import Recorded, Unknown
+from callboard.bus.log import NoAnswer, Recorded
 from callboard.bus.server import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
 from callboard.languages.language import Language, Ok
-from callboard.runtime.client import Client
-from callboard.runtime.config import Config
-from callboard.runtime.house import House, open_house
-from callboard.runtime.membership import owner
-from callboard.runtime.replay import admitted, build_stage, replay
-from callboard.runtime.runlog import read_run
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.cluster.membership import owner
+from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.run.log import read_run
+from callboard.runtime.settings.config import Config
 from tests import parking_lot
 from tests.simulation import RefusingSink, check_log
 from tests.worker_process import Carried, Kill, Notice, Orders
@@ -122,9 +122,9 @@ class Troupe:
         self._line = line
         self._gone = anyio.Event()
 
-    def house(self, **config: Any) -> AbstractAsyncContextManager[House]:
+    def connection(self, **config: Any) -> AbstractAsyncContextManager[Connection]:
         """Open a connection of the test's own; an async context manager."""
-        return open_house(Config(**{**self._config, **config}), name="test")
+        return open_connection(Config(**{**self._config, **config}), name="test")
 
     async def back(self) -> None:
         """Wait until the server is back; for the next time it dies, a new wait begins."""
@@ -280,7 +280,7 @@ async def _publish(client: Client, subject: str, body: bytes) -> None:
             try:
                 await publish(client.log.requests, message)
                 return
-            except Unknown:
+            except NoAnswer:
                 await anyio.sleep(RETRY_PAUSE_S)
 
 
@@ -314,8 +314,8 @@ async def attend(client: Client, run_id: str) -> list[Recorded]:
     raise AssertionError(f"{run_id} never ended; it came to {types[-30:]}")
 
 
-async def recorded_run(house: House, run_id: str) -> list[Recorded]:
-    return await read_run(house.log, RunRef(TENANT, run_id))
+async def recorded_run(connection: Connection, run_id: str) -> list[Recorded]:
+    return await read_run(connection.log, RunRef(TENANT, run_id))
 
 
 def claimers(recorded: Iterable[Recorded]) -> list[str]:

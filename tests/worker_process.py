@@ -34,11 +34,11 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef
 from callboard.languages import registry
-from callboard.runtime import bootstrap
-from callboard.runtime.company import Company
-from callboard.runtime.config import Config
-from callboard.runtime.house import open_house
-from callboard.runtime.replay import Admitted
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker import bootstrap
+from callboard.runtime.worker.services import Services
 from tests import parking_lot
 
 BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "jsonschema")
@@ -201,10 +201,10 @@ async def _appears(file: anyio.Path) -> None:
         await anyio.sleep(FILE_POLL_S)
 
 
-def _company(orders: Orders, notes: int) -> type[Company]:
+def _services(orders: Orders, notes: int) -> type[Services]:
     activations: dict[str, int] = {}
 
-    class NotingCompany(Company):
+    class NotingCompany(Services):
         def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
             activation = activations[ref.run] = activations.get(ref.run, 0) + 1
 
@@ -219,9 +219,9 @@ def _company(orders: Orders, notes: int) -> type[Company]:
 
 
 async def _work(orders: Orders) -> None:
-    async with open_house(Config(**orders.config), name=orders.name) as house:
+    async with open_connection(Config(**orders.config), name=orders.name) as connection:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGUSR1) as signals:
-            async with bootstrap.open_worker(house, guest=orders.guest) as worker:
+            async with bootstrap.open_worker(connection, guest=orders.guest) as worker:
                 _say(Notice(orders.name, os.getpid()))
                 async for number in signals:
                     if number == signal.SIGTERM:
@@ -236,7 +236,7 @@ def _become_worker(orders: Orders) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
     notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     bootstrap.worker_name = lambda: orders.name
-    bootstrap.Company = _company(orders, notes)
+    bootstrap.Services = _services(orders, notes)
     registry.LANGUAGES["play"] = registry.Entry(parking_lot.__name__, lambda _fields, _source: False, "a play's name")
     if orders.kill is not None:
         executioner = _Executioner(orders.kill)

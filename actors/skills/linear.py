@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from callboard.actors.skills.service import Context, Service, ServiceFailed, member, value_of
-from callboard.actors.skills.words import said_in
+from callboard.actors.skills.service_errors import said_in
 
 API_URL = "https://api.linear.app/graphql"
 SHOWN_CHARS_MAX = 300

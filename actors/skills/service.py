@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
-from callboard.actors.skills.words import Trouble, said_in, without
+from callboard.actors.skills.service_errors import Trouble, said_in, without
 from callboard.bus.backoff import backoff_s
 
 CALL_TIMEOUT_S = 50.0

@@ -128,8 +128,10 @@ class _Heard:
         """What it has printed behind a position, without secrets."""
         if self.stderr is None:
             return ""
+        said = ""
         with anyio.CancelScope(shield=True):
-            return await to_thread.run_sync(self.stderr.since, position, self._redact)
+            said = await to_thread.run_sync(self.stderr.since, position, self._redact)
+        return said  # noqa: RET504 - the scope may swallow what is in it, as far as types go
 
 
 async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: _Heard) -> "Client":

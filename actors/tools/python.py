@@ -162,21 +162,21 @@ class PythonTransport:
 
         redact = self._environment.redact
         async with self._slots:
-            host: HostProcess | None = None
+            taken: HostProcess | None = None
             try:
                 with anyio.fail_after(self._seconds(context)):
-                    host = await self._take()
+                    taken = host = await self._take()
                     answer = await host.ask(request, heard)
             except TimeoutError:
-                raise _Overdue(await _killed(host, redact)) from None
+                raise _Overdue(await _killed(taken, redact)) from None
             except HostDied as died:
                 died.printed = await _killed(died.host, redact)
                 raise
             except BaseException:
-                await _killed(host, redact)
+                await _killed(taken, redact)
                 raise
             finally:
-                self._busy -= {host}
+                self._busy -= {taken}
             if isinstance(answer, Refused):
                 failure = with_printed(answer.failure, await host.printed(redact))
                 answer = msgspec.structs.replace(answer, failure=failure)

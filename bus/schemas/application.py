@@ -139,7 +139,7 @@ class Application:
             for keyword in keywords:
                 check = self._checks.get(keyword)
                 if check is not None:
-                    check(self, schema[keyword], value, schema, place, at)
+                    check(self, schema[keyword], value, schema, place, at)  # pyright: ignore[reportArgumentType] - itself
         finally:
             self._depth -= 1
             self._resolver = outer

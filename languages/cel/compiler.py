@@ -1,5 +1,6 @@
 """The compiler: an expression's syntax as closures, made once, then called with a scope for each evaluation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from callboard.bus.steps import CHARS_PER_STEP
@@ -141,7 +142,8 @@ class Compiler:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _call(self, node: Call) -> Run:
-        name, arguments = node.function, node.arguments
+        name = node.function
+        arguments: Sequence[Node] = node.arguments
         if node.target is None:
             clock = CLOCK_FUNCTIONS.get(name)
             return clock if clock and not arguments else self._plain(name, arguments)
@@ -158,7 +160,7 @@ class Compiler:
         runs = [self.compile(part) for part in (node.target, *arguments)]
         return dispatched(name, FUNCTIONS.member(name, len(runs)), runs, member=True)
 
-    def _plain(self, name: str, arguments: list[Node]) -> Run:
+    def _plain(self, name: str, arguments: Sequence[Node]) -> Run:
         if name not in FUNCTIONS.names and name not in CLOCK_FUNCTIONS:
             self.unknown_functions.add(name)
         runs = [self.compile(argument) for argument in arguments]

@@ -1,7 +1,6 @@
 """The macros: calls that are syntax of their own, told by name, place and number of arguments."""
 
 from collections.abc import Callable
-from typing import cast
 
 from callboard.languages.cel.errors import CelSyntaxError
 from callboard.languages.cel.syntax import Call, Comprehension, Has, MacroName, Name, Node, Select
@@ -46,4 +45,4 @@ def _presence(call: Call, refuse: Refuse) -> Node:
     field = call.arguments[0]
     if not isinstance(field, Select):
         raise refuse("has() looks for a member: write it like has(vars.name)", call.arguments[0].at)
-    return Has(call.at, cast(Node, field.operand), field.field)
+    return Has(call.at, field.operand, field.field)

@@ -4,21 +4,18 @@ Arguments that do not fit the root's parameters are not refused: a frame's valid
 frame's too, and an execution must produce it (specification: *The Flow object*, Validation).
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
-from callboard.bus.events import Problem
+from callboard.bus.events import Environment, Problem
 from callboard.languages.flow.borrowing import variables
 from callboard.languages.flow.children import missing_children
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
-from callboard.languages.language import Definition, Plan
+from callboard.languages.language import Definition, Needs, Plan
 
 BORROWED = "tools"
 """What needs the variables that a flow borrows."""
@@ -27,8 +24,7 @@ BORROWED = "tools"
 def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Problem]:
     """Make a plan of a definition and a start.
 
-    ``Plan.needs`` has ``providers``, the URIs that do not ship; ``model``, whether the run may need one; and
-    ``environment``, the worker's variables that tools may borrow, which are also what is ``borrowed``.
+    The ``environment`` among its needs is the worker's variables that tools may borrow, which are also ``borrowed``.
     """
     written: JSON = msgspec.json.decode(definition.canonical)
     problems = [*_surplus(start), *missing_children(written, start)]
@@ -49,20 +45,20 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
         arguments=start.arguments,
         options={},
         outline=drawn,
-        needs={
-            "providers": sorted(reached - set(CONTRACTS)),
-            "model": bool(reached & NEED_A_MODEL),
-            "environment": borrowed,
-            "borrowed": {BORROWED: borrowed} if borrowed else {},
-        },
+        needs=Needs(
+            model=bool(reached & NEED_A_MODEL),
+            borrowed={BORROWED: borrowed} if borrowed else {},
+            environment=borrowed,
+            providers=sorted(reached - set(CONTRACTS)),
+        ),
         warnings=definition.warnings,
         shortfalls=_shortfalls,
     )
 
 
-def _shortfalls(environment: Mapping[str, Any]) -> list[Problem]:
+def _shortfalls(environment: Environment) -> list[Problem]:
     """Tell of variables that tools borrow and the worker does not have: whatever opens such a tool fails."""
-    names: list[str] = environment.get("lacking", {}).get(BORROWED, [])
+    names = environment.lacking.get(BORROWED, [])
     if not names:
         return []
     unset = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not set where the worker runs"

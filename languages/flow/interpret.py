@@ -35,7 +35,7 @@ async def interpret(plan: Plan[Flow], stage: Stage) -> End:
 
 def _contracts(stage: Stage) -> dict[str, Contract]:
     """The contracts that are valid in this run: what ships, and what the worker that began it had beyond that."""
-    recorded: dict[str, Any] = stage.info.environment.get("providers", {})
+    recorded = stage.info.environment.providers
     return {**CONTRACTS, **{uri: contract_of(document) for uri, document in recorded.items()}}
 
 

@@ -100,7 +100,7 @@ def bounded(envelope: Result) -> Result:
     return cut
 
 
-# -- the house's own failure record -----------------------------------------------------------------------------------
+# -- the failure record of the runtime --------------------------------------------------------------------------------
 
 
 def as_failure(envelope: Result) -> Failure:

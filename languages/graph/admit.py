@@ -10,7 +10,7 @@ from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.tools import variables
 from callboard.languages.graph.wiring import Graph
-from callboard.languages.language import Definition, Plan
+from callboard.languages.language import Definition, Needs, Plan
 from callboard.languages.problems import Tree, from_pydantic, hint_at
 
 
@@ -72,7 +72,7 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             "scripted_tools": _scripted_tools(start),
         },
         outline=outline(graph),
-        needs={"model": False, "environment": sorted(variables([*graph.nodes.values(), *graph.attached.values()]))},
+        needs=Needs(model=False, environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()]))),
         warnings=definition.warnings,
     )
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition, Plan
+from callboard.languages.language import Definition, Needs, Plan
 from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
 from callboard.languages.playbook.document import Playbook, Step
@@ -56,7 +56,7 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
             "first_step": state.place(playbook),
         },
         outline=outline(playbook),
-        needs={"model": any(map(_needs_model, playbook.steps)), "environment": borrowed(options.connections)},
+        needs=Needs(model=any(map(_needs_model, playbook.steps)), environment=borrowed(options.connections)),
         warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
     )

@@ -5,14 +5,14 @@ from typing import Any
 
 from callboard.bus.events import Problem
 from callboard.languages.playbook import findings
-from callboard.languages.playbook.document import TYPES, Elicitation, PromptRef, ToolCall
+from callboard.languages.playbook.document import TYPES, Elicitation, ElicitType, PromptRef, ToolCall
 from callboard.languages.playbook.patterns import ELICIT, OUTPUT, PROMPT, QUOTED, QUOTED_ARGUMENT, TOOL, VARIABLE
 from callboard.languages.playbook.sections import Line
 
 CUT = None
 """Stands among the lines of a text where something was taken out."""
 
-_ELICIT_TYPES = {"input": "input", "confirm": "confirm", "select": "select"}
+_ELICIT_TYPES: dict[str, ElicitType] = {"input": "input", "confirm": "confirm", "select": "select"}
 
 
 class Directives:
@@ -96,7 +96,7 @@ def content(lines: Iterable[str | None]) -> str:
     kept: list[str] = []
     blank: list[str | None] = []
     for line in lines:
-        if line is CUT or not line.strip():
+        if line is None or not line.strip():
             blank.append(line)
         else:
             kept += _gap(blank)

@@ -1,6 +1,7 @@
 """The section of inputs: one declaration a line."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from callboard.bus.events import Problem
 from callboard.languages.playbook import findings
@@ -31,7 +32,7 @@ def _input(name: str, spec: str, description: str, line: int) -> Input:
     """Read a type specification: a type, and behind the first colon the options of an enum or else the default."""
     word, _, value = spec.partition(":")
     kind = TYPES.get(word.strip().lower(), "string")
-    common = {"name": name, "description": description.strip(), "line": line}
+    common: dict[str, Any] = {"name": name, "description": description.strip(), "line": line}
     if kind == "enum":
         return Input(type=kind, options=[option for one in value.split(",") if (option := one.strip())], **common)
     default = value.strip()

@@ -124,7 +124,7 @@ class _Steps:
     def _step(self, section: Section) -> tuple[Step, list[Problem]]:
         parts = split(section.body)
         directives = Directives()
-        text = content(CUT if line is CUT or directives.take(line) else line.text for line in parts.lines)
+        text = content(CUT if line is None or directives.take(line) else line.text for line in parts.lines)
         response = f"{findings.ELICITED}{section.number}"
         if "elicitation" in directives.fields:
             # It is there before a branch of the same step is chosen.

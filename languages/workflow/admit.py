@@ -4,13 +4,12 @@ Everything that can be known to fail is refused here, with all problems at once:
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError
 
 from callboard.bus.commands import StartRun
-from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
+from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import Definition, Plan
 from callboard.languages.problems import Location, Tree, from_pydantic, hint_at
 from callboard.languages.source_text import read
@@ -79,7 +78,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     skills = merged(options.skills, custom, document.skills)
     shipped = shipped_for(document, options.skills, custom)
 
-    def shortfalls(environment: Mapping[str, Any]) -> list[Problem]:
+    def shortfalls(environment: Environment) -> list[Problem]:
         return _lacking(definition, lacks(document, skills, shipped, options.config, environment))
 
     return Plan(

@@ -30,7 +30,7 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
         told = "; ".join(reason for _code, reason in missed.values())
         return End("failed", error=Failure("workflow.strict", told, details={"skills": list(missed)}))
     sources, _problems = declared_sources(plan.definition.document, plan.input)
-    offline = bool(plan.options["offline"] or stage.info.environment.get("offline"))
+    offline = bool(plan.options["offline"] or stage.info.environment.offline)
     try:
         resolved = await resolve(stage, sources, offline=offline)
     except Cancelled as cancelled:
@@ -44,7 +44,7 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
 
 def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Setting:
     config: dict[str, str] = plan.options["config"]
-    offered: dict[str, bool] = stage.info.environment.get("skills", {})
+    offered = stage.info.environment.skills
     own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
     skills, missing = holding(own, shipped, config, offered)
     return Setting(

@@ -5,8 +5,9 @@ replays without it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+from callboard.bus.events import Environment
+from callboard.languages.language import Needs
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.shipped import PREFIX, shipped_ids, shipped_skill
 from callboard.languages.workflow.skills import (
@@ -31,12 +32,12 @@ def shipped_for(document: Workflow, registered: Sequence[Skill], custom: Sequenc
     return merged([shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {})
 
 
-def needs(own: Skills, shipped: Skills, config: dict[str, str]) -> dict[str, Any]:
+def needs(own: Skills, shipped: Skills, config: dict[str, str]) -> Needs:
     """Return ``Plan.needs``: see `callboard.languages.workflow.admit.admit`."""
     asked = {name: env for name, env in _asked(own.values(), config) if env}
     asked |= {f"{PREFIX}{name}": env for name, env in _asked(shipped.values(), config)}
     secret = {name for skill in (*own.values(), *shipped.values()) for name in secret_env(skill, config)}
-    return {"skills": asked, "environment": sorted(secret)}
+    return Needs(skills=asked, environment=sorted(secret))
 
 
 def _asked(skills: Iterable[Skill], config: dict[str, str]) -> Iterable[tuple[str, list[str]]]:
@@ -72,10 +73,10 @@ Lacks = dict[str, tuple[str, str]]
 """Skills that nodes list and run without: the code and the words of the warning, by id."""
 
 
-def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str], there: Mapping[str, Any]) -> Lacks:
+def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str], there: Environment) -> Lacks:
     """Return what the nodes of a workflow have to do without in an environment, as it is recorded."""
-    skills, missing = holding(own, shipped, config, there.get("skills", {}))
-    unset: Mapping[str, list[str]] = there.get("lacking", {})
+    skills, missing = holding(own, shipped, config, there.skills)
+    unset = there.lacking
     found: Lacks = {}
     for name in dict.fromkeys(name for node in document.nodes.values() for name in node.skills):
         skill = skills.get(name)
@@ -87,9 +88,9 @@ def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, st
     return found
 
 
-def anywhere(shipped: Skills) -> dict[str, Any]:
+def anywhere(shipped: Skills) -> Environment:
     """Return an environment that lacks nothing that could be there."""
-    return {"skills": {f"{PREFIX}{name}": True for name in shipped}}
+    return Environment(skills={f"{PREFIX}{name}": True for name in shipped})
 
 
 def _undefined(name: str) -> str:

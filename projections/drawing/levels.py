@@ -39,7 +39,8 @@ def _unnamed(ids: Sequence[str]) -> set[str]:
     around = {box: next((one for one in above(box) if one in known), ROOT) for box in inside}
     found: set[str] = set()
     for box, count in inside.items():
-        of_a_node = around[box] != ROOT and "/" not in box[len(around[box]) :]
+        node = around[box]
+        of_a_node = node is not None and "/" not in box[len(node) :]
         alone = of_a_node and list(around.values()).count(around[box]) == 1
         everything = all(key.startswith(f"{box}/") for key in ids)
         if count > 1 and not alone and not everything:
@@ -49,6 +50,6 @@ def _unnamed(ids: Sequence[str]) -> set[str]:
 
 def _chain(found: dict[str, str | None], key: str) -> Iterator[str]:
     parent = found[key]
-    while parent is not ROOT:
+    while parent is not None:
         yield parent
         parent = found[parent]

@@ -23,12 +23,14 @@ def ports_of(cut: Layers, boxes: Sequence[Size]) -> list[tuple[float, float]]:
     place = {vertex: position for row in cut.rows for position, vertex in enumerate(row)}
     found = [[piece.upper_lane, piece.lower_lane] for piece in cut.segments]
     for end in (0, 1):
+        ends = [(piece.upper, piece.lower)[end] for piece in cut.segments]
+        others = [(piece.lower, piece.upper)[end] for piece in cut.segments]
         at: dict[int, list[int]] = {}
-        for index, piece in enumerate(cut.segments):
-            if not found[index][end] and piece[end] < len(boxes):
-                at.setdefault(piece[end], []).append(index)
+        for index, box in enumerate(ends):
+            if not found[index][end] and box < len(boxes):
+                at.setdefault(box, []).append(index)
         for box, pieces in at.items():
-            pieces.sort(key=lambda index: place[cut.segments[index][1 - end]])
+            pieces.sort(key=lambda index: place[others[index]])
             between = min(_PORT_PX, boxes[box].width * 0.6 / max(1, len(pieces) - 1))
             for position, index in enumerate(pieces):
                 found[index][end] = (position - (len(pieces) - 1) / 2) * between

@@ -178,7 +178,7 @@ class Stage:
     def _ancestry(self, key: str) -> list[str]:
         """Return the boxes that a node stands in, the outermost first, and the node."""
         found = [key]
-        while (parent := self._parents[found[-1]]) is not ROOT:
+        while (parent := self._parents[found[-1]]) is not None:
             found.append(parent)
         return found[::-1]
 

@@ -14,14 +14,14 @@ from anyio import to_thread
 from callboard.bus.commands import Answer, Resume, Tell
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import EffectCancelled, Event, HumanAsked, HumanClosed, RunEnd, RunPaused, RunResumed
-from callboard.bus.log import Unknown
+from callboard.bus.log import NoAnswer
 from callboard.projections.projection import known
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.questioning import ask, question_of
 from callboard.runtime.cli.showing import Quietly, Shower
 from callboard.runtime.cli.terminal import NobodyThere, Stopped, Terminal
-from callboard.runtime.client import Client
-from callboard.runtime.settling import NotTaken, told
 
 GO_ON = "Enter goes on; NAME=VALUE gives another value first"
 
@@ -128,7 +128,7 @@ class Answering(Quietly):
         except NotTaken as refused:
             self._terminal.say(refused.message)
             return refused.code != "answer.not_understood"
-        except (CallboardError, Unknown) as error:
+        except (CallboardError, NoAnswer) as error:
             self._terminal.say(f"That did not get through: {error}")
         return True
 

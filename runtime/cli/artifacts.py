@@ -14,7 +14,7 @@ from callboard.bus.events import Event, NodeWarning, Problem
 from callboard.projections.language_views import STATES
 from callboard.projections.projection import fold, known
 from callboard.projections.results import RunResult
-from callboard.runtime.cli.views import pretty
+from callboard.runtime.operations.results import pretty
 
 _INNER = re.compile(r"[/\[:]")
 """What only the paths of nodes inside of others have."""

@@ -7,25 +7,26 @@ import click
 from callboard.projections.inbox import Inbox, Item
 from callboard.projections.projection import fold
 from callboard.projections.runs import RunRow
-from callboard.runtime.cli.listing import run_rows
-from callboard.runtime.cli.narrate import local, short
+from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact, program, where_options
-from callboard.runtime.client import UnknownRun
-from callboard.runtime.config import Config
+from callboard.runtime.cli.run_table import run_rows
+from callboard.runtime.cli.views import program, where_options
+from callboard.runtime.operations.narration import local, short
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
 
 _ENDED = frozenset({"completed", "failed", "cancelled", "expired", "cancelling"})
 
 
 async def list_inbox(config: Config, settings: Settings, kind: str | None, limit: int) -> None:
     """Print what waits for somebody, the oldest first."""
-    async with reach(config, reads=True, name="callboard inbox") as house:
-        rows = [row for row in await run_rows(house.log, config.tenant) if _may_wait(row)]
+    async with reach(config, reads=True, name="callboard inbox") as connection:
+        rows = [row for row in await run_rows(connection.log, config.tenant) if _may_wait(row)]
         found: list[Item] = []
         for row in rows[:limit]:
             try:
-                found += fold(Inbox(), await house.client.events(row.run))
+                found += fold(Inbox(), await connection.client.events(row.run))
             except UnknownRun:
                 continue  # it was purged meanwhile
     items = sorted((item for item in found if kind in (None, item.kind)), key=lambda item: item.since)

@@ -6,14 +6,14 @@ import msgspec
 from callboard.projections.account import Account, Accounting
 from callboard.projections.diff import compare
 from callboard.projections.projection import fold
+from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import diff_text
 from callboard.runtime.cli.errors import report
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact
-from callboard.runtime.client import UnknownRun
-from callboard.runtime.config import Config
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
 
 
 async def compare_runs(left: str, right: str, config: Config, settings: Settings) -> int:
@@ -23,10 +23,10 @@ async def compare_runs(left: str, right: str, config: Config, settings: Settings
     """
     accounts: list[Account] = []
     unknown: UnknownRun | None = None
-    async with reach(config, reads=True, name="callboard diff") as house:
+    async with reach(config, reads=True, name="callboard diff") as connection:
         try:
             for run in (left, right):
-                accounts.append(fold(Accounting(), await house.client.events(run)))
+                accounts.append(fold(Accounting(), await connection.client.events(run)))
         except UnknownRun as error:
             unknown = error
     if unknown is not None:

@@ -15,8 +15,8 @@ def config(settings: Settings) -> None:
     """
     from callboard.runtime.cli.problems import problem_text
     from callboard.runtime.cli.settings import configured
-    from callboard.runtime.cli.views import compact
-    from callboard.runtime.config import UNKNOWN
+    from callboard.runtime.operations.results import compact
+    from callboard.runtime.settings.config import UNKNOWN
 
     found = configured(settings)
     rows = found.explain()

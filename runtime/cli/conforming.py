@@ -16,15 +16,15 @@ from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences
-from callboard.runtime.bootstrap import open_worker
+from callboard.runtime.api.client import NoVerdict
+from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.corpus import TEMPORAL, Case, Scenario, read_corpus
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.settings import configured
-from callboard.runtime.cli.views import compact
-from callboard.runtime.client import NoVerdict
-from callboard.runtime.config import Config
-from callboard.runtime.house import House, open_house
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.bootstrap import open_worker
 
 STARTS_MAX = 16
 """Scenarios that wait for the verdict of their start at the same time."""
@@ -109,13 +109,15 @@ async def _perform(cases: Sequence[Case], config: Config, kept: bool) -> dict[st
         if not kept:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
             config = config.model_copy(update={"data_dir": Path(folder), "nats_url": None})
-        house = await stack.enter_async_context(open_house(config, "callboard conformance"))
-        await stack.enter_async_context(open_worker(house))
-        return await run_cases(house, cases)
+        connection = await stack.enter_async_context(open_connection(config, "callboard conformance"))
+        await stack.enter_async_context(open_worker(connection))
+        return await run_cases(connection, cases)
 
 
-async def run_cases(house: House, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S) -> dict[str, Outcome]:
-    """Start every scenario at a house whose worker stands, and compare what comes of it; by ``case/scenario``."""
+async def run_cases(
+    connection: Connection, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
+) -> dict[str, Outcome]:
+    """Start every scenario where a worker stands, and compare what comes of it; by ``case/scenario``."""
     batch = uuid4().hex[:8]
     found: dict[str, Outcome] = {}
     starts = anyio.CapacityLimiter(STARTS_MAX)
@@ -130,11 +132,11 @@ async def run_cases(house: House, cases: Sequence[Case], *, wait_s: float = RESU
             "run_id": run,
         }
         async with starts:
-            refused = await _refused(house, message)
+            refused = await _refused(connection, message)
         if refused:
             wrong = [f"refused: {problem}" for problem in refused]
         else:
-            result = await _result(house, run, wait_s)
+            result = await _result(connection, run, wait_s)
             wrong = [f"no Result within {wait_s:g} s"] if result is None else differences(scenario.expected, result)
         found[name] = Outcome(scenario.name, run, wrong)
 
@@ -145,22 +147,22 @@ async def run_cases(house: House, cases: Sequence[Case], *, wait_s: float = RESU
     return found
 
 
-async def _refused(house: House, message: dict[str, Any]) -> list[Problem]:
+async def _refused(connection: Connection, message: dict[str, Any]) -> list[Problem]:
     """Publish a start; return what is wrong with it."""
     try:
-        verdict = await house.client.start(message)
+        verdict = await connection.client.start(message)
     except NoVerdict:
         # Stored it is; whoever takes it on in the end, its Result will tell.
         return []
     return verdict.problems if verdict.status == "rejected" else []
 
 
-async def _result(house: House, run: str, wait_s: float) -> dict[str, Any] | None:
+async def _result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
     """Return the Result of a run's root frame; None if there is none in time."""
     with anyio.move_on_after(wait_s):
-        async with house.client.follow(run, event_type=RunEnd.type) as feed:
+        async with connection.client.follow(run, event_type=RunEnd.type) as feed:
             async for recorded in feed:
-                end = payload_of(await whole(house.log, recorded))
+                end = payload_of(await whole(connection.log, recorded))
                 assert isinstance(end, RunEnd)
                 return end.results
     return None

@@ -12,9 +12,9 @@ from callboard.languages.flow.publishing import document_of
 from callboard.languages.flow.shipped import CONTRACTS, FAILURES
 from callboard.languages.flow.specified import SPECIFIED
 from callboard.languages.problems import hint_at
-from callboard.runtime.cli.views import compact
-from callboard.runtime.config import Config
-from callboard.runtime.providing import installed
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.providers import installed
 
 SENTENCE_CHARS_MAX = 90
 """How much of a description a list shows."""

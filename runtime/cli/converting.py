@@ -9,10 +9,10 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.languages.registry import LANGUAGES, detect
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.authoring import authoring
-from callboard.runtime.cli.errors import Refused
-from callboard.runtime.cli.texts import text_of
-from callboard.runtime.cli.views import compact
+from callboard.runtime.operations.authoring import authoring
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.files import text_of
+from callboard.runtime.operations.results import compact
 
 JSON, TEXT = "json", "markdown"
 
@@ -30,7 +30,7 @@ def converted_file(file: str, form: str | None, output: str | None, *, as_json: 
         raise click.UsageError(f"{file} is {form} already")
     text = _converter(source, file, form)(source)
     if isinstance(text, list):
-        raise Refused("definition", text, file, source)
+        raise RequestRefused("definition", text, file, source)
     if output is not None:
         _write(Path(output), text)
         click.echo(compact({"file": output, "form": form}) if as_json else output)
@@ -46,7 +46,7 @@ def _converter(source: str, file: str, form: str) -> Callable[[str], str | list[
         return found
     name = detect(source, file)
     if isinstance(name, list):
-        raise Refused("definition", name, file, source)
+        raise RequestRefused("definition", name, file, source)
     known = authoring(name).forms.get(form)
     if known is None:
         raise click.UsageError(f"a {name} has no other form")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.bus.errors import CallboardError
-from callboard.runtime.cli.values import NotJson, json_of
+from callboard.runtime.operations.json_values import NotJson, json_of
 
 TEMPORAL = "temporal"
 """The mark of a case that takes real time."""

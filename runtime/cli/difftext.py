@@ -14,7 +14,7 @@ from callboard.projections.account import Measure
 from callboard.projections.diff import DefinitionChange, NodeChange, Pair, Parting, RunDiff, SourceDrift
 from callboard.projections.renders import duration_text
 from callboard.projections.values import Difference
-from callboard.runtime.cli.narrate import short
+from callboard.runtime.operations.narration import short
 
 LINES_MAX = 12
 """How many lines a list of differences has, and a diff of texts, before it is cut; JSON has all of them."""

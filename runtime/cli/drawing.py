@@ -15,11 +15,12 @@ from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccept
 from callboard.projections.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
-from callboard.runtime.cli.authoring import about, authoring, parsed
-from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.texts import text_of
-from callboard.runtime.cli.views import compact, result_of, took
+from callboard.runtime.cli.views import took
+from callboard.runtime.operations.authoring import about, authoring, parsed
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.files import text_of
+from callboard.runtime.operations.results import compact, result_of
 
 RUN_SHOWN_CHARS_MAX = 60
 
@@ -99,7 +100,7 @@ def _of_file(file: str) -> Subject:
     source = text_of(Path(file))
     definition = parsed(source, file)
     if isinstance(definition, list):
-        raise Refused("definition", definition, file, source)
+        raise RequestRefused("definition", definition, file, source)
     known = authoring(definition.language)
     outline = known.outline(definition.document)
     # The diagram of a run that was accepted and has done nothing: the projection's own reading of an outline.

@@ -11,9 +11,9 @@ from callboard.bus.events import Problem
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.cel.program import Program, compile
 from callboard.languages.flow.embedding import OPENING, expression_body
-from callboard.runtime.cli.errors import Refused
-from callboard.runtime.cli.ordering import input_of
-from callboard.runtime.cli.views import compact
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.start_messages import input_of
 
 CODES: dict[type[Exception], str] = {
     EvaluationError: "System.ExpressionEvaluationError",
@@ -100,7 +100,7 @@ def compiled(given: str) -> Program:
     except CelSyntaxError as error:
         before = len(OPENING) if body is not None and error.line == 1 else 0
         problem = Problem("EXPRESSION", error.message, line=error.line, column=error.column + before, expected="CEL")
-        raise Refused("expression", [problem], source=text) from error
+        raise RequestRefused("expression", [problem], source=text) from error
 
 
 def _bindings(given: str | None) -> dict[str, Any]:

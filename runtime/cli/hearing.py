@@ -8,8 +8,8 @@ import anyio
 import msgspec
 from nats.aio.msg import Msg
 
+from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli.showing import Lines, Shower
-from callboard.runtime.house import House
 
 
 def view_of_one(*, plain: bool) -> Shower:
@@ -22,15 +22,15 @@ def view_of_one(*, plain: bool) -> Shower:
 
 
 @asynccontextmanager
-async def hearing(house: House, run: str, shower: Shower) -> AsyncGenerator[None]:
+async def hearing(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
     """Hand what models say in a run to a view for the length of the block, piece by piece, if it listens."""
 
     async def take(message: Msg) -> None:
         piece = msgspec.json.decode(message.data)
         shower.delta(piece["n"], piece["k"], piece["text"])
 
-    subject = house.log.subjects.live(house.client.ref(run), None, "model.delta")
-    subscription = await house.nc.subscribe(subject, cb=take) if shower.listens else None
+    subject = connection.log.subjects.live(connection.client.ref(run), None, "model.delta")
+    subscription = await connection.nc.subscribe(subject, cb=take) if shower.listens else None
     try:
         yield
     finally:

@@ -5,8 +5,8 @@ import anyio
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.errors import CallboardError
-from callboard.bus.log import Unknown
-from callboard.runtime.client import Client, NoVerdict
+from callboard.bus.log import NoAnswer
+from callboard.runtime.api.client import Client, NoVerdict
 
 LEAVING_WAIT_S = 1.0
 """How long somebody who leaves waits until the cancellation is on its way."""
@@ -29,7 +29,7 @@ class Cancellation:
         except NoVerdict:
             # It is in the stream: whoever admits it next finds it there.
             self._fault = None
-        except (CallboardError, Unknown) as error:
+        except (CallboardError, NoAnswer) as error:
             self._fault = str(error)
         self._said.set()
         return self._fault
@@ -45,7 +45,7 @@ class Cancellation:
         try:
             last = await self._client.log.last(ref)
             requested = await self._client.log.last_of_type(ref, ev.CancelRequested.type)
-        except Unknown as error:
+        except NoAnswer as error:
             return f"Left run {self._run}. Whether its cancellation is recorded is not known: {error}"
         if last is not None and last.event.type == ev.RunEnd.type:
             return None

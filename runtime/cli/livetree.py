@@ -14,10 +14,10 @@ from callboard.projections.results import Results, RunResult
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Effect, Node, Trace
 from callboard.runtime.cli.livewords import AT_WORK, PERSON, clock_text, doing, quoted_end
-from callboard.runtime.cli.narrate import narrated, short
 from callboard.runtime.cli.showing import failure_lines
 from callboard.runtime.cli.treetext import MARKS, Row, rows
 from callboard.runtime.cli.views import tokens
+from callboard.runtime.operations.narration import narrated, short
 
 if TYPE_CHECKING:
     from rich.console import Console

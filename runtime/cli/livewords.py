@@ -6,7 +6,7 @@ from typing import NamedTuple
 from callboard.bus import events as ev
 from callboard.bus.events import Payload
 from callboard.projections.renders import duration_text
-from callboard.runtime.cli.narrate import called, local, paused, question_text
+from callboard.runtime.operations.narration import called, local, paused, question_text
 
 AT_WORK = "work"
 PERSON = "?"

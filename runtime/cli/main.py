@@ -133,7 +133,7 @@ def _tell_strangers() -> None:
     """Warn of variables that look like settings and are none: what they were to say is not heard."""
     if any(name.startswith(ENV_PREFIX) for name in os.environ):
         from callboard.runtime.cli.problems import problem_text
-        from callboard.runtime.config import strangers
+        from callboard.runtime.settings.config import strangers
 
         for warning in strangers(os.environ):
             click.echo(problem_text(warning), err=True)

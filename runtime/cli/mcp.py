@@ -6,7 +6,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, import_from_option, settings_options
 
 
-class _Address(click.ParamType):
+class _Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
     """``HOST:PORT``; the host may be an IPv6 address in brackets."""
 
     name = "HOST:PORT"

@@ -1,31 +1,32 @@
-"""Serving MCP: a house to speak to, a worker in it if it is ours, and the transport, until the client leaves."""
+"""Serving MCP: a connection, a worker beside it if the server is ours, and the transport, until the client leaves."""
 
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
 import click
 
-from callboard.runtime.bootstrap import open_worker
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import join
 from callboard.runtime.cli.surroundings import surroundings
-from callboard.runtime.cli.views import compact
-from callboard.runtime.config import Config
-from callboard.runtime.exporters import open_exporters
-from callboard.runtime.house import House
-from callboard.runtime.listing import Listings
-from callboard.runtime.mcp.desk import Desk
+from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.mcp.http import check_address, listening, serve_http, url_of
 from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server
 from callboard.runtime.mcp.stdio import diverted, open_stdio
-from callboard.runtime.service import open_service
-from callboard.runtime.worker import Worker
+from callboard.runtime.mcp.tools import Tools
+from callboard.runtime.operations.reach import join
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.worker import Worker
 
 DRAIN_WAIT_S = 5.0
 """How long effects of our own worker may finish when we stop; runs go on from the log with the next worker."""
@@ -63,8 +64,8 @@ async def serve(serving: Serving) -> int:
 
 async def _over_stdio(serving: Serving) -> None:
     # Before anything else: whatever is started or printed from here on must not reach the client.
-    async with diverted() as (reads, writes), _desk(serving) as desk:
-        server = mcp_server(desk)
+    async with diverted() as (reads, writes), _tools(serving) as tools:
+        server = mcp_server(tools)
         async with open_stdio(reads, writes) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
@@ -73,38 +74,40 @@ async def _over_http(serving: Serving, host: str, port: int) -> None:
     token = serving.config.mcp_token.get_secret_value() if serving.config.mcp_token else None
     check_address(host, port, token)
     with listening(host, port) as bound:
-        async with _desk(serving) as desk:
+        async with _tools(serving) as tools:
             url = url_of(bound)
             click.echo(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
-            await serve_http(mcp_server(desk), bound, host, token)
+            await serve_http(mcp_server(tools), bound, host, token)
 
 
 @asynccontextmanager
-async def _desk(serving: Serving) -> AsyncGenerator[Desk]:
+async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
     shelves = library(serving.folders)
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(join(serving.config, name="callboard mcp"))
+        connection = await stack.enter_async_context(
+            join(serving.config, name="callboard mcp", say=partial(click.echo, err=True))
+        )
         performer = ""
         if serving.config.embedded or serving.import_from:
             folders = (*shelves.folders, *serving.import_from)
-            worker = await stack.enter_async_context(_own_worker(house, folders))
+            worker = await stack.enter_async_context(_own_worker(connection, folders))
             # Whoever names places of tools means our worker; otherwise one that stands for all is as good.
             performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
-            yield Desk(house, shelves, Listings(house.log, tasks).rows, performer)
+            yield Tools(connection, shelves, Listings(connection.log, tasks).rows, performer)
         finally:
             tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _own_worker(house: House, folders: tuple[Path, ...]) -> AsyncGenerator[Worker]:
+async def _own_worker(connection: Connection, folders: tuple[Path, ...]) -> AsyncGenerator[Worker]:
     """Work for as long as we live, and answer requests: other commands find us over the data directory."""
     async with AsyncExitStack() as stack:
         env = stack.enter_context(surroundings(None, *folders))
-        await stack.enter_async_context(open_exporters(house))
-        worker = await stack.enter_async_context(open_worker(house, env, guest=True))
-        await stack.enter_async_context(open_service(house))
+        await stack.enter_async_context(open_exporters(connection))
+        worker = await stack.enter_async_context(open_worker(connection, env, guest=True))
+        await stack.enter_async_context(open_service(connection))
         try:
             yield worker
         finally:

@@ -9,7 +9,7 @@ import msgspec
 
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, Field, NodeSpec, node_type
 from callboard.languages.problems import hint_at
-from callboard.runtime.cli.views import compact
+from callboard.runtime.operations.results import compact
 
 PARTS = ("configurations", "input_params", "output_params")
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from callboard.runtime.operations.start_request import StartRequest
+
 Command = Callable[..., Any]
 
 _JSON = "callboard.json"
@@ -171,7 +173,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         state: str | None,
         **others: Any,
     ) -> Any:
-        order = Order(
+        request = StartRequest(
             file,
             input_text,
             script,
@@ -192,8 +194,9 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             pairs(responses, "--elicit"),
             state,
         )
-        return command(*args, order=order, **others)
+        return command(*args, request=request, **others)
 
+    decorated: Command = gathered
     for decorate in reversed(
         [
             click.argument("file", type=_FileOrName() if names else _READABLE),
@@ -231,33 +234,8 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             click.option("--breakpoint", "breakpoints", metavar="PATH", multiple=True, help="Pause before this node."),
         ]
     ):
-        gathered = decorate(gathered)
-    return gathered
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What somebody asked to be run: the definition's file and what the start message is to hold."""
-
-    file: str
-    input_text: str | None = None
-    script: str | None = None
-    skills: str | None = None
-    model: str | None = None
-    config: dict[str, str] = field(default_factory=dict[str, str])
-    dry_run: bool = False
-    offline: bool = False
-    strict: bool = False
-    run_id: str | None = None
-    breakpoints: tuple[str, ...] = ()
-    project_skills: bool = True
-    skill_commands: bool = False
-    arguments_text: str | None = None
-    values: dict[str, str] = field(default_factory=dict[str, str])
-    options_text: str | None = None
-    autonomous: bool = False
-    responses: dict[str, str] = field(default_factory=dict[str, str])
-    state: str | None = None
+        decorated = decorate(decorated)
+    return decorated
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

@@ -3,7 +3,8 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Order, Settings, settings_options, skill_options
+from callboard.runtime.cli.options import Settings, settings_options, skill_options
+from callboard.runtime.operations.start_request import StartRequest
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -29,5 +30,5 @@ def push(
     from callboard.runtime.cli.pushing import push_file
     from callboard.runtime.cli.settings import configured
 
-    order = Order(file, skills=skills, project_skills=project_skills, skill_commands=skill_commands)
-    anyio.run(push_file, order, name, configured(settings), settings)
+    request = StartRequest(file, skills=skills, project_skills=project_skills, skill_commands=skill_commands)
+    anyio.run(push_file, request, name, configured(settings), settings)

@@ -5,33 +5,34 @@ import msgspec
 
 from callboard.bus.commands import Bundle, Registration
 from callboard.bus.events import Problem
-from callboard.runtime.cli.errors import Refused
-from callboard.runtime.cli.options import Order, Settings
-from callboard.runtime.cli.ordering import Ordered, ordered
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, register
+from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.problems import problem_text
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.validating import errors, examined
-from callboard.runtime.cli.views import compact
-from callboard.runtime.config import Config
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.registration import HASH_DIGITS_SHOWN, register
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.start_messages import PreparedStart, prepared
+from callboard.runtime.operations.start_request import StartRequest
+from callboard.runtime.operations.validation import errors, examined
+from callboard.runtime.settings.config import Config
 
 
-async def push_file(order: Order, name: str | None, config: Config, settings: Settings) -> None:
+async def push_file(request: StartRequest, name: str | None, config: Config, settings: Settings) -> None:
     """Register the definition in a file, and print what it is registered as.
 
     :raises Refused: with all that is wrong with it
     :raises CallboardError: whatever keeps the store from being used
     """
-    made = ordered(order)
-    _language, found = examined(made.definition.source, order)
+    made = prepared(request)
+    _language, found = examined(made.definition.source, request)
     if wrong := errors(found):
-        raise Refused("definition", wrong, order.file, made.definition.source)
+        raise RequestRefused("definition", wrong, request.file, made.definition.source)
     wanted = _registration(made, name or made.definition.name)
-    async with reach(config, reads=True, founds=True, name="callboard push") as house:
-        kept = await register(house.log, Definitions(), config.tenant, wanted)
+    async with reach(config, reads=True, founds=True, name="callboard push") as connection:
+        kept = await register(connection.log, Definitions(), config.tenant, wanted)
     if isinstance(kept, list):
-        raise Refused("definition", kept, order.file, made.definition.source)
+        raise RequestRefused("definition", kept, request.file, made.definition.source)
     warnings: list[Problem] = [*made.warnings, *found]
     if settings.as_json:
         more = {"files": sorted(wanted.files), "children": sorted(wanted.children)}
@@ -39,14 +40,14 @@ async def push_file(order: Order, name: str | None, config: Config, settings: Se
         click.echo(compact({**told, "warnings": msgspec.to_builtins(warnings)}))
         return
     for warning in warnings:
-        click.echo(problem_text(warning, order.file, made.definition.source), err=True)
+        click.echo(problem_text(warning, request.file, made.definition.source), err=True)
     state = "unchanged" if kept.unchanged else "registered"
     click.echo(f"{state} {kept.name} ({kept.language}) {kept.hash[:HASH_DIGITS_SHOWN]}")
     for path in (*sorted(wanted.files), *sorted(wanted.children)):
         click.echo(f"  with {path}")
 
 
-def _registration(made: Ordered, name: str) -> Registration:
+def _registration(made: PreparedStart, name: str) -> Registration:
     message = made.message
     return Registration(
         language=made.definition.language,

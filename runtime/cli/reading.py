@@ -20,29 +20,24 @@ from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.drawing import svg_of_run, title_of
-from callboard.runtime.cli.narrate import local, short
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.showing import event_object
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import (
     COLOURS,
     cause_lines,
-    compact,
     cut_lines,
     node_lines,
     open_line,
-    path_of,
-    pretty,
-    result_object,
-    result_of,
     tokens,
     took,
     warning_lines,
     whole_text,
     whole_told,
 )
-from callboard.runtime.config import Config
+from callboard.runtime.operations.narration import local, short
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact, event_object, path_of, pretty, result_object, result_of
+from callboard.runtime.settings.config import Config
 
 
 async def events_of(run: str, config: Config, name: str) -> list[Event]:
@@ -50,8 +45,8 @@ async def events_of(run: str, config: Config, name: str) -> list[Event]:
 
     :raises UnknownRun: if there is no such run
     """
-    async with reach(config, reads=True, name=f"callboard {name}") as house:
-        return await house.client.events(run)
+    async with reach(config, reads=True, name=f"callboard {name}") as connection:
+        return await connection.client.events(run)
 
 
 async def show_run(run: str, config: Config, settings: Settings, *, state: bool = False, full: bool = False) -> None:

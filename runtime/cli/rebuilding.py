@@ -27,15 +27,15 @@ from callboard.projections.runs import Runs
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
+from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.listing import run_rows, standing_events
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact, result_of
-from callboard.runtime.client import UnknownRun
-from callboard.runtime.config import Config
-from callboard.runtime.exporters import export_run, spans_endpoint
-from callboard.runtime.house import House
+from callboard.runtime.cli.run_table import run_rows, standing_events
+from callboard.runtime.export.exporters import export_run, spans_endpoint
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact, result_of
+from callboard.runtime.settings.config import Config
 
 DIGEST_CHARS = 16
 
@@ -91,10 +91,10 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     found: list[Rebuilt] = []
     if spans:
         await check_backend(spans_endpoint(os.environ))
-    async with reach(config, reads=True, name="callboard rebuild") as house:
-        names = [run] if run else [row.run for row in reversed(await run_rows(house.log, config.tenant))]
+    async with reach(config, reads=True, name="callboard rebuild") as connection:
+        names = [run] if run else [row.run for row in reversed(await run_rows(connection.log, config.tenant))]
         for name in names:
-            rebuilt = await _rebuilt(house, name, send=spans)
+            rebuilt = await _rebuilt(connection, name, send=spans)
             found.append(rebuilt)
             if not settings.as_json:
                 click.echo(_told(rebuilt))
@@ -105,23 +105,23 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     return exits.FAILED if any(rebuilt.different for rebuilt in found) else exits.OK
 
 
-async def _rebuilt(house: House, run: str, *, send: bool) -> Rebuilt:
-    ref = house.client.ref(run)
-    read = await house.client.events(run)
+async def _rebuilt(connection: Connection, run: str, *, send: bool) -> Rebuilt:
+    ref = connection.client.ref(run)
+    read = await connection.client.events(run)
     last = read[-1].n
     followed: list[Event] = []
-    async with standing_events(house.log, house.log.subjects.run(ref)) as events:
+    async with standing_events(connection.log, connection.log.subjects.run(ref)) as events:
         async for recorded in events:
             # What has been appended since is not what was read.
             if recorded.event.n <= last:
-                followed.append(await whole(house.log, recorded))
+                followed.append(await whole(connection.log, recorded))
     if not followed:
         raise UnknownRun(ref)
     views = views_of(result_of(read[:1]).language)
     at_once = {name: digest_of(made(), read) for name, made in views.items()}
     singly = {name: digest_of(made(), followed, look=True) for name, made in views.items()}
     different = [name for name in views if at_once[name] != singly[name]]
-    sent = await _send(house, ref) if send else None
+    sent = await _send(connection, ref) if send else None
     return Rebuilt(run=run, events=last, digests=at_once, different=different, spans_sent=sent)
 
 
@@ -163,10 +163,10 @@ async def check_backend(endpoint: str) -> None:
     )
 
 
-async def _send(house: House, ref: RunRef) -> int:
+async def _send(connection: Connection, ref: RunRef) -> int:
     exporter = await anyio.to_thread.run_sync(OtlpExporter)
     try:
-        return await export_run(house.log, ref, exporter)
+        return await export_run(connection.log, ref, exporter)
     except SpanExportFailed as error:
         raise CallboardError("spans.refused", str(error)) from error
     finally:

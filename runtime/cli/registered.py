@@ -5,13 +5,13 @@ import msgspec
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
-from callboard.runtime.cli.authoring import about
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, names, parse, registered
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact
-from callboard.runtime.config import Config
-from callboard.runtime.definitions import Definitions
-from callboard.runtime.registration import HASH_DIGITS_SHOWN, names, parse, registered
+from callboard.runtime.operations.authoring import about
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
 
 
 class UnknownDefinition(CallboardError):
@@ -24,8 +24,10 @@ class UnknownDefinition(CallboardError):
 
 async def list_definitions(config: Config, settings: Settings) -> None:
     """Print the registered definitions of the tenant, by name."""
-    async with reach(config, reads=True, name="callboard definitions") as house:
-        kept = [await house.log.definition(config.tenant, name) for name in await names(house.log, config.tenant)]
+    async with reach(config, reads=True, name="callboard definitions") as connection:
+        kept = [
+            await connection.log.definition(config.tenant, name) for name in await names(connection.log, config.tenant)
+        ]
     found = [one for one in kept if one is not None]
     if settings.as_json:
         told = [{"name": one.name, "language": one.language, "hash": one.hash, "title": _title(one)} for one in found]
@@ -44,9 +46,9 @@ async def show_definition(config: Config, settings: Settings, name: str) -> None
 
     :raises UnknownDefinition: if nothing is registered under this name or hash
     """
-    async with reach(config, reads=True, name="callboard definitions") as house:
+    async with reach(config, reads=True, name="callboard definitions") as connection:
         try:
-            kept = await house.log.definition(config.tenant, name)
+            kept = await connection.log.definition(config.tenant, name)
         except ValueError:
             kept = None  # a name that no subject takes was never registered
     if kept is None:

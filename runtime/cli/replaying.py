@@ -17,19 +17,20 @@ from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.results import OpenEffect, RunResult
-from callboard.runtime.cli.narrate import local, narrated
+from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact, node_line, open_line, result_object, result_of
-from callboard.runtime.client import UnknownRun
-from callboard.runtime.company import Company
-from callboard.runtime.config import Config
-from callboard.runtime.ending import conclude, conclude_failed
-from callboard.runtime.house import House
-from callboard.runtime.observing import Observer
-from callboard.runtime.replay import Admitted, admitted, build_stage, replay
-from callboard.runtime.runlog import events_of, read_run
-from callboard.runtime.stage import Stage
+from callboard.runtime.cli.views import node_line, open_line
+from callboard.runtime.interpreter.ending import conclude, conclude_failed
+from callboard.runtime.interpreter.replay import Admitted, admitted, build_stage, replay
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.operations.narration import local, narrated
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact, result_object, result_of
+from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.run.observing import Observer
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.services import Services
 
 
 class Unwritten(Struct, frozen=True):
@@ -66,15 +67,15 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
     :raises UnknownRun: if there is no such run
     :raises LogUnreadable: if the run's log holds something that is no event
     :raises ReplayDiverged: if the interpreter asks for something else than was recorded
-    :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `callboard.runtime.replay.admitted`
+    :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `admitted` does
     """
-    async with reach(config, reads=True, name="callboard replay") as house:
-        ref = house.client.ref(run)
-        events = events_of(readable(await read_run(house.log, ref)))
+    async with reach(config, reads=True, name="callboard replay") as connection:
+        ref = connection.client.ref(run)
+        events = events_of(readable(await read_run(connection.log, ref)))
         if not events:
             raise UnknownRun(ref)
         admission = admitted(events[0], language)
-        secrets = _secrets(house, admission)
+        secrets = _secrets(connection, admission)
     replayed = replay_events(RunRef(config.tenant, run), events, admission, secrets, at)
     if settings.as_json:
         click.echo(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
@@ -82,11 +83,11 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
         click.echo(_told(replayed, settings))
 
 
-def _secrets(house: House, admission: Admitted) -> dict[str, str]:
+def _secrets(connection: Connection, admission: Admitted) -> dict[str, str]:
     """What a worker here would keep out of the log; where it was recorded without, it must be asked for without."""
-    outbox = Outbox(house.nc)
-    company = Company(house.config, house.nc, outbox, worker="replay", env=os.environ, log=house.log)
-    return company.secrets(admission)
+    outbox = Outbox(connection.nc)
+    services = Services(connection.config, connection.nc, outbox, worker="replay", env=os.environ, log=connection.log)
+    return services.secrets(admission)
 
 
 def replay_events(

@@ -3,7 +3,8 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Order, Settings, plain_option, settings_options, start_options
+from callboard.runtime.cli.options import Settings, plain_option, settings_options, start_options
+from callboard.runtime.operations.start_request import StartRequest
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -25,7 +26,7 @@ from callboard.runtime.cli.options import Order, Settings, plain_option, setting
 @click.pass_context
 def run(
     ctx: click.Context,
-    order: Order,
+    request: StartRequest,
     settings: Settings,
     stream: bool,
     workdir: str | None,
@@ -51,15 +52,15 @@ def run(
     import anyio
 
     from callboard.runtime.cli.inputs import ask_inputs, somebody_there
-    from callboard.runtime.cli.ordering import ordered
-    from callboard.runtime.cli.perform import Performance, perform
+    from callboard.runtime.cli.run_here import LocalRun, run_here
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.unheard import unheard
+    from callboard.runtime.operations.start_messages import prepared
 
     with unheard():
-        config = configured(settings, allow_scripts=True if order.script else None, offline=order.offline or None)
+        config = configured(settings, allow_scripts=True if request.script else None, offline=request.offline or None)
         silent = stream or settings.as_json
-        what = ordered(order, ask=ask_inputs if asks and not silent and somebody_there() else None)
+        what = prepared(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder
         files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
-        ctx.exit(anyio.run(perform, Performance(what, config, settings, where, stream, plain, asks, **files)))
+        ctx.exit(anyio.run(run_here, LocalRun(what, config, settings, where, stream, plain, asks, **files)))

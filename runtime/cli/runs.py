@@ -20,7 +20,7 @@ def runs(settings: Settings, status: str | None, limit: int) -> None:
     """List runs, the newest first. --status waiting lists all that wait, for whatever it is."""
     import anyio
 
-    from callboard.runtime.cli.listing import list_runs
+    from callboard.runtime.cli.run_table import list_runs
     from callboard.runtime.cli.settings import configured
 
     anyio.run(list_runs, configured(settings), settings, status, limit)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from callboard.runtime.cli.options import Settings
 
 if TYPE_CHECKING:
-    from callboard.runtime.config import Config
-    from callboard.runtime.logs import Level
+    from callboard.runtime.settings.config import Config
+    from callboard.runtime.settings.logs import Level
 
 
 def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":
@@ -17,8 +17,8 @@ def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> 
 
     :raises ConfigInvalid: with every problem of every source at once
     """
-    from callboard.runtime import logs
-    from callboard.runtime.config import load
+    from callboard.runtime.settings import logs
+    from callboard.runtime.settings.config import load
 
     logs.configure(level)
     config = load({**settings.flags, **flags}, file=settings.file)
@@ -29,6 +29,6 @@ def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> 
 
 def quiet() -> None:
     """Take the log down again, if it was set up: stderr may be somebody else's from now on."""
-    logs = sys.modules.get("callboard.runtime.logs")
+    logs = sys.modules.get("callboard.runtime.settings.logs")
     if logs is not None:
         logs.unconfigure()

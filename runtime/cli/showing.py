@@ -2,10 +2,9 @@
 
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
-import msgspec
 
 from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeExit, Payload, RunEnd, ToolResult
 from callboard.bus.jetstream import JetStreamLog
@@ -13,8 +12,8 @@ from callboard.bus.log import Recorded, whole
 from callboard.projections.places import above
 from callboard.projections.projection import known
 from callboard.runtime.cli.evidence import evidence_of
-from callboard.runtime.cli.narrate import item_of, name_of, narrated
-from callboard.runtime.cli.views import compact
+from callboard.runtime.operations.narration import item_of, name_of, narrated
+from callboard.runtime.operations.results import compact, event_object
 
 
 class Shower(Protocol):
@@ -128,11 +127,6 @@ def _are_nested(one: str, other: str) -> bool:
 def failure_lines(payload: Payload) -> list[str]:
     """What lies behind the failure of a tool, or of opening tools, where it happens; it is not told again behind it."""
     return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
-
-
-def event_object(event: Event) -> dict[str, Any]:
-    """Return an event as the JSON object that stands in the log."""
-    return msgspec.json.decode(msgspec.json.encode(event))
 
 
 def _any(_event: Event) -> bool:

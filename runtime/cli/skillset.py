@@ -16,7 +16,7 @@ from callboard.languages.workflow.shipped import shipped_ids, shipped_skill
 from callboard.languages.workflow.skill_files import FOLDERS, discover, read_skill_file
 from callboard.languages.workflow.skills import Skill, merged, missing_config, optional_env, required_env
 from callboard.runtime.cli.problems import problem_text
-from callboard.runtime.cli.views import compact
+from callboard.runtime.operations.results import compact
 
 SHIPPED = "shipped"
 

@@ -5,13 +5,14 @@ from functools import partial
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Order, Settings, settings_options, start_options
+from callboard.runtime.cli.options import Settings, settings_options, start_options
+from callboard.runtime.operations.start_request import StartRequest
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @partial(start_options, names=True)
 @settings_options
-def start(order: Order, settings: Settings) -> None:
+def start(request: StartRequest, settings: Settings) -> None:
     """Start a run at a server that stands, and print its id.
 
     FILE may also be the name of a registered definition (`callboard push`). The run is durable once this returns.
@@ -21,9 +22,9 @@ def start(order: Order, settings: Settings) -> None:
 
     import anyio
 
-    from callboard.runtime.cli.ordering import ordered, ordered_by_name
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.starting import publish
+    from callboard.runtime.operations.start_messages import prepared, prepared_by_name
 
-    what = ordered(order) if Path(order.file).is_file() else ordered_by_name(order)
-    anyio.run(publish, what, configured(settings), settings, order.file)
+    what = prepared(request) if Path(request.file).is_file() else prepared_by_name(request)
+    anyio.run(publish, what, configured(settings), settings, request.file)

@@ -3,32 +3,32 @@
 import click
 import msgspec
 
-from callboard.runtime.cli.errors import Refused
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.ordering import Message
 from callboard.runtime.cli.problems import problem_text
-from callboard.runtime.cli.reach import reach
-from callboard.runtime.cli.views import compact
-from callboard.runtime.config import Config
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.start_messages import Message
+from callboard.runtime.settings.config import Config
 
 
-async def publish(ordered: Message, config: Config, settings: Settings, file: str) -> None:
+async def publish(prepared: Message, config: Config, settings: Settings, file: str) -> None:
     """Publish a start message and print the run's id.
 
     :raises Refused: if the start is refused
     :raises CallboardError: if there is no server, or no worker that answers
     """
-    async with reach(config, reads=False, name="callboard start") as house:
-        verdict = await house.client.start(ordered.message)
+    async with reach(config, reads=False, name="callboard start") as connection:
+        verdict = await connection.client.start(prepared.message)
     if verdict.status == "rejected" or verdict.run_id is None:
-        raise Refused("start", verdict.problems, file)
-    warnings = [*ordered.warnings, *verdict.warnings]
+        raise RequestRefused("start", verdict.problems, file)
+    warnings = [*prepared.warnings, *verdict.warnings]
     if settings.as_json:
         found = {"run_id": verdict.run_id, "duplicate": verdict.duplicate}
         click.echo(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
         return
     for warning in warnings:
-        click.echo(problem_text(warning, file, ordered.source), err=True)
+        click.echo(problem_text(warning, file, prepared.source), err=True)
     if verdict.duplicate:
         click.echo("it had been started before", err=True)
     click.echo(verdict.run_id)

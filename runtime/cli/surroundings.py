@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from callboard.runtime.config import Config
+from callboard.runtime.settings.config import Config
 
 
 @contextmanager

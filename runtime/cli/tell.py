@@ -67,8 +67,8 @@ def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | Non
     extra = None if data is None else _value(data)
     if len(words) > 2:
         raise click.UsageError(f"{len(words)} words for INTERACTION and RESPONSE: quote a RESPONSE of several words")
-    *named, response = words
-    interaction = "".join(named)
+    response = words[len(words) - 1]
+    interaction = "".join(words[: len(words) - 1])
     _tell(settings, run, "answer", interaction=interaction, user_response=_value(response), response_data=extra, by=by)
 
 
@@ -88,7 +88,7 @@ def _value(text: str) -> Any:
 
     :raises click.BadParameter: if it nests too deep
     """
-    from callboard.runtime.cli.values import NotJson, TooDeep, json_of
+    from callboard.runtime.operations.json_values import NotJson, TooDeep, json_of
 
     try:
         return json_of(text)

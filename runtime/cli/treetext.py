@@ -8,7 +8,7 @@ from callboard.projections.eliding import elided
 from callboard.projections.renders import duration_text, node_label, placed_label
 from callboard.projections.tree import Attempt, Effect, Node, Trace
 from callboard.runtime.cli.evidence import evidence_of
-from callboard.runtime.cli.narrate import short
+from callboard.runtime.operations.narration import short
 
 State = Literal["running", "ok", "failed", "cancelled", "skipped", "note", "warning"]
 

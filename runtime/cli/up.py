@@ -83,8 +83,8 @@ def _stand(
 
     import anyio
 
+    from callboard.runtime.cli.serving import Standing, stand
     from callboard.runtime.cli.settings import configured
-    from callboard.runtime.cli.standing import Standing, stand
     from callboard.runtime.cli.unheard import unheard
 
     with unheard():

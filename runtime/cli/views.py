@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from callboard.bus.connection import without_secrets
-from callboard.bus.events import Event, HumanAsked, NodeEnter, Payload, SignalAwaited
-from callboard.bus.paths import last_id
+from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.projections.causes import Cause, brief
-from callboard.projections.projection import fold
 from callboard.projections.renders import duration_text
-from callboard.projections.results import NodeState, OpenEffect, Results, RunResult
+from callboard.projections.results import NodeState, OpenEffect, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
-from callboard.runtime.cli.narrate import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
+from callboard.runtime.operations.results import path_of, pretty
 
 CAUSES_SHOWN_MAX = 12
 """How many lines tell why a run failed."""
@@ -35,7 +33,6 @@ DISPATCHES_SHOWN_MAX = 5
 NODES_SHOWN_MAX = 60
 """How many nodes are listed."""
 
-_INNER = re.compile(r"[/\[:]")
 _WITHIN = re.compile(r"[\[:]")
 """What only paths inside of a node have: of a dispatch, a call, a phase."""
 
@@ -47,58 +44,6 @@ COLOURS = {
     "cancelled": "magenta",
     "ok": "green",
 }
-
-
-def pretty(value: Any) -> str:
-    """Return a value as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-def compact(value: Any) -> str:
-    """Return a value as JSON on one line."""
-    return msgspec.json.encode(value).decode()
-
-
-def result_of(events: Sequence[Event]) -> RunResult:
-    """Fold a run's events into its result."""
-    return fold(Results(), events)
-
-
-def path_of(events: Sequence[Event]) -> list[str]:
-    """Return the outer nodes in the order in which they were entered, a repeated one as ``node#2``.
-
-    If there is but one, and others stand in it, as the steps of a flow do in its frame, it is those.
-    """
-    entered = [event for event in events if event.type == NodeEnter.type]
-    outer = {event.path for event in entered if not _INNER.search(event.path)}
-    within = f"{next(iter(outer))}/" if len(outer) == 1 and any("/" in event.path for event in entered) else ""
-    taken: list[str] = []
-    for event in entered:
-        name = event.path.removeprefix(within)
-        if event.path.startswith(within) and not _INNER.search(name):
-            name = last_id(event.path)
-            taken.append(name if event.iteration <= 1 else f"{name}#{event.iteration}")
-    return taken
-
-
-def result_object(result: RunResult) -> dict[str, Any]:
-    """Return all that is known of a run, for machines; its status stands there even if it is the first of all."""
-    return {**msgspec.to_builtins(result), "status": result.status}
-
-
-def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]:
-    """Return how a run came out, for machines."""
-    return {
-        "run_id": result.run,
-        "status": result.status,
-        "output": result.output,
-        "results": result.results,
-        "error": msgspec.to_builtins(result.error),
-        **({"cause": msgspec.to_builtins(result.cause)} if result.cause else {}),
-        **({"warnings": msgspec.to_builtins(result.warnings)} if result.warnings else {}),
-        "usage": msgspec.to_builtins(result.usage),
-        "path": path_of(events),
-    }
 
 
 def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:

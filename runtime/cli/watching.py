@@ -7,17 +7,18 @@ import click
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import TYPES, Event, RunEnd, payload_of
 from callboard.bus.log import whole
+from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.streaming import stream
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.hearing import hearing, view_of_one
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.reach import reach
 from callboard.runtime.cli.showing import Lines, Shower, Streaming, follow
-from callboard.runtime.cli.views import compact
-from callboard.runtime.client import UnknownRun
-from callboard.runtime.config import Config
-from callboard.runtime.house import House
-from callboard.runtime.streaming import stream
+from callboard.runtime.operations.event_filter import matches
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,6 @@ class Watched:
         return self.definition is None or event.definition == self.definition
 
 
-def matches(pattern: str, event_type: str) -> bool:
-    """Whether an event type matches a NATS filter: ``*`` for one word, ``>`` for the rest."""
-    wanted, found = pattern.split("."), event_type.split(".")
-    for position, word in enumerate(wanted):
-        if word == ">":
-            return position < len(found)
-        if position >= len(found) or word not in ("*", found[position]):
-            return False
-    return len(wanted) == len(found)
-
-
 async def watch_events(watched: Watched, config: Config, settings: Settings) -> int:
     """Show events until the run ends, the wanted one has come, or for ever; return the exit code.
 
@@ -69,11 +59,11 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
     for given in (watched.event_type, watched.until or ">"):
         if not any(matches(given, known) for known in TYPES):
             raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
-    async with reach(config, reads=False, name="callboard watch") as house:
+    async with reach(config, reads=False, name="callboard watch") as connection:
         if watched.run is None:
-            await _watch_all(house, watched, Streaming() if settings.as_json else Lines(named=True))
+            await _watch_all(connection, watched, Streaming() if settings.as_json else Lines(named=True))
             return exits.OK
-        end = await _watch_one(house, watched.run, watched, settings)
+        end = await _watch_one(connection, watched.run, watched, settings)
     payload = payload_of(end) if end is not None else None
     if not isinstance(payload, RunEnd) or (end is not None and watched.ends_at(end)):
         return exits.OK
@@ -91,8 +81,8 @@ async def stream_run(run: str, behind: str | None, config: Config) -> None:
     """
     try:
         async with (
-            reach(config, reads=False, name="callboard watch") as house,
-            stream(house.client, run, behind) as feed,
+            reach(config, reads=False, name="callboard watch") as connection,
+            stream(connection.client, run, behind) as feed,
         ):
             async for told in feed:
                 click.echo(compact(told))
@@ -100,26 +90,28 @@ async def stream_run(run: str, behind: str | None, config: Config) -> None:
         raise click.BadParameter(f"{behind!r} is no id of a stream", param_hint="--behind") from error
 
 
-async def _watch_all(house: House, watched: Watched, shower: Shower) -> None:
+async def _watch_all(connection: Connection, watched: Watched, shower: Shower) -> None:
     """Show events of any run from now on, or behind a sequence."""
     event_type = watched.event_type if watched.until is None else ">"
-    async with house.client.follow(definition=watched.definition, event_type=event_type, after=watched.after) as feed:
+    async with connection.client.follow(
+        definition=watched.definition, event_type=event_type, after=watched.after
+    ) as feed:
         async for recorded in feed:
-            event = await whole(house.log, recorded)
+            event = await whole(connection.log, recorded)
             if watched.wants(event):
                 shower.event(recorded.sequence, event)
             if watched.ends_at(event):
                 break
 
 
-async def _watch_one(house: House, run: str, watched: Watched, settings: Settings) -> Event | None:
+async def _watch_one(connection: Connection, run: str, watched: Watched, settings: Settings) -> Event | None:
     """Show one run's events; return the one behind which nothing more is wanted.
 
     :raises UnknownRun: if there is no such run
     """
-    last = await house.log.last(house.client.ref(run))
+    last = await connection.log.last(connection.client.ref(run))
     if last is None:
-        raise UnknownRun(house.client.ref(run))
+        raise UnknownRun(connection.client.ref(run))
     after = watched.after or 0
     if last.event.type == RunEnd.type and last.sequence <= after:
         return last.event
@@ -127,7 +119,7 @@ async def _watch_one(house: House, run: str, watched: Watched, settings: Setting
     shown = Guiding(shower, run, settings, last.sequence) if shower.listens else shower
     try:
         # All of the run is followed, whatever is to be shown, so that its end is noticed.
-        async with hearing(house, run, shower), house.client.follow(run, after=after) as feed:
-            return await follow(house.log, feed, shown, watched.wants, watched.ends_at)
+        async with hearing(connection, run, shower), connection.client.follow(run, after=after) as feed:
+            return await follow(connection.log, feed, shown, watched.wants, watched.ends_at)
     finally:
         shower.close()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import detect
-from callboard.runtime.cli.authoring import about, authoring, parsed
-from callboard.runtime.cli.texts import text_of
 from callboard.runtime.mcp.answers import Workflow
+from callboard.runtime.operations.authoring import about, authoring, parsed
+from callboard.runtime.operations.files import text_of
 
 SUFFIXES = (".yaml", ".yml", ".json", ".md")
 DEPTH_MAX = 4

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import click
 import msgspec
 import structlog
 from mcp.server import Server, ServerRequestContext
@@ -28,10 +27,10 @@ from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.runtime.cli.errors import error_object, known_error
+from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.mcp import answers, arguments
-from callboard.runtime.mcp.desk import Desk, Report
-from callboard.runtime.verbs import ApiError
+from callboard.runtime.mcp.tools import Report, Tools
+from callboard.runtime.operations.errors import UsageInvalid, error_object, known_error
 
 logger = structlog.get_logger(__name__)
 
@@ -68,30 +67,30 @@ class Entry:
         )
 
 
-def tools(desk: Desk) -> dict[str, Entry]:
+def entries(tools: Tools) -> dict[str, Entry]:
     """Every tool, by name."""
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
     tells = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
     ends = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
     rows = [
-        ("List workflows", arguments.ListWorkflows, answers.Workflows, desk.list_workflows, reads),
-        ("Validate a workflow", arguments.ValidateWorkflow, answers.Validation, desk.validate_workflow, reads),
-        ("Start a workflow", arguments.StartWorkflow, answers.Run, desk.start_workflow, starts),
-        ("Look at a run", arguments.GetRun, answers.Run, desk.get_run, reads),
-        ("List runs", arguments.ListRuns, answers.Runs, desk.list_runs, reads),
-        ("Watch a run", arguments.WatchRun, answers.Page, desk.watch_run, reads),
-        ("Answer a question", arguments.AnswerQuestion, answers.Told, desk.answer_question, tells),
-        ("Signal a run", arguments.SignalRun, answers.Told, desk.signal_run, tells),
-        ("Resume a run", arguments.ResumeRun, answers.Told, desk.resume_run, tells),
-        ("Cancel a run", arguments.CancelRun, answers.Told, desk.cancel_run, ends),
+        ("List workflows", arguments.ListWorkflows, answers.Workflows, tools.list_workflows, reads),
+        ("Validate a workflow", arguments.ValidateWorkflow, answers.Validation, tools.validate_workflow, reads),
+        ("Start a workflow", arguments.StartWorkflow, answers.Run, tools.start_workflow, starts),
+        ("Look at a run", arguments.GetRun, answers.Run, tools.get_run, reads),
+        ("List runs", arguments.ListRuns, answers.Runs, tools.list_runs, reads),
+        ("Watch a run", arguments.WatchRun, answers.Page, tools.watch_run, reads),
+        ("Answer a question", arguments.AnswerQuestion, answers.Told, tools.answer_question, tells),
+        ("Signal a run", arguments.SignalRun, answers.Told, tools.signal_run, tells),
+        ("Resume a run", arguments.ResumeRun, answers.Told, tools.resume_run, tells),
+        ("Cancel a run", arguments.CancelRun, answers.Told, tools.cancel_run, ends),
     ]
     return {serve.__name__: Entry(title, takes, gives, serve, hints) for title, takes, gives, serve, hints in rows}
 
 
-def mcp_server(desk: Desk) -> Server[Any]:
+def mcp_server(tools: Tools) -> Server[Any]:
     """Make the server; it serves any number of sessions."""
-    table = tools(desk)
+    table = entries(tools)
     listed = [entry.described(name) for name, entry in table.items()]
 
     async def list_tools(
@@ -131,8 +130,10 @@ async def _outcome(entry: Entry, given: dict[str, Any], report: Report) -> CallT
         body = msgspec.json.encode(await entry.serve(entry.takes.model_validate(given), report))
     except ValidationError as error:
         return _failed(_ill_formed(error))
-    except (ApiError, click.UsageError) as error:
-        return _failed(_translated(error))
+    except ApiError as error:
+        return _failed(FromApi(error))
+    except UsageInvalid as error:
+        return _failed(CallboardError("mcp.arguments", error.message, error.where))
     except (Exception, BaseExceptionGroup) as error:
         found = known_error(error)
         if found is None:
@@ -176,7 +177,3 @@ class FromApi(CallboardError):
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.code, error.message, str(error.more.get("where", "")), str(error.more.get("remedy", "")))
         self.problems = error.problems
-
-
-def _translated(error: ApiError | click.UsageError) -> CallboardError:
-    return FromApi(error) if isinstance(error, ApiError) else CallboardError("mcp.arguments", error.format_message())

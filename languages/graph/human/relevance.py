@@ -84,7 +84,7 @@ def _clear(interaction: Interaction, response: JSON) -> bool:
 def _model(work: Work, interaction: Interaction) -> str | None:
     named = interaction.analysis_model
     if named is None:
-        return None if work.stage.info.environment.get("default_model") else "openai:gpt-5-mini"
+        return None if work.stage.info.environment.default_model else "openai:gpt-5-mini"
     return named if ":" in named else f"openai:{named}"
 
 

@@ -1,0 +1,72 @@
+"""A fresh server and worker for a benchmark, in a temporary folder, and chains of nodes to run."""
+
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from callboard.bus.effects import canonical
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.collector import settled_collector
+
+EVENTS_AROUND = 5
+"""Besides its nodes' events: accepted, claimed, start, sources resolved, end; the last node has no route."""
+
+EVENTS_PER_NODE = 5
+"""Enter, call, result, exit, route."""
+
+
+def quiet() -> None:
+    """Keep the log out of the figures."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+
+
+def settings(folder: str, sync: str, **flags: Any) -> Config:
+    return load({"data_dir": folder, "sync": sync, **flags}, env={})
+
+
+@asynccontextmanager
+async def fresh_house(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
+    """An embedded server with nothing in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_connection(settings(folder, sync, **flags)) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def staffed_connection(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
+    """The same with a worker, as `callboard up` has it."""
+    async with fresh_house(sync, **flags) as connection, open_worker(connection, {}):
+        with settled_collector():
+            yield connection
+
+
+def chain(nodes: int) -> str:
+    """A workflow of so many nodes, one after the other."""
+    document = {
+        "id": f"chain-{nodes}",
+        "name": "Chain",
+        "entry": "n0",
+        "nodes": {f"n{i}": {"name": f"Node {i}", "instruction": "Count."} for i in range(nodes)},
+        "edges": [{"from": f"n{i}", "to": f"n{i + 1}"} for i in range(nodes - 1)],
+    }
+    return canonical(document).decode()
+
+
+def start_message(nodes: int, run_id: str) -> dict[str, Any]:
+    """A start of a chain on a scripted model that answers at once."""
+    return {
+        "definition": {"language": "workflow", "source": chain(nodes)},
+        "run_id": run_id,
+        "model": "scripted",
+        "script": {"default": {"text": "ok"}},
+    }
+
+
+def events_of(nodes: int) -> int:
+    """How many events a chain's log has."""
+    return EVENTS_AROUND + EVENTS_PER_NODE * nodes - 1

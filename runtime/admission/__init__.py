@@ -1,0 +1,1 @@
+"""Admission: start messages and definitions looked at before anything begins."""

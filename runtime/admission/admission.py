@@ -1,0 +1,476 @@
+"""Admission: the door. Checks starts and tells whole, records what is admitted, refuses the rest with every problem.
+
+Every step may be repeated after a crash: the run's first event is guarded, a routed command of a start does nothing to
+a run that has begun, and that of a tell is deduplicated by the server.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Any, Literal
+from uuid import UUID
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import (
+    REPLY_HEADER,
+    ROUTING_BYTES,
+    TELLS,
+    WORKER_HEADER,
+    DefinitionSource,
+    Registration,
+    StartRun,
+)
+from callboard.bus.commit import Message
+from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import UNREADABLE, Full, NoAnswer, whole
+from callboard.bus.queue import Delivery, Outbox, ack_floor
+from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
+from callboard.languages.language import STRICT, Definition, Plan
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
+from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
+from callboard.runtime.run.bundles import with_registered
+from callboard.runtime.run.log import RunLog
+
+log = structlog.get_logger(__name__)
+
+ADMISSION = "admission"
+"""Name of the durable consumer that all workers admit from."""
+
+REPLY_CHARS_MAX = 1_000
+"""Longest such subject: one that exceeds the server's control line (4 KiB) would cost us the connection."""
+
+VERDICT_BYTES_MAX = 256 * 1024
+PROBLEM_CHARS_MAX = 200
+"""In a verdict larger than this every text is cut: it must fit a message, or the start would come back for ever."""
+
+PROBLEMS_MAX = 200
+"""Problems that one refusal names, or warnings that one admission records; with texts of usual length they stay below
+the server's 1 MiB."""
+
+USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
+
+GATHERED_AT_ONCE = 2
+"""Starts with large values that are held in memory at once before they are admitted."""
+
+ROOM_RETRY_S = 1.0
+ROOM_RETRY_MAX_S = 10.0
+"""What waits for room in a full store is looked at again so soon, at first and at last."""
+
+UNKNOWN_RUN_RETRY_S = 0.05
+UNKNOWN_RUN_RETRY_MAX_S = 1.0
+"""A tell to a run that is not there waits for the starts before it, and is looked at again ever less often."""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before.
+
+    ``cause`` is what the event that records a tell will name as its cause. ``waiting`` says that there is no room to
+    admit it, as ``problems`` tell; another verdict follows when there is.
+    """
+
+    status: Literal["accepted", "rejected", "waiting"]
+    run_id: str | None = None
+    duplicate: bool = False
+    cause: int = 0
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The command that calls for an admitted run to be performed: its message id, and by which worker, if by one."""
+
+    message_id: str
+    worker: str = ""
+
+
+class Admission:
+    """Admits what arrives at one worker; at a guest, child runs are to stay with their parents."""
+
+    def __init__(
+        self,
+        log: JetStreamLog,
+        outbox: Outbox,
+        *,
+        worker: str,
+        definitions: Definitions,
+        check: Callable[[StartRun, Plan[Any] | None], list[Problem]],
+        guest: bool = False,
+    ) -> None:
+        self._home = worker if guest else ""
+        self._check = check
+        self._log = log
+        self._outbox = outbox
+        self._worker = worker
+        self._definitions = definitions
+        self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
+
+    async def admit(self, delivery: Delivery) -> None:
+        """Admit or refuse one message, answer, and acknowledge it."""
+        try:
+            tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
+            for name in (tenant, run or ""):
+                token(name)
+        except ValueError as error:
+            # No name that a run, or even a refusal, could have: only the sender can be told.
+            problem = Problem(code="subject.unusable", message=str(error), where="subject", expected=USABLE)
+            self._answer(Verdict("rejected", problems=[problem]), delivery)
+            return
+        try:
+            if (full := self._log.room.shut()) is not None:
+                raise full
+            if run is None:
+                verdict = await self._start(tenant, delivery)
+            else:
+                verdict = await self._tell(RunRef(tenant, run), verb, delivery)
+            if verdict is not None and verdict.status == "rejected":
+                verdict = _presentable(verdict)
+                await self._reject(tenant, verb, verdict, delivery)
+        except (Full, StoreFull) as error:
+            self._put_off(error if isinstance(error, StoreFull) else error.told(), run, verb, delivery)
+            return
+        except NoAnswer as error:
+            log.warning("admission is waiting for the log", error=str(error))
+            delivery.nak(1.0)
+            return
+        if verdict is None:
+            delivery.nak(min(UNKNOWN_RUN_RETRY_S * delivery.deliveries, UNKNOWN_RUN_RETRY_MAX_S))
+            return
+        self._answer(verdict, delivery)
+
+    def _put_off(self, error: StoreFull, run: str | None, verb: str, delivery: Delivery) -> None:
+        """Say that there is no room. The message is stored, so it stays in the queue until there is."""
+        expected = f"room in the store; the {verb} is looked at again by itself"
+        problem = Problem(error.code, error.reason, expected=expected)
+        self._send(Verdict("waiting", run or run_id_of(delivery.data), problems=[problem]), delivery)
+        delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
+
+    def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
+        self._send(_presentable(verdict), delivery)
+        delivery.ack()
+
+    def _send(self, verdict: Verdict, delivery: Delivery) -> None:
+        reply = delivery.headers.get(REPLY_HEADER, "")
+        # Below our own prefix only the log's guarded writers write.
+        ours = f"{reply}.".startswith((f"{self._log.subjects.prefix}.", "$"))
+        if reply and len(reply) <= REPLY_CHARS_MAX and not ours:
+            self._outbox.send(reply, msgspec.json.encode(verdict))
+
+    # -- starts -------------------------------------------------------------------------------------------------------
+
+    async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
+        examined = await self._examined(tenant, delivery.data)
+        run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
+        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
+        return await self._admit_run(RunRef(tenant, run), examined, call, delivery.sequence)
+
+    async def _examined(self, tenant: str, body: bytes) -> Examined:
+        """Look at a start message, with what stands beside it."""
+        document = decoded(body)
+        if isinstance(document, list):
+            return Examined(document)
+        if BLOBS not in document:
+            return await self._definitions.apart(partial(examine_object, document, len(body)), size=len(body))
+        async with self._gathering:
+            whole = await gathered(self._log, tenant, document)
+            if isinstance(whole, list):
+                return Examined(whole, run_id=run_id_of(body))
+            return await self._definitions.apart(partial(examine_object, whole, START_BYTES_MAX), size=START_BYTES_MAX)
+
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+        """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.
+
+        :raises NoAnswer: if the log does not answer
+        :raises LogUnavailable: if the log gave no answer for long
+        :raises StoreFull: if it has no room
+        """
+        examined = await self._definitions.apart(lambda: examine(message), size=len(message))
+        verdict = await self._admit_run(child, examined, self._child_call(child), parent=parent)
+        return _presentable(verdict).problems if verdict.status == "rejected" else []
+
+    async def call_child(self, child: RunRef) -> None:
+        """Route a child run that is admitted; the command does nothing to a run that has begun.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        await self._call(child, self._child_call(child))
+
+    def _child_call(self, child: RunRef) -> _Call:
+        return _Call(f"child-{child.tenant}-{child.run}", self._home)
+
+    async def _admit_run(
+        self, ref: RunRef, examined: Examined, call: _Call, cause: int = 0, parent: ev.Parent | None = None
+    ) -> Verdict:
+        start = examined.start
+        if start is None:
+            return Verdict("rejected", examined.run_id, problems=examined.problems)
+        run = ref.run
+        start, plan = await self._planned(ref.tenant, start, examined.size)
+        refused = plan if isinstance(plan, list) else []
+        unserved = self._check(start, None if isinstance(plan, list) else plan)
+        warnings = [problem for problem in unserved if problem.severity == "warning"]
+        unserved = [problem for problem in unserved if problem.severity == "error"]
+        problems = [*examined.problems, *_check_id(run), *unserved, *refused]
+        if not isinstance(plan, list):
+            warnings = _distinct([*plan.definition.warnings, *plan.warnings, *warnings])
+            if plan.options[STRICT]:
+                problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
+        if problems or isinstance(plan, list):
+            return Verdict("rejected", examined.run_id, problems=problems)
+        accepted = accepted_event(start, plan, ref, parent, warnings)
+        runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
+        runlog.definition = definition_token(plan.definition)
+        runlog.state(accepted, cause=cause)
+        duplicate = False
+        try:
+            await runlog.append_queued()
+        except LogUnreadable as error:
+            return Verdict("rejected", run, problems=[_illegible(error.message)])
+        except RunLost as error:
+            # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
+            duplicate = error.found is None or error.found.n > 1 or error.found.cause != cause
+            if error.found is not None and error.found.n > 1:
+                return Verdict("accepted", run, duplicate, warnings=await self._differences(ref, accepted))
+        await self._call(ref, call)
+        return Verdict("accepted", run, duplicate, warnings=warnings)
+
+    async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
+        """Warn whoever starts a run again with something else: the run of that id stays what it is."""
+        first = await self._log.last_of_type(ref, ev.RunAccepted.type)
+        event = await whole(self._log, first) if first is not None else None
+        before = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
+        if not isinstance(before, ev.RunAccepted):
+            return []
+        given, now = before.start, asked.start
+        differs = [name for name in ("input", "arguments", "options") if given.get(name) != now.get(name)]
+        differs += ["definition"] if before.definition.hash != asked.definition.hash else []
+        if not differs:
+            return []
+        message = f"there is a run of this id already, with another {', another '.join(differs)}; it stays as it is"
+        expected = "another run_id for another run"
+        return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
+
+    async def _planned(self, tenant: str, start: StartRun, size: int) -> tuple[StartRun, Plan[Any] | list[Problem]]:
+        """Return a start, with what was registered with its definition if that is a registered one, and its plan.
+
+        The start has so many bytes.
+        """
+        wanted = start.definition
+        if wanted.source is not None:
+            return start, await self._plan(wanted, start, size)
+        kept = await self._registered(tenant, wanted)
+        if isinstance(kept, list):
+            return start, kept
+        start = with_registered(start, kept)
+        source = DefinitionSource(wanted.language or kept.language, kept.source, name=wanted.name or kept.name)
+        return start, await self._plan(source, start, size)
+
+    async def _plan(self, source: DefinitionSource, start: StartRun, size: int) -> Plan[Any] | list[Problem]:
+        plan = partial(self._definitions.plan, source, start)
+        return await self._definitions.apart(plan, size=size, source=source.source)
+
+    async def _registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
+        """Find a registered definition."""
+        name = wanted.name or wanted.hash
+        assert name is not None
+        try:
+            found = await self._log.definition(tenant, name)
+        except ValueError:
+            found = None  # a name that no subject takes was never registered
+        if found is None:
+            where = "definition.name" if wanted.name else "definition.hash"
+            message = f"no definition {name!r} is registered"
+            expected = "the name or hash of a registered definition (`callboard push` registers one)"
+            return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
+        return found
+
+    # -- tells --------------------------------------------------------------------------------------------------------
+
+    async def _tell(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
+        """Check a tell and route it; None if it is too early to say whether there is such a run."""
+        largest = self._log.nc.max_payload - ROUTING_BYTES
+        problems = [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
+        if problems:
+            return Verdict("rejected", ref.run, problems=problems)
+        last = await self._log.last(ref)
+        if last is None:
+            if await self._start_may_be_before(ref.tenant, delivery.sequence):
+                return None
+            problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
+            return Verdict("rejected", ref.run, problems=[problem])
+        if last.event.type == ev.RunEnd.type:
+            message = f"the run has ended; {verb} comes too late"
+            return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
+        if last.event.type == ev.RunQuarantined.type and verb != "kill":
+            return Verdict("rejected", ref.run, problems=[_illegible("the run's log cannot be read")])
+        cause = await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
+        return Verdict("accepted", ref.run, cause=cause)
+
+    async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
+        """Whether admission, at whatever worker, may still be busy with a start that came before a stream sequence."""
+        floor = await ack_floor(self._log.requests, self._log.stream, ADMISSION)
+        start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
+        return start is not None and start < sequence
+
+    # -- both ---------------------------------------------------------------------------------------------------------
+
+    async def _call(self, ref: RunRef, call: _Call) -> None:
+        await self._route(ref, "start", b"{}", call.message_id, call.worker)
+
+    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str, worker: str = "") -> int:
+        """Pass a command on to the workers; return its stream sequence, the same however often this is done."""
+        subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
+        headers = {"Nats-Msg-Id": message_id, **({WORKER_HEADER: worker} if worker else {})}
+        return await self._log.publish(Message(subject, body, headers))
+
+    async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
+        message_id = verdict.run_id or str(delivery.sequence)
+        rejected = ev.RunRejected(problems=verdict.problems, verb=verb, id=message_id)
+        try:
+            subject = self._log.subjects.reject(tenant, message_id)
+        except ValueError:
+            subject = self._log.subjects.reject(tenant, str(delivery.sequence))
+        await self._log.publish(Message(subject, msgspec.json.encode(rejected), {}))
+
+
+def _illegible(why: str) -> Problem:
+    """The run of this id has a log that cannot be read."""
+    return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
+
+
+def _presentable(verdict: Verdict) -> Verdict:
+    """Leave out of a verdict what would make it too large for a message."""
+    problems, warnings = _listed(verdict.problems), _listed(verdict.warnings)
+    return _fitting(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
+
+
+def _listed(problems: list[Problem]) -> list[Problem]:
+    if len(problems) <= PROBLEMS_MAX + 1:
+        return problems
+    rest = Problem(
+        code="problems.more",
+        message=f"and {len(problems) - PROBLEMS_MAX} more problems",
+        severity=problems[0].severity,
+    )
+    return [*problems[:PROBLEMS_MAX], rest]
+
+
+def _fitting(verdict: Verdict) -> Verdict:
+    """Cut the texts of a verdict that one message could not take."""
+    if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
+        return verdict
+
+    def cut(text: str | None) -> str | None:
+        return text if text is None or len(text) <= PROBLEM_CHARS_MAX else text[:PROBLEM_CHARS_MAX] + "…"
+
+    def shortened(problems: list[Problem]) -> list[Problem]:
+        return [
+            msgspec.structs.replace(
+                problem, message=cut(problem.message), where=cut(problem.where), expected=cut(problem.expected)
+            )
+            for problem in problems
+        ]
+
+    return msgspec.structs.replace(
+        verdict,
+        run_id=cut(verdict.run_id),
+        problems=shortened(verdict.problems),
+        warnings=shortened(verdict.warnings),
+    )
+
+
+def _distinct(warnings: Sequence[Problem]) -> list[Problem]:
+    """Of warnings of one kind about one place keep the last: whoever knows more speaks later."""
+    return list({(one.code, one.where or one.message): one for one in warnings}.values())
+
+
+def _check_id(run: str) -> list[Problem]:
+    try:
+        token(run)
+    except ValueError:
+        expected = f"at most {TOKEN_BYTES_MAX} bytes"
+        return [Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)]
+    return []
+
+
+def _check_size(body: bytes, bytes_max: int) -> list[Problem]:
+    if len(body) <= bytes_max:
+        return []
+    message = f"the message has {len(body)} bytes"
+    return [Problem(code="tell.too_large", message=message, where="message", expected=f"at most {bytes_max} bytes")]
+
+
+def check_tell(verb: str, body: bytes) -> list[Problem]:
+    """Check verb and body of a tell."""
+    if verb not in TELLS:
+        expected = " | ".join(TELLS)
+        return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
+    try:
+        msgspec.json.decode(body or b"{}", type=TELLS[verb])
+        deep = too_deep(msgspec.json.decode(body or b"{}"), "tell")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return [Problem(code="tell.malformed", message=str(error), where="message")]
+    return deep
+
+
+def accepted_event(
+    start: StartRun,
+    plan: Plan[Any],
+    ref: RunRef,
+    parent: ev.Parent | None = None,
+    warnings: Sequence[Problem] = (),
+) -> ev.RunAccepted:
+    """Make the first event of a run."""
+    definition = plan.definition
+    normalised = msgspec.structs.replace(start, definition=DefinitionSource(definition.language), run_id=ref.run)
+    return ev.RunAccepted(
+        definition=ev.DefinitionRef(definition.language, definition.hash, definition.source, definition.name),
+        start=msgspec.to_builtins(normalised),
+        outline=plan.outline,
+        breakpoints=start.breakpoints if plan.breakpoints is None else list(plan.breakpoints),
+        limits=start.limits,
+        seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
+        parent=parent,
+        warnings=list(warnings[:PROBLEMS_MAX]),
+    )
+
+
+def definition_token(definition: Definition[Any]) -> str:
+    """The name that a definition has in subjects: its own, or 12 digits of its hash."""
+    name = definition.name
+    try:
+        token(name)
+    except ValueError:
+        name = ""
+    return name or definition.hash[:12]
+
+
+def derived_run_id(stream: str, sequence: int, time_ns: int) -> str:
+    """Make a run id (UUIDv7) from a start message's place in the stream: the same whenever it is delivered."""
+    random = int.from_bytes(sha256(f"{stream}/{sequence}/{time_ns}".encode()).digest()[:10], "big")
+    milliseconds = time_ns // 1_000_000
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | ((random >> 64) & 0xFFF) << 64
+    return str(UUID(int=value | 0b10 << 62 | (random & ((1 << 62) - 1))))
+
+
+def time_of(run_id: str) -> dt.datetime | None:
+    """The instant in a UUIDv7, if it is one."""
+    try:
+        value = UUID(run_id)
+    except ValueError:
+        return None
+    return dt.datetime.fromtimestamp((value.int >> 80) / 1000, dt.UTC) if value.version == 7 else None
+
+
+def problems_text(problems: Sequence[Problem]) -> str:
+    """All problems, a line each, for people."""
+    return "\n".join(f"  - {problem}" for problem in problems)

@@ -1,0 +1,182 @@
+"""Large starts: parts of a start message that travel beside it, as large values of its run.
+
+The message names them by their places, ``{"blobs": {"input": <sha256>, "files.rules.md": <sha256>}}``. So nothing that
+is in it has to be looked through for references, and no value can be taken for one: a start brings in what it names
+there, each once, bounded together, and only what has the digest that it says. Definitions stay in the message.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+
+from callboard.bus.blobs import TooLarge
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef, token
+
+BLOBS = "blobs"
+
+MEMBERS = ("input", "arguments", "script", "files", "children", "state")
+"""What may stand beside its start message; so may a single file, as ``files.<path>``."""
+
+FILE = "files."
+
+START_BYTES_MAX = 16 * 1024 * 1024
+"""All that may stand beside one start message."""
+
+VALUES_MAX = 250_000
+"""Values that one part may consist of, counted generously: by its commas and brackets. A text is one value."""
+
+PARTS_MAX = 1_000
+
+PART_BYTES_MIN = 4 * 1024
+"""Smaller parts stay in the message."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+# -- sending ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Detached:
+    """A start message without its largest parts, and these by digest. ``size`` is what they have together."""
+
+    message: dict[str, Any]
+    parts: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    size: int = 0
+
+    def detach(self, place: str, data: bytes) -> None:
+        """Take a part out of the message."""
+        digest = sha256(data).hexdigest()
+        self.parts[digest] = data
+        self.size += len(data)
+        self.message[BLOBS] = {**self.message.get(BLOBS, {}), place: digest}
+        if place.startswith(FILE):
+            self.message["files"] = {n: text for n, text in self.message["files"].items() if n != place[len(FILE) :]}
+        else:
+            del self.message[place]
+
+
+def detached(message: Mapping[str, Any], bytes_max: int) -> Detached:
+    """Take as much out of a start message, its largest parts first, as is needed for it to fit."""
+    found = Detached(dict(message))
+    size = len(msgspec.json.encode(message))
+    parts = [(place, data) for place, data in _parts(message) if len(data) >= PART_BYTES_MIN]
+    for place, data in sorted(parts, key=lambda part: -len(part[1])):
+        if size <= bytes_max:
+            break
+        found.detach(place, data)
+        size = len(msgspec.json.encode(found.message))
+    if size > bytes_max and found.message.get("files"):
+        # Many small ones.
+        found.detach("files", msgspec.json.encode(found.message["files"]))
+    return found
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    for member in MEMBERS:
+        value = message.get(member)
+        if member == "files" and isinstance(value, dict):
+            yield from ((f"{FILE}{name}", msgspec.json.encode(text)) for name, text in value.items())
+        elif value is not None:
+            yield member, msgspec.json.encode(value)
+
+
+# -- receiving --------------------------------------------------------------------------------------------------------
+
+
+async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+    """Return a start message with what stands beside it put in; every problem if that cannot be.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    problems = _check(document)
+    if problems:
+        return problems
+    ref = RunRef(tenant, document["run_id"])
+    whole = {name: value for name, value in document.items() if name != BLOBS}
+    left = START_BYTES_MAX
+    # Whole members first: single files may come on top of them.
+    for place, digest in sorted(document[BLOBS].items(), key=lambda named: named[0].startswith(FILE)):
+        try:
+            data = await log.get_blob(ref, digest, left)
+        except KeyError:
+            problems.append(_problem("start.blob_missing", place, "there is no such large value of this run", digest))
+            continue
+        except TooLarge:
+            return [too_large(f"what stands beside the message has more than {START_BYTES_MAX} bytes", place)]
+        left -= len(data)
+        value = await to_thread.run_sync(_value, place, digest, data)
+        if isinstance(value, Problem):
+            problems.append(value)
+        elif place.startswith(FILE):
+            whole["files"] = {**whole.get("files", {}), place[len(FILE) :]: value.value}
+        else:
+            whole[place] = value.value
+    return problems or whole
+
+
+def too_large(message: str, where: str = "message") -> Problem:
+    """The problem of a start that has too much beside its message."""
+    expected = f"at most {START_BYTES_MAX} bytes; URLs or addresses of files instead of files"
+    return Problem("start.too_large", message, where, expected=expected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value: Any
+
+
+def _value(place: str, digest: str, data: bytes) -> _Value | Problem:
+    """Read a large value, or say what is wrong with it."""
+    if sha256(data).hexdigest() != digest:
+        return _problem("start.blob_missing", place, "what is stored there has another digest", digest)
+    if data[:1] != b'"' and sum(data.count(sign) for sign in (b",", b"[", b"{")) > VALUES_MAX:
+        message = "the large value consists of too many values"
+        return Problem("start.too_large", message, place, expected=f"at most {VALUES_MAX} commas and brackets")
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Problem("start.malformed", f"the large value is not JSON: {error}", place)
+    if place == "files" and not isinstance(value, dict):
+        return Problem("start.type", "the large value is no object", place, expected="texts by path")
+    return _Value(value)
+
+
+def _check(document: dict[str, Any]) -> list[Problem]:
+    """Check the names of what stands beside a message."""
+    run_id, blobs = document.get("run_id"), document[BLOBS]
+    if not isinstance(run_id, str) or not run_id:
+        return [_problem("start.blobs", "", "large values belong to a run, and no run_id is given")]
+    try:
+        token(run_id)
+    except ValueError:
+        return [Problem("start.run_id", "the run id is too long", "run_id")]
+    if not isinstance(blobs, dict) or len(blobs) > PARTS_MAX:
+        return [_problem("start.blobs", "", f"not an object of at most {PARTS_MAX} members")]
+    problems: list[Problem] = []
+    for place, digest in blobs.items():
+        if place not in MEMBERS and not place.startswith(FILE):
+            problems.append(_problem("start.blobs", place, "this cannot stand beside the message"))
+        elif not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            problems.append(_problem("start.blobs", place, "not a sha256 in lower-case hexadecimal digits"))
+        elif place in document or (place.startswith(FILE) and _has(document.get("files"), place[len(FILE) :])):
+            problems.append(_problem("start.blobs", place, "this stands in the message too"))
+    return problems
+
+
+def _has(files: Any, name: str) -> bool:
+    """Whether there is such a file in a message, or something in the place of its files that cannot take one."""
+    return files is not None and (not isinstance(files, dict) or name in files)
+
+
+def _problem(code: str, place: str, message: str, digest: str = "") -> Problem:
+    places = f"{', '.join(MEMBERS)} or files.<path>, with a sha256"
+    expected = f"the value whose sha256 is {digest}" if digest else places
+    return Problem(code, message, f"{BLOBS}.{place}" if place else BLOBS, expected=expected)

@@ -1,0 +1,145 @@
+"""Registration: definitions that are kept in the stream under a name and under their hash, validated before."""
+
+import re
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.asking import api
+from callboard.bus.commands import Bundle, Registration
+from callboard.bus.commit import Message
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
+from callboard.languages.language import Definition
+from callboard.runtime.admission.definitions import Definitions
+
+KEPT_BYTES_MAX = 850 * 1024
+"""Largest registered definition, as it is kept; with subject and headers it stays below the server's 1 MiB."""
+
+HASH_DIGITS_SHOWN = 12
+"""How much of a hash stands in what people read."""
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Registered(Struct, frozen=True, omit_defaults=True):
+    """A registered definition. ``hash`` is the sha256 of its canonical form; ``name`` is empty if it has none.
+
+    ``files``, ``skills`` and ``children`` travel with its starts; they are told to who looks it up.
+    """
+
+    language: str
+    hash: str
+    name: str = ""
+    source: str | None = None
+    files: dict[str, str] = {}
+    skills: list[Any] = []
+    children: dict[str, Bundle] = {}
+    unchanged: bool = False
+    warnings: list[Problem] = []
+
+
+async def register(
+    log: JetStreamLog, definitions: Definitions, tenant: str, wanted: Registration
+) -> Registered | list[Problem]:
+    """Validate a definition and keep it, under its hash and the wanted name or else its own; or say what is wrong.
+
+    A name may be registered again: starts that name it take the newest.
+
+    :raises Full: if there is no room
+    :raises NoAnswer: if the stream does not answer
+    """
+    source = wanted.source or ""
+    problems = _check(wanted)
+    read = partial(parse, definitions, source, wanted.language)
+    parsed = await definitions.apart(read, source=source) if not problems else []
+    if not isinstance(parsed, Definition):
+        return [*problems, *parsed]
+    if problems := _check_children(definitions, wanted.children):
+        return problems
+    name = wanted.name or _usable(parsed.name)
+    kept = msgspec.structs.replace(wanted, language=parsed.language, hash=parsed.hash, name=name or None)
+    warnings = [each for each in parsed.warnings if each.severity == "warning"]
+    before = [await log.definition(tenant, key) for key in (parsed.hash, name) if key]
+    if all(found is not None and _travels(found) == _travels(kept) for found in before):
+        return Registered(parsed.language, parsed.hash, name, unchanged=True, warnings=warnings)
+    body = msgspec.json.encode(kept)
+    messages = [Message(log.subjects.definition(tenant, key), body, {}) for key in (parsed.hash, name) if key]
+    await (log.publish_together(messages) if len(messages) > 1 else log.publish(messages[0]))
+    return Registered(parsed.language, parsed.hash, name, warnings=warnings)
+
+
+def registered(kept: Registration) -> Registered:
+    """Return a definition as it is told to who looks it up."""
+    found = Registered(kept.language or "", kept.hash or "", kept.name or "", kept.source)
+    return msgspec.structs.replace(found, files=kept.files, skills=kept.skills, children=kept.children)
+
+
+def _travels(kept: Registration) -> Registration:
+    """What is kept, whatever it is called."""
+    return msgspec.structs.replace(kept, name=None)
+
+
+async def names(log: JetStreamLog, tenant: str) -> list[str]:
+    """Return the names under which definitions are registered, in order.
+
+    :raises NoAnswer: if JetStream does not answer
+    """
+    prefix = log.subjects.definition(tenant, "x").removesuffix("x")
+    answer = await api(log.requests, f"STREAM.INFO.{log.stream}", {"subjects_filter": f"{prefix}*"})
+    if "error" in answer:
+        raise NoAnswer(str(answer["error"].get("description")))
+    subjects: dict[str, int] = answer["state"].get("subjects") or {}
+    found = [name_of(subject.removeprefix(prefix)) for subject in subjects]
+    return sorted(name for name in found if not _HASH.fullmatch(name))
+
+
+def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:
+    """Parse a definition in the language named, or the one it is recognised as."""
+    from callboard.languages.registry import LANGUAGES, detect
+
+    name = spoken or detect(source)
+    if isinstance(name, list):
+        return name
+    if name not in LANGUAGES:
+        message = f"there is no language {name!r}"
+        return [Problem(code="definition.language", message=message, where="language", expected=" | ".join(LANGUAGES))]
+    return definitions.language(name).parse(source)
+
+
+def _check_children(definitions: Definitions, children: dict[str, Bundle]) -> list[Problem]:
+    problems: list[Problem] = []
+    for path, child in children.items():
+        parsed = parse(definitions, child.source, child.language)
+        wrong = [] if isinstance(parsed, Definition) else parsed
+        places = [f'children["{path}"].{one.where}'.rstrip(".") for one in wrong]
+        problems += [msgspec.structs.replace(one, where=where) for one, where in zip(wrong, places, strict=True)]
+    return problems
+
+
+def _check(wanted: Registration) -> list[Problem]:
+    name = wanted.name
+    problems: list[Problem] = []
+    size = len(msgspec.json.encode(wanted))
+    if size > KEPT_BYTES_MAX:
+        message = f"the definition, with all that travels with it, has {size} bytes"
+        expected = f"at most {KEPT_BYTES_MAX} bytes; give longer ones with each start"
+        problems.append(Problem(code="definition.too_large", message=message, where="source", expected=expected))
+    if name is not None and not _usable(name):
+        message = f"{name[:80]!r} cannot be a definition's name"
+        expected = f"a name of at most {TOKEN_BYTES_MAX} bytes that does not look like a hash"
+        problems.append(Problem(code="definition.name", message=message, where="name", expected=expected))
+    return problems
+
+
+def _usable(name: str) -> str:
+    """The name, if a definition can be registered under it; a hash belongs to the definition it is made of."""
+    try:
+        token(name)
+    except ValueError:
+        return ""
+    return "" if _HASH.fullmatch(name) else name

@@ -1,0 +1,106 @@
+"""Asking: the JSON objects that the service takes and answers, verb by verb.
+
+``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
+`callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a
+`callboard.runtime.admission.admission.Verdict`, ``definition`` a `callboard.runtime.admission.registration.Registered`.
+"""
+
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from callboard.bus.effects import JSON, Failure, Usage
+from callboard.projections.runs import RunRow
+
+TELL_WAIT_S = 2.0
+"""How long a tell waits for what the run makes of it, unless the request says otherwise; clients ask for 5 s or so."""
+
+
+class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``show``, ``trace`` and ``state``."""
+
+    run_id: str
+
+
+class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``tell``; ``body`` is what would be published on ``cb.tell.<tenant>.<run>.<verb>``.
+
+    Up to ``wait_s`` seconds, the answer waits for what the run makes of it.
+    """
+
+    run_id: str
+    verb: str
+    body: Raw = Raw(b"{}")
+    wait_s: float = TELL_WAIT_S
+
+
+class Told(Struct, frozen=True, omit_defaults=True):
+    """Answer of ``tell``: the tell is on its way (``status`` accepted), its event will name ``cause``.
+
+    ``recorded`` is the number of the event that it became. ``verdict`` is accepted, or pending: what the run makes of
+    it was not known in time. A tell that the run does not follow is an error.
+    """
+
+    status: str
+    run_id: str
+    cause: int
+    verdict: Literal["accepted", "pending"]
+    recorded: int | None = None
+
+
+class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given."""
+
+    status: str | None = None
+    definition: str | None = None
+    limit: int = 100
+    before: str | None = None
+
+
+class RunList(Struct, frozen=True):
+    """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id."""
+
+    runs: list[RunRow]
+    more: bool
+
+
+class AwaitResult(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``result``: the run's end, waited for up to ``wait_s`` seconds."""
+
+    run_id: str
+    wait_s: float = 0.0
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """Answer of ``result``: the payload of ``run.end``."""
+
+    run_id: str
+    status: str
+    output: JSON = None
+    results: JSON = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+
+
+class PageOfEvents(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``events``: those behind the stream sequence ``after``, of the given ``types`` (all if there are none)."""
+
+    run_id: str
+    after: int = 0
+    limit: int = 100
+    types: list[str] = []
+
+
+class SequencedEvent(Struct, frozen=True):
+    """An event with its stream sequence, as it stands in the log: large values are markers ``{"$blob": …}``."""
+
+    sequence: int
+    event: Raw
+
+
+class Page(Struct, frozen=True):
+    """Answer of ``events``. The next page begins behind ``after``; ``more`` says whether there is one by now."""
+
+    events: list[SequencedEvent]
+    after: int
+    more: bool

@@ -1,0 +1,71 @@
+"""The connection to the server, with the log behind it: what programs need that only talk to the runtime."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from nats.aio.client import Client as NatsClient
+
+from callboard.bus.connection import ConnectionWatch, connected
+from callboard.bus.jetstream import JetStreamLog, open_log
+from callboard.bus.server import EmbeddedServer
+from callboard.bus.subjects import Subjects
+from callboard.runtime.api.client import Client
+from callboard.runtime.settings.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection with the log behind it; ``server`` is the embedded one, if it is ours."""
+
+    config: Config
+    nc: NatsClient
+    log: JetStreamLog
+    server: EmbeddedServer | None
+
+    @property
+    def client(self) -> Client:
+        return Client(self.nc, self.log, self.config.tenant)
+
+
+@asynccontextmanager
+async def open_connection(
+    config: Config,
+    name: str = "callboard",
+    *,
+    refused_wait_s: float | None = None,
+    gaps_expected: bool = False,
+) -> AsyncGenerator[Connection]:
+    """Connect to the configured server, starting the embedded one if none is named.
+
+    ``refused_wait_s`` is how long to go on where nobody listens; None: as long as for any other reason.
+    ``gaps_expected`` says that no warning is due when the server goes and comes back.
+
+    :raises OperatorError: whatever keeps the server, the connection or the stream from being usable
+    """
+    async with AsyncExitStack() as stack:
+        server: EmbeddedServer | None = None
+        url = config.nats_url
+        if url is None:
+            server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
+            url = server.url
+        watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
+        nc = await stack.enter_async_context(connected(url, name=name, credentials=config.credentials(), watch=watch))
+        log = await open_log(
+            nc,
+            Subjects(config.prefix),
+            partitions=config.partitions,
+            replicas=config.replicas,
+            group_commit=_group_commit(config, server),
+            ours=server is not None,
+        )
+        if server is not None:
+            server.stage_in_memory(log.stream)
+        yield Connection(config, nc, log, server)
+
+
+def _group_commit(config: Config, server: EmbeddedServer | None) -> bool:
+    """Group commit pays where every append is synced, which we know of our own server only."""
+    if config.group_commit == "auto":
+        return server is not None and config.sync == "always"
+    return config.group_commit == "on"

@@ -1,0 +1,180 @@
+"""The service: the runtime by request and reply, a NATS micro service named ``callboard`` (ADR-32; `nats micro ls`).
+
+A request goes to ``cb.api.<tenant>.<verb>`` with a JSON object; the answer is the verb's JSON value, or an object
+``{"error": {"code": …, "message": …, "problems": […]}}`` with the headers of a service error. Every process that opens
+the service answers for all tenants; the server gives each request to one of them.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+import msgspec
+import structlog
+from nats.errors import Error as NatsError
+from nats.micro import add_service
+from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER, Request
+from nats.micro.service import Service as MicroService
+
+from callboard.bus.errors import CallboardError, StoreFull
+from callboard.bus.log import Full, NoAnswer
+from callboard.bus.subjects import name_of
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.client import VERDICT_WAIT_S, NoVerdict, UnknownRun
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.verbs import ApiError, Verbs
+
+if TYPE_CHECKING:
+    from callboard.runtime.api.connection import Connection
+
+logger = structlog.get_logger(__name__)
+
+NAME = "callboard"
+REQUESTS_MAX = 256
+"""Requests answered at once, those that wait for a result included; beyond that the answer is ``api.busy``."""
+
+HEADER_BYTES = 8 * 1024
+"""Room that an answer leaves for headers and subject below the server's largest message."""
+
+OPEN_WAIT_S = 5.0
+CLOSE_WAIT_S = 2.0
+
+Verb = Callable[[str, bytes], Awaitable[Any]]
+
+
+@asynccontextmanager
+async def open_service(connection: "Connection", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
+    """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
+    error: Exception | None = None
+    service = await add_service(
+        connection.nc,
+        name=NAME,
+        version=_semantic(version("callboard")),
+        description="Callboard: start AI workflows, tell them things, read what they did.",
+        metadata={"prefix": connection.log.subjects.prefix, "stream": connection.log.stream},
+    )
+    async with anyio.create_task_group() as tasks:
+        listings = Listings(connection.log, tasks)
+        endpoint = _Endpoint(connection, tasks)
+        verbs = Verbs(connection.log, Definitions(), listings.rows, verdict_wait_s).all()
+        try:
+            for name, verb in verbs.items():
+                await service.add_endpoint(
+                    name=name,
+                    subject=f"{connection.log.subjects.prefix}.api.*.{name}",
+                    handler=endpoint.handler(verb),
+                    metadata={"description": (verb.__doc__ or "").strip()},
+                )
+            # An answer from ourselves says that the server has all subscriptions; the client's flush does not, since
+            # its ping overtakes commands that wait to be written.
+            await connection.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
+            yield
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            await _stop(connection, service)
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+async def _stop(connection: "Connection", service: MicroService) -> None:
+    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
+        try:
+            await service.stop()
+            # With this answer the server has taken us off: whoever asks from now on is told that nobody is here.
+            await connection.log.requests.request("$JS.API.INFO", b"")
+        except (NatsError, NoAnswer) as error:
+            logger.warning("service could not be closed in good order", error=str(error))
+
+
+def _semantic(found: str) -> str:
+    """The part of our version that a micro service may have."""
+    match = re.match(r"\d+\.\d+\.\d+", found)
+    return match[0] if match else "0.0.0"
+
+
+class _Endpoint:
+    """Takes requests in: each gets a task of its own, since the client library calls back one after the other."""
+
+    def __init__(self, connection: "Connection", tasks: anyio.abc.TaskGroup) -> None:
+        self._nc = connection.nc
+        self._tasks = tasks
+        self._active = 0
+
+    def handler(self, verb: Verb) -> Callable[[Request], Awaitable[None]]:
+        async def handle(request: Request) -> None:
+            if self._active >= REQUESTS_MAX:
+                await self._send(request, ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered"))
+                return
+            self._active += 1
+            self._tasks.start_soon(self._answer, verb, request)
+
+        return handle
+
+    async def _answer(self, verb: Verb, request: Request) -> None:
+        try:
+            tenant = name_of(request.subject.split(".")[-2])
+            await self._send(request, await _outcome(verb, tenant, request.data))
+        except (NatsError, ValueError) as error:
+            # No reply subject, or no connection: there is nobody to tell.
+            logger.warning("request could not be answered", subject=request.subject, error=str(error))
+        finally:
+            self._active -= 1
+
+    async def _send(self, request: Request, outcome: Any) -> None:
+        if not isinstance(outcome, ApiError):
+            body = msgspec.json.encode(outcome)
+            largest = self._nc.max_payload - HEADER_BYTES
+            if len(body) <= largest:
+                await request.respond(body)
+                return
+            message = f"the answer has {len(body)} bytes, and a message takes {largest}"
+            outcome = ApiError(413, "api.too_large", message, expected="to be read from the log, event by event")
+        await request.respond(
+            _error_body(outcome), {ERROR_CODE_HEADER: str(outcome.status), ERROR_HEADER: _one_line(outcome.message)}
+        )
+
+
+async def _outcome(verb: Verb, tenant: str, body: bytes) -> Any:
+    """Carry a request out; return its answer, or the error to answer with."""
+    try:
+        return await verb(tenant, body)
+    except ApiError as error:
+        return error
+    except UnknownRun as error:
+        return ApiError(404, error.code, error.message)
+    except NoVerdict as error:
+        return ApiError(503, error.code, error.message, remedy=error.remedy)
+    except StoreFull as error:
+        return _no_room(error)
+    except Full as full:
+        return _no_room(full.told())
+    except CallboardError as error:
+        return ApiError(500, error.code, error.message, remedy=error.remedy)
+    except NoAnswer as error:
+        return ApiError(503, "log.unavailable", f"the log does not answer: {error}", remedy="Try again.")
+    except Exception as error:
+        logger.exception("request failed unexpectedly")
+        return ApiError(500, "internal", type(error).__name__)
+
+
+def _no_room(error: StoreFull) -> ApiError:
+    return ApiError(507, error.code, error.message, remedy=error.remedy)
+
+
+def _error_body(error: ApiError) -> bytes:
+    described: dict[str, Any] = {"code": error.code, "message": error.message, **error.more}
+    if error.problems:
+        described["problems"] = error.problems
+    return msgspec.json.encode({"error": described})
+
+
+def _one_line(text: str) -> str:
+    """A text as a header can carry it."""
+    return " ".join(text.split())[:500]

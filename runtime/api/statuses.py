@@ -1,0 +1,80 @@
+"""Standings: the list of runs with the statuses that `show` has too, whatever a run waits for.
+
+The list is folded from ``run.*`` events alone. They say it of runs that are parked or over; of those at work, a bounded
+number, their own events are read.
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import anyio
+import msgspec
+
+from callboard.bus.log import EventLog, whole
+from callboard.bus.subjects import RunRef
+from callboard.projections.projection import known
+from callboard.projections.runs import RowStatus, RunRow
+from callboard.projections.status import RunStatus, StatusFold
+
+READ_AT_ONCE = 16
+"""Runs that are read side by side."""
+
+AT_WORK = ("running", "paused")
+"""The list's words for runs that may wait for something, or be about to end, unless they are parked."""
+
+
+async def chosen(
+    log: EventLog, tenant: str, rows: Sequence[RunRow], status: str | None, limit: int
+) -> tuple[list[RunRow], int]:
+    """Return the first ``limit`` rows of a status as it is now, and how many there are beyond; None is any status.
+
+    ``waiting`` is every status that begins so.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    if status is None or not any(matches(status, one) for one in _TOLD_BY_EVENTS):
+        found = [row for row in rows if matches(status, row.status)]
+        return await _told(log, tenant, found[:limit]), len(found[limit:])
+    found = [row for row in await _told(log, tenant, rows) if matches(status, row.status)]
+    return found[:limit], len(found[limit:])
+
+
+def matches(wanted: str | None, status: str) -> bool:
+    """Whether a status is the one that is wanted, or one of its kind."""
+    return wanted is None or status == wanted or status.startswith(f"{wanted}:")
+
+
+_TOLD_BY_EVENTS = [
+    status for status in get_args(RowStatus) if status in (*AT_WORK, "cancelling") or status.startswith("waiting")
+]
+
+
+async def _told(log: EventLog, tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
+    """Return rows with the status of each run at work as its own events have it."""
+    told = list(rows)
+    limiter = anyio.CapacityLimiter(READ_AT_ONCE)
+
+    async def tell(place: int, row: RunRow) -> None:
+        async with limiter:
+            told[place] = msgspec.structs.replace(row, status=await _status(log, RunRef(tenant, row.run)))
+
+    async with anyio.create_task_group() as tasks:
+        for place, row in enumerate(rows):
+            if row.status in AT_WORK and not row.awaits:
+                tasks.start_soon(tell, place, row)
+    return told
+
+
+async def _status(log: EventLog, ref: RunRef) -> RunStatus:
+    fold = StatusFold()
+    for recorded in await log.read(ref):
+        event = recorded.event
+        try:
+            payload = known(event)
+        except msgspec.ValidationError:
+            # A member that this needs is stored beside the event; few have any.
+            event = await whole(log, recorded)
+            payload = known(event)
+        if payload is not None:
+            fold.apply(event, payload)
+    return fold.status

@@ -1,0 +1,275 @@
+"""Verbs: what the service does for each, from the JSON that was asked to the value that is answered.
+
+The shapes are those of `callboard.runtime.api.bodies`. What is refused, unknown or not there yet is an `ApiError`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Registration
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
+from callboard.projections.language_views import STATES
+from callboard.projections.projection import fold
+from callboard.projections.results import Results, RunResult
+from callboard.projections.trace import TraceFold
+from callboard.projections.tree import Trace
+from callboard.runtime.admission.admission import Verdict, check_tell
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.large_starts import BLOBS
+from callboard.runtime.admission.registration import Registered, register, registered
+from callboard.runtime.admission.start_message import decoded, examine_object
+from callboard.runtime.api.bodies import (
+    AwaitResult,
+    ListRuns,
+    OneRun,
+    Page,
+    PageOfEvents,
+    Result,
+    RunList,
+    SequencedEvent,
+    TellRun,
+    Told,
+)
+from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
+from callboard.runtime.api.run_lists import Rows
+from callboard.runtime.api.settling import NotTaken, told
+from callboard.runtime.api.statuses import chosen
+from callboard.runtime.run.reactions import parse_tell
+
+EVENTS_MAX = 1_000
+"""Events in one page."""
+
+PAGE_BYTES_MAX = 512 * 1024
+"""A page ends before the event that would make it larger than this; it has one event at least."""
+
+RUNS_MAX = 1_000
+"""Runs in one answer."""
+
+WAIT_MAX_S = 300.0
+"""Longest wait for a result."""
+
+R = TypeVar("R")
+
+
+class ApiError(Exception):
+    """Raised for whatever the asker has to know: ``status`` is as in HTTP, ``code`` is stable."""
+
+    def __init__(
+        self, status: int, code: str, message: str, problems: list[Problem] | None = None, **more: Any
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.problems = problems or []
+        self.more = more
+
+
+class Verbs:
+    """What the service can do, on one log."""
+
+    def __init__(
+        self, log: JetStreamLog, definitions: Definitions, rows: Rows, verdict_wait_s: float = VERDICT_WAIT_S
+    ) -> None:
+        self._log = log
+        self._definitions = definitions
+        self._rows = rows
+        self._verdict_wait_s = verdict_wait_s
+
+    def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
+        """Every verb: its name to what takes tenant and request."""
+        return {
+            "start": self.start,
+            "tell": self.tell,
+            "runs": self.runs,
+            "show": self.show,
+            "result": self.result,
+            "trace": self.trace,
+            "state": self.state,
+            "events": self.events,
+            "definition": self.definition,
+        }
+
+    # -- saying -------------------------------------------------------------------------------------------------------
+
+    async def start(self, tenant: str, body: bytes) -> Verdict:
+        """Start a run: the message that would be published on ``cb.start.<tenant>``, answered with its verdict."""
+        message = decoded(body)
+        if isinstance(message, list):
+            raise _refused("start", None, message)
+        if BLOBS not in message:
+            look = partial(examine_object, {**message}, len(body))
+            if problems := (await self._definitions.apart(look, size=len(body))).problems:
+                raise _refused("start", None, problems)
+        return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
+
+    async def tell(self, tenant: str, body: bytes) -> Told:
+        """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""
+        request = _read(body, TellRun)
+        problems = check_tell(request.verb, bytes(request.body))
+        if problems:
+            raise _refused(request.verb, request.run_id, problems)
+        tell = parse_tell(request.verb, bytes(request.body))
+        wait_s = min(request.wait_s, WAIT_MAX_S)
+        try:
+            found = await told(
+                self._client(tenant), request.run_id, request.verb, tell, wait_s, verdict_wait_s=self._verdict_wait_s
+            )
+        except NotTaken as error:
+            raise ApiError(409, error.code, error.message, run_id=request.run_id) from error
+        verdict = _accepted(request.verb, found.verdict)
+        recorded = found.recorded.n if found.recorded is not None else None
+        return Told(verdict.status, request.run_id, verdict.cause, "accepted" if found.settled else "pending", recorded)
+
+    async def definition(self, tenant: str, body: bytes) -> Registered:
+        """Register a definition (``source``, if wanted ``language``, ``name`` and what travels with it), or look one up
+        without source."""
+        request = _read(body, Registration)
+        if request.source is None:
+            return await self._look_up(tenant, request)
+        kept = await register(self._log, self._definitions, tenant, request)
+        if isinstance(kept, list):
+            raise ApiError(400, "definition.refused", "the definition is not valid", kept)
+        return kept
+
+    async def _look_up(self, tenant: str, wanted: Registration) -> Registered:
+        key = wanted.hash or wanted.name
+        if not key:
+            raise ApiError(400, "api.malformed", "a definition has a source; to look one up, give hash or name")
+        found = await self._log.definition(tenant, key)
+        if found is None:
+            raise ApiError(404, "definition.unknown", f"no definition {key!r} is registered")
+        return registered(found)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def runs(self, tenant: str, body: bytes) -> RunList:
+        """List runs, the newest first."""
+        request = _read(body, ListRuns)
+        limit = _within("limit", request.limit, RUNS_MAX)
+        rows = await self._rows(tenant)
+        if request.before is not None:
+            places = [i for i, row in enumerate(rows) if row.run == request.before]
+            if not places:
+                raise ApiError(404, "run.unknown", f"there is no run {request.before!r} in the list", where="before")
+            rows = rows[places[0] + 1 :]
+        rows = [row for row in rows if request.definition in (None, row.definition)]
+        found, more = await chosen(self._log, tenant, rows, request.status, limit)
+        return RunList(found, more > 0)
+
+    async def show(self, tenant: str, body: bytes) -> RunResult:
+        """Say how a run stands: status, nodes, what it waits for, output, usage."""
+        request = _read(body, OneRun)
+        return fold(Results(), await self._client(tenant).events(request.run_id))
+
+    async def trace(self, tenant: str, body: bytes) -> Trace:
+        """Return a run's tree of nodes and effects, with times."""
+        request = _read(body, OneRun)
+        return fold(TraceFold(), await self._client(tenant).events(request.run_id))
+
+    async def state(self, tenant: str, body: bytes) -> Any:
+        """Return the document from which another run can go on where this one stands, in the shape of its language."""
+        request = _read(body, OneRun)
+        events = await self._client(tenant).events(request.run_id)
+        accepted = ev.payload_of(events[0])
+        language = accepted.definition.language if isinstance(accepted, ev.RunAccepted) else ""
+        made = STATES.get(language)
+        if made is None:
+            raise ApiError(400, "state.none", f"a {language} has no state document", run_id=request.run_id)
+        return fold(made(), events)
+
+    async def result(self, tenant: str, body: bytes) -> Result:
+        """Return a run's end, waiting for it if asked to."""
+        request = _read(body, AwaitResult)
+        ref = RunRef(tenant, request.run_id)
+        last = await self._log.last(ref)
+        if last is None:
+            raise UnknownRun(ref)
+        if last.event.type == ev.RunQuarantined.type:
+            raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
+        if last.event.type != ev.RunEnd.type and not await self._ended(ref, request.wait_s):
+            message = (
+                f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"
+            )
+            raise ApiError(409, "run.not_ended", message, run_id=ref.run)
+        event = (await self._client(tenant).events(ref.run))[-1]
+        end = ev.payload_of(event)
+        assert isinstance(end, ev.RunEnd)
+        return Result(
+            run_id=ref.run,
+            status=end.status,
+            output=end.output,
+            results=end.results,
+            error=end.error,
+            usage=end.usage,
+        )
+
+    async def _ended(self, ref: RunRef, wait_s: float) -> bool:
+        """Wait for a run's end; say whether it has come."""
+        if wait_s <= 0:
+            return False
+        filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
+        with anyio.move_on_after(min(wait_s, WAIT_MAX_S)):
+            async with self._log.follow(filter, 0) as feed:
+                async for _ in feed:
+                    return True
+        return False
+
+    async def events(self, tenant: str, body: bytes) -> Page:
+        """Return a page of a run's events."""
+        request = _read(body, PageOfEvents)
+        limit = _within("limit", request.limit, EVENTS_MAX)
+        ref = RunRef(tenant, request.run_id)
+        found = await self._log.read(ref, request.after)
+        if not found and await self._log.last(ref) is None:
+            raise UnknownRun(ref)
+        page: list[SequencedEvent] = []
+        after, size = request.after, 0
+        for recorded in found:
+            if not request.types or recorded.event.type in request.types:
+                size += len(recorded.data)
+                if len(page) == limit or (page and size > PAGE_BYTES_MAX):
+                    return Page(page, after, more=True)
+                page.append(SequencedEvent(recorded.sequence, Raw(recorded.data)))
+            after = recorded.sequence
+        return Page(page, after, more=False)
+
+    def _client(self, tenant: str) -> Client:
+        return Client(self._log.nc, self._log, tenant)
+
+
+def _read(body: bytes, shape: type[R]) -> R:
+    try:
+        return msgspec.json.decode(body or b"{}", type=shape)
+    except msgspec.DecodeError as error:
+        fields = ", ".join(getattr(shape, "__struct_fields__", ()))
+        raise ApiError(400, "api.malformed", str(error), expected=f"a JSON object with {fields}") from error
+
+
+def _within(name: Literal["limit"], value: int, most: int) -> int:
+    if not 1 <= value <= most:
+        raise ApiError(400, "api.malformed", f"{name} is {value}", expected=f"1 to {most}")
+    return value
+
+
+def _accepted(verb: str, verdict: Verdict) -> Verdict:
+    if verdict.status != "accepted":
+        raise _refused(verb, verdict.run_id, verdict.problems)
+    return verdict
+
+
+def _refused(verb: str, run_id: str | None, problems: list[Problem]) -> ApiError:
+    status = 404 if any(problem.code == "run.unknown" for problem in problems) else 400
+    more = {"run_id": run_id} if run_id else {}
+    return ApiError(
+        status, f"{'start' if verb == 'start' else 'tell'}.refused", f"the {verb} is refused", problems, **more
+    )

@@ -1,0 +1,88 @@
+"""Listing runs: the runs projection over the log as it stands."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import click
+
+from callboard.bus.asking import api
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer, Recorded
+from callboard.projections.renders import duration_text
+from callboard.projections.runs import RunRow, Runs
+from callboard.runtime.api.statuses import chosen
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.views import COLOURS
+from callboard.runtime.operations.narration import local
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+
+_NOT_FOUND = 10037
+
+
+async def list_runs(config: Config, settings: Settings, status: str | None, limit: int) -> None:
+    """Print the runs of the tenant."""
+    async with reach(config, reads=True, name="callboard runs") as connection:
+        found, more = await chosen(
+            connection.log, config.tenant, await run_rows(connection.log, config.tenant), status, limit
+        )
+    if settings.as_json:
+        click.echo(compact(found))
+        return
+    click.echo(_table(found) if found else "No runs.")
+    if more:
+        click.echo(f"{more} more; see --limit and --status.", err=True)
+
+
+async def run_rows(log: JetStreamLog, tenant: str) -> list[RunRow]:
+    """Return a row for every run of a tenant, the newest first."""
+    runs = Runs()
+    async with standing_events(log, log.subjects.events(tenant, event_type="run.>")) as events:
+        async for recorded in events:
+            runs.apply(recorded.event)
+    return runs.view()
+
+
+@asynccontextmanager
+async def standing_events(log: JetStreamLog, filter: str) -> "AsyncGenerator[AsyncGenerator[Recorded]]":
+    """Follow the events that match a filter, up to the last one that stands in the log now."""
+    answer = await api(log.requests, f"STREAM.MSG.GET.{log.stream}", {"last_by_subj": filter})
+    error = answer.get("error")
+    if error and error.get("err_code") != _NOT_FOUND:
+        raise NoAnswer(str(error.get("description")))
+    last: int = 0 if error else answer["message"]["seq"]
+
+    async def until_last() -> AsyncGenerator[Recorded]:
+        if last:
+            async for recorded in feed:
+                yield recorded
+                if recorded.sequence >= last:
+                    return
+
+    async with log.follow(filter, 0) as feed:
+        events = until_last()
+        try:
+            yield events
+        finally:
+            await events.aclose()
+
+
+def _table(rows: list[RunRow]) -> str:
+    head = ("run", "status", "definition", "accepted", "took", "error")
+    lines = [head, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text: list[str] = []
+    for number, line in enumerate(lines):
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        if number:
+            cells[1] = click.style(cells[1], fg=COLOURS.get(line[1]))
+        text.append("  ".join(cells).rstrip())
+    return "\n".join(text)
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
+    warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
+    why = "  ".join(part for part in (row.error, warned) if part)
+    return row.run, row.status, row.definition, local(row.accepted_at), passed, why

@@ -1,0 +1,104 @@
+"""A worker that stands until it is told to stop, then drains: what runs may finish, the rest is given on."""
+
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+import click
+
+from callboard.bus.connection import without_secrets
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.service import open_service
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.surroundings import surroundings
+from callboard.runtime.cli.views import program, where_options
+from callboard.runtime.export.exporters import open_exporters
+from callboard.runtime.operations.reach import join, reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.collector import settled_collector
+from callboard.runtime.worker.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How to stand: ``joins`` at a server that runs already, else over a data directory of our own."""
+
+    config: Config
+    settings: Settings
+    folders: tuple[Path, ...]
+    drain_wait_s: float
+    joins: bool
+
+
+async def stand(standing: Standing) -> int:
+    """Stand until a signal comes and the worker is drained; return the exit code.
+
+    :raises OperatorError: whatever keeps server or worker from working
+    """
+    async with AsyncExitStack() as stack:
+        env = stack.enter_context(surroundings(None, *standing.folders))
+        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
+        name = "callboard worker" if standing.joins else "callboard up"
+        opening = (
+            reach(standing.config, reads=False, name=name, refused_wait_s=None)
+            if standing.joins
+            else join(standing.config, name=name, say=partial(click.echo, err=True))
+        )
+        connection = await stack.enter_async_context(opening)
+        await stack.enter_async_context(open_exporters(connection))
+        worker = await stack.enter_async_context(open_worker(connection, env))
+        await stack.enter_async_context(open_service(connection))
+        stack.enter_context(settled_collector())
+        _say_where(connection, standing.settings, embedded=standing.config.embedded and not standing.joins)
+        async for _first in signals:
+            break
+        drained = False
+
+        async def drain(scope: anyio.CancelScope) -> None:
+            nonlocal drained
+            await _drain(worker, standing)
+            drained = True
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drain, tasks.cancel_scope)
+            async for _second in signals:
+                break
+            tasks.cancel_scope.cancel()
+    if standing.settings.as_json:
+        click.echo(compact({"stopped": True, "drained": drained}))
+    else:
+        click.echo("Stopped." if drained else "Stopped without waiting.", err=True)
+    return exits.OK if drained else exits.INTERRUPTED
+
+
+async def _drain(worker: Worker, standing: Standing) -> None:
+    if not standing.settings.as_json:
+        runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
+        click.echo(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
+    await worker.drain(standing.drain_wait_s)
+
+
+def _say_where(connection: Connection, settings: Settings, *, embedded: bool) -> None:
+    config = connection.config
+    url = connection.server.url if connection.server else without_secrets(config.nats_url or "")
+    directory = str(Path(config.data_dir).absolute()) if embedded else None
+    if settings.as_json:
+        found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix}
+        click.echo(compact(found))
+        return
+    ours, here = program(), where_options(settings)
+    store = f"\nThe log is kept in {directory}." if directory else ""
+    click.echo(
+        f"Up at {url}, tenant {config.tenant!r}.{store}\n\n"
+        f"  {ours} start{here} FILE      start a run\n"
+        f"  {ours} watch{here}           see what happens\n"
+        f"  nats --server {url} sub '{config.prefix}.>'      the same with any NATS client\n\n"
+        "Ctrl-C stops it in order."
+    )

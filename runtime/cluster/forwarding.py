@@ -1,0 +1,43 @@
+"""Forwarding: a delivery on its way from the worker that read it to the one that it concerns, on a plain subject.
+
+Whoever gets it acknowledges it, in place of the one that read it. If it is lost on the way it is delivered again.
+"""
+
+from nats.aio.msg import Msg
+
+from callboard.bus.commands import REPLY_HEADER, WORKER_HEADER
+from callboard.bus.queue import Delivery, Replies
+
+_KEPT = (REPLY_HEADER, WORKER_HEADER)
+"""Headers of users that go along."""
+
+
+def headers_of(delivery: Delivery) -> dict[str, str]:
+    """Return the headers under which a delivery's body is passed on."""
+    kept = {name: delivery.headers[name] for name in _KEPT if name in delivery.headers}
+    return {
+        **kept,
+        "Cb-Subject": delivery.subject,
+        "Cb-Reply": delivery.reply,
+        "Cb-Sequence": str(delivery.sequence),
+        "Cb-Deliveries": str(delivery.deliveries),
+        "Cb-Time": str(delivery.time_ns),
+    }
+
+
+def delivery_of(message: Msg, send: Replies) -> Delivery:
+    """Return the delivery that was passed on.
+
+    :raises KeyError, ValueError: if it is none
+    """
+    headers = message.headers or {}
+    return Delivery(
+        subject=headers["Cb-Subject"],
+        data=message.data,
+        headers={name: headers[name] for name in _KEPT if name in headers},
+        sequence=int(headers["Cb-Sequence"]),
+        deliveries=int(headers["Cb-Deliveries"]),
+        time_ns=int(headers["Cb-Time"]),
+        reply=headers["Cb-Reply"],
+        _send=send,
+    )

@@ -1,0 +1,1 @@
+"""Export: what leaves for OpenTelemetry, from the log."""

@@ -1,0 +1,139 @@
+"""The exporters of a process: spans and metrics to the OpenTelemetry backend that the environment names.
+
+Variables: ``OTEL_EXPORTER_OTLP_*`` (endpoints, headers, timeouts, certificates), ``OTEL_TRACES_EXPORTER`` and
+``OTEL_METRICS_EXPORTER`` (``none`` switches one off), ``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_SERVICE_NAME`` and
+``OTEL_RESOURCE_ATTRIBUTES``.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.runtime.cluster.leader import GRACE_S, Leader, Leadership, persistently
+from callboard.runtime.export.following import ensure_durable, until_caught_up
+from callboard.runtime.export.metrics_exporter import MetricsExporter, otlp_meter_provider
+from callboard.runtime.export.span_exporter import SpanExporter, SpansExporter, export_run
+
+if TYPE_CHECKING:
+    from callboard.runtime.api.connection import Connection
+
+__all__ = ["export_run", "open_exporters", "spans_durable", "wants_metrics", "wants_spans"]
+
+logger = structlog.get_logger(__name__)
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_SPANS_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+ENDPOINT_DEFAULT = "http://localhost:4318"
+"""Where OTLP over HTTP goes if nothing else is said (OpenTelemetry's own default)."""
+
+
+def wants_spans(env: Mapping[str, str]) -> bool:
+    """Whether the environment leaves spans switched on."""
+    return env.get("OTEL_TRACES_EXPORTER") != "none"
+
+
+def wants_metrics(env: Mapping[str, str]) -> bool:
+    """Whether the environment names a backend for metrics: not every backend of spans takes them."""
+    named = env.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") or env.get(ENDPOINT)
+    return bool(named) and env.get("OTEL_METRICS_EXPORTER") != "none"
+
+
+def spans_durable(env: Mapping[str, str]) -> str:
+    """Name the durable consumer that is the checkpoint of the backend which the environment names for spans."""
+    return f"exporter-spans-{_backend(env, _SPANS_ENDPOINT)}"
+
+
+def spans_endpoint(env: Mapping[str, str]) -> str:
+    """Return the address of the backend which the environment names for spans."""
+    return _endpoint(env, _SPANS_ENDPOINT)
+
+
+def _endpoint(env: Mapping[str, str], variable: str) -> str:
+    return env.get(variable) or env.get(ENDPOINT) or ENDPOINT_DEFAULT
+
+
+def _backend(env: Mapping[str, str], variable: str) -> str:
+    return sha256(_endpoint(env, variable).encode()).hexdigest()[:12]
+
+
+@asynccontextmanager
+async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
+    """Export for the length of the block, if the configuration says so (``otel``); open it before the worker.
+
+    Spans for a backend begin with the events that come after it was first named; older runs are for `export_run`. At
+    the end of the block the spans so far are given `GRACE_S` to go out; what has not gone goes when exporters are
+    opened again.
+    """
+    env = os.environ
+    holders: dict[str, Leader] = {}
+    exporter: SpanExporter | None = None
+    durable = spans_durable(env)
+    if connection.config.otel and wants_spans(env):
+        exporter = await anyio.to_thread.run_sync(_otlp_exporter)
+        holders[durable] = SpansExporter(connection.log, exporter, durable)
+        await _begin(connection.log, durable)
+    if connection.config.otel and wants_metrics(env):
+        name = f"exporter-metrics-{_backend(env, 'OTEL_EXPORTER_OTLP_METRICS_ENDPOINT')}"
+        holders[name] = MetricsExporter(connection.log, otlp_meter_provider)
+    try:
+        async with _holding(connection, holders):
+            yield
+            if exporter is not None:
+                await _finish(connection.log, durable)
+    finally:
+        if exporter is not None:
+            exporter.close()
+
+
+def _otlp_exporter() -> SpanExporter:
+    from callboard.projections.otlp import OtlpExporter
+
+    return OtlpExporter()
+
+
+async def _begin(log: JetStreamLog, durable: str) -> None:
+    """Set the checkpoint of a backend that is new, before any run can start."""
+    try:
+        await ensure_durable(log, durable, log.subjects.events())
+    except NoAnswer as error:
+        logger.warning("spans are exported from later on", error=str(error))
+
+
+async def _finish(log: JetStreamLog, durable: str) -> None:
+    with anyio.move_on_after(GRACE_S):
+        try:
+            await until_caught_up(log, durable)
+        except NoAnswer as error:
+            logger.warning("spans wait in the stream", error=str(error))
+
+
+@asynccontextmanager
+async def _holding(connection: "Connection", holders: Mapping[str, Leader]) -> AsyncGenerator[None]:
+    """Offer to lead for the length of the block."""
+    me = uuid4().hex
+    prefix = connection.log.subjects.prefix
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        for name, holder in holders.items():
+            leadership = Leadership(connection.nc, f"{prefix}.exporter.{name}", me, holder)
+            tasks.start_soon(persistently, name, leadership.run)
+        try:
+            yield
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            for holder in holders.values():
+                holder.hurry()
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error

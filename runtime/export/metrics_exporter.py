@@ -1,0 +1,76 @@
+"""The metrics exporter: folds the events of all runs into OpenTelemetry metrics as they come, and has them sent."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import structlog
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded, whole
+from callboard.projections import semconv
+from callboard.projections.metrics import Metrics
+from callboard.runtime.cluster.leader import GRACE_S
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+
+logger = structlog.get_logger(__name__)
+
+
+class MetricsExporter:
+    """Folds events into metrics as they come, beginning at the log's tail: metrics have no past. A `Leader`.
+
+    The provider lives as long as we lead, so that figures of a former leader do not stand beside ours.
+    """
+
+    def __init__(self, log: JetStreamLog, provider: "Callable[[], MeterProvider]") -> None:
+        self._log = log
+        self._provider = provider
+
+    async def run(self, orphaned: bool) -> None:
+        """Export until cancelled."""
+        provider = await anyio.to_thread.run_sync(self._provider)
+        metrics = Metrics(provider.get_meter(semconv.SCOPE))
+        try:
+            async with self._log.follow(self._log.subjects.events()) as feed:
+                async for recorded in feed:
+                    await self._take(metrics, recorded)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE_S):
+                await anyio.to_thread.run_sync(_shut_down, provider, abandon_on_cancel=True)
+
+    def hurry(self) -> None:
+        """Nothing is in hand: what was counted is sent at the end anyway."""
+
+    async def _take(self, metrics: Metrics, recorded: Recorded) -> None:
+        try:
+            metrics.apply(await whole(self._log, recorded))
+        except Exception:
+            # One event less in the figures; the next one counts again.
+            logger.exception("event is not counted", run=recorded.ref.run, n=recorded.event.n)
+        await anyio.lowlevel.checkpoint()
+
+
+def _shut_down(provider: "MeterProvider") -> None:
+    """Send what was counted last, and close."""
+    try:
+        provider.shutdown(timeout_millis=GRACE_S * 1000)
+    except Exception:
+        logger.exception("metrics could not be sent at the end")
+
+
+def otlp_meter_provider() -> "MeterProvider":
+    """Make a provider that sends metrics over OTLP as the ``OTEL_*`` variables say."""
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+
+    resource = Resource.create()
+    if str(resource.attributes.get(semconv.SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({semconv.SERVICE_NAME: semconv.SCOPE}))
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    return MeterProvider([reader], resource, shutdown_on_exit=False)

@@ -1,0 +1,100 @@
+"""Asks: how an interpreter comes by what it asks for: an effect is announced, stands open, and wakes it.
+
+This is what node executions (`callboard.runtime.interpreter.nodes`) and the stage are made of; it knows neither.
+"""
+
+import hmac
+import uuid
+from typing import Any
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.events import Payload
+from callboard.languages.language import Ask, Instant, RunInfo
+from callboard.runtime.interpreter.driver import Driver, Wait
+from callboard.runtime.interpreter.execution import Execution, Memory
+from callboard.runtime.interpreter.ledger import Ledger
+from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
+
+
+class Asks:
+    """What one run's interpreter asks for. ``now`` is the time of the event being delivered."""
+
+    def __init__(self, info: RunInfo, ledger: Ledger, waits: Waits, driver: Driver, run: str, seed: str) -> None:
+        self.info = info
+        self.ledger = ledger
+        self.waits = waits
+        self.driver = driver
+        self.memory = Memory()
+        self.entered: dict[tuple[str, int], Execution] = {}
+        """Nodes that were entered and not left, by path and iteration."""
+        self.now: Instant
+        self._run = run
+        self._seed = seed.encode()
+        self._ordinals: dict[str, int] = {}
+
+    async def effect(self, node: Execution, key: str, intent: Payload, ordinal: int = 0, of_id: int = 0) -> Any:
+        """Announce an effect and wait for its outcome's payload."""
+        await self.driver.checkpoint()
+        event = self.ledger.announce(node, key, intent)
+        wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
+        self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id))
+        return await wait
+
+    def _abandon(self, key: str, cause: Failure) -> None:
+        effect = self.waits.effects.pop(key)
+        self.ledger.cancel(effect.node, key, effect.intent.type, cause)
+
+    def ordinal(self, what: str) -> int:
+        """Count like calls in the order in which the interpreter makes them."""
+        number = self._ordinals.get(what, 0)
+        self._ordinals[what] = number + 1
+        return number
+
+    def random_bits(self, key: str) -> bytes:
+        """Return 32 bytes that follow from the run's seed and the key."""
+        return hmac.digest(self._seed, key.encode(), "sha256")
+
+    def child_id(self, key: str) -> str:
+        """The run id of a child: a function of this run and the key, so that a second start is the same run."""
+        return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", self._run.encode(), "sha256").hex()[:32]), key))
+
+    def leave(self, node: Execution, exit: ev.NodeExit, *, kept: bool = False) -> Instant:
+        """Leave a node; return the exit instant. ``kept`` as in `Memory.keep`."""
+        self.memory.keep(node, exit, kept=kept)
+        self.entered.pop((node.path, node.iteration), None)
+        return self.ledger.state(exit, node.path, node.iteration, node.attempt).time
+
+    def question(self, node: Execution, key: str, ask: Ask) -> OpenQuestion:
+        """Ask a person."""
+        intent = ev.HumanAsked(
+            question=ask.question,
+            interaction_type=ask.type,
+            options=ask.options,
+            channel_type=ask.channel_type,
+            request_data=ask.request_data,
+            timeout_at=ask.timeout_at,
+            timeout_action=ask.timeout_action,
+        )
+        question = self.waits.questions[key] = OpenQuestion(self.ledger.announce(node, key, intent), node, ask)
+        return question
+
+    def close_question(self, key: str, closed: ev.HumanClosed) -> None:
+        """Close a question, once."""
+        question = self.waits.questions.get(key)
+        if question is not None and not question.closed:
+            question.closed = True
+            del self.waits.questions[key]
+            self.waits.answered[key] = closed.outcome
+            self.ledger.close(question.node, key, closed)
+
+    async def signal(self, node: Execution, key: str, awaited: ev.SignalAwaited) -> ev.SignalReceived:
+        """Wait for a signal; one that came before it was awaited is taken in log order."""
+        await self.driver.checkpoint()
+        received = self.waits.take_signal(awaited.name, awaited.match)
+        if received is None:
+            delivered: ev.SignalReceived = await self.effect(node, key, awaited)
+            return delivered
+        self.ledger.announce(node, key, awaited)
+        self.ledger.close(node, key, received)
+        return received

@@ -1,0 +1,54 @@
+"""Endings: how a run's last events follow from how its interpreter settled, live and in replay.
+
+Emits: run.failed, run.end
+"""
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.languages.language import End, Ok, Unwound
+from callboard.runtime.interpreter.stage import Stage
+
+
+def conclude(stage: Stage) -> bool:
+    """State the run's end if there is one: the interpreter has settled or stands still for ever, or the run was killed.
+
+    Call it when the interpreter is at rest; returns whether the run is over.
+    """
+    if stage.killed is not None:
+        _give_up(stage, stage.killed, "cancelled")
+        _state(stage, End("cancelled", error=stage.killed))
+        return True
+    settled = stage.main.settled if stage.main is not None else None
+    match settled:
+        case None if stage.waits:
+            return False
+        case None:
+            # At rest, with nothing that could ever wake it.
+            message = "the interpreter waits for something that is no effect"
+            conclude_failed(stage, Failure(code="internal", message=message))
+        case Ok(end):
+            _state(stage, end)
+        case Unwound(cause):
+            _state(stage, End("cancelled", error=cause))
+    return True
+
+
+def conclude_failed(stage: Stage, failure: Failure) -> None:
+    """State the end of a run whose interpreter failed as it never should."""
+    _give_up(stage, failure, "failed")
+    _state(stage, End("failed", error=failure))
+
+
+def _give_up(stage: Stage, failure: Failure, outcome: ev.NodeOutcome) -> None:
+    stage.driver.drop()
+    stage.abandon_everything(failure, outcome)
+
+
+def _state(stage: Stage, end: End) -> None:
+    """What a crash has left of the end in the log is matched, not stated again."""
+    if end.status == "failed":
+        error = end.error or Failure(code="failed", message="the run failed")
+        stage.state_of_run(ev.RunFailed(error=error))
+    usage = stage.ledger.usage.total
+    warnings = stage.ledger.warned.view() if stage.info.tells else []
+    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage, warnings))

@@ -1,0 +1,146 @@
+"""The ledger: what an interpreter states, found in the journal where the log holds it, written to the sink where not.
+
+Whatever is stated twice, live and in replay, is stated through here: it is verified (rule R4), and an intent is closed
+once (rule R2).
+"""
+
+from typing import NoReturn, Protocol
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.events import Event, Payload
+from callboard.languages.language import Instant
+from callboard.projections.warned import WarnedFold
+from callboard.runtime.interpreter.driver import Driver
+from callboard.runtime.interpreter.execution import Execution
+from callboard.runtime.interpreter.journal import Journal
+from callboard.runtime.interpreter.usage import UsageFold
+
+
+class Sink(Protocol):
+    """Where events go that the log does not hold yet."""
+
+    def seal(self, payload: Payload, /) -> bytes:
+        """Encode a payload in its recorded form: secrets replaced."""
+        ...
+
+    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, /) -> Event:
+        """Number an event and queue it for its append."""
+        ...
+
+    def clock(self) -> Instant:
+        """Read the run's clock, never before the last event's time."""
+        ...
+
+    def abandon(self, key: str) -> None:
+        """Stop carrying an effect out: its scope was cancelled."""
+        ...
+
+    def close_toolbox(self, key: str) -> None:
+        """The block of this toolbox has ended; its sessions may go."""
+        ...
+
+
+class Ledger:
+    """What one run's interpreter states."""
+
+    def __init__(self, journal: Journal, sink: Sink, driver: Driver) -> None:
+        self._journal = journal
+        self._sink = sink
+        self._driver = driver
+        self._used: set[str] = set()
+        self.usage = UsageFold()
+        self.warned = WarnedFold()
+
+    def state(self, payload: Payload, path: str, iteration: int, attempt: int) -> Event:
+        """State a fact: the recorded one, verified, or a new one."""
+        self._driver.check_alive()
+        self.warned.apply(path, payload)
+        sealed = self._sink.seal(payload)
+        recorded = self._journal.take_fact((payload.type, path, iteration, attempt, ""))
+        if recorded is None:
+            return self._sink.write(payload.type, sealed, path, iteration, attempt, "")
+        self._journal.verify(recorded, payload.type, sealed)
+        return recorded
+
+    def announce(self, node: Execution, key: str, intent: Payload) -> Event:
+        """Announce an effect: the recorded intent, verified, or a new one."""
+        self._driver.check_alive()
+        self.use(key)
+        sealed = self._sink.seal(intent)
+        return self._recorded_or_new(self._journal.take_intent(key), node, key, intent.type, sealed)
+
+    def close(self, node: Execution, key: str, outcome: Payload) -> Event:
+        """State an outcome that the interpreter itself decides on: the recorded one, verified, or a new one."""
+        self._driver.check_alive()
+        sealed = self._sink.seal(outcome)
+        return self._recorded_or_new(self._journal.outcome(key), node, key, outcome.type, sealed)
+
+    def _recorded_or_new(
+        self, recorded: Event | None, node: Execution, key: str, event_type: str, sealed: bytes
+    ) -> Event:
+        if recorded is None:
+            return self._sink.write(event_type, sealed, node.path, node.iteration, node.attempt, key)
+        self._journal.verify(recorded, event_type, sealed)
+        return recorded
+
+    def cancel(self, node: Execution, key: str, of: str, cause: Failure) -> None:
+        """Close an intent as cancelled, unless it has an outcome already, delivered or not (rule R2)."""
+        if self._journal.outcome(key) is None:
+            cancelled = ev.EffectCancelled(of=of, cause=cause)
+            sealed = self._sink.seal(cancelled)
+            written = self._sink.write(cancelled.type, sealed, node.path, node.iteration, node.attempt, key)
+            self._journal.close(key, written)
+        self._sink.abandon(key)
+
+    def read_clock(self, node: Execution, key: str) -> Instant:
+        """Read the unpinned clock: as it was recorded, or now."""
+        self._driver.check_alive()
+        recorded = self._journal.take_fact((ev.ClockRead.type, node.path, node.iteration, node.attempt, key))
+        if recorded is None:
+            read = ev.ClockRead(value=self._sink.clock())
+            self._sink.write(read.type, self._sink.seal(read), node.path, node.iteration, node.attempt, key)
+            return read.value
+        payload = ev.payload_of(recorded)
+        assert isinstance(payload, ev.ClockRead)
+        return payload.value
+
+    def use(self, key: str) -> None:
+        """Use an effect key, once.
+
+        :raises ValueError: if it has been used
+        """
+        if key in self._used:
+            raise ValueError(f"effect key used twice: {key}")
+        self._used.add(key)
+
+    def numbered(self, key: str, outcome: Event) -> None:
+        """Note that an outcome of this key has been numbered from outside: no other may follow."""
+        self._journal.close(key, outcome)
+        self.usage.count(outcome)
+
+    def has_outcome(self, key: str) -> bool:
+        """Whether an outcome of this key stands in the log, or has been numbered, delivered or not."""
+        return self._journal.outcome(key) is not None
+
+    def take_outcome(self, key: str) -> Event | None:
+        """Return the outcome of a key that is being delivered; it cannot be asked about any more."""
+        recorded = self._journal.outcome(key)
+        self._journal.forget(key)
+        return recorded
+
+    def diverged(self, recorded: Event, asked: str) -> NoReturn:
+        """:raises ReplayDiverged: always"""
+        self._journal.diverged(recorded, asked)
+
+    def close_toolbox(self, key: str) -> None:
+        """The block of a toolbox has ended."""
+        self._driver.check_alive()
+        self._sink.close_toolbox(key)
+
+    def verify_replayed(self) -> None:
+        """Check that a replay has come to everything that the log records.
+
+        :raises ReplayDiverged: if it has not
+        """
+        self._journal.verify_spent()

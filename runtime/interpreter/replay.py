@@ -1,0 +1,123 @@
+"""Replay: rebuild a run's stage by running its interpreter over its log.
+
+Live runs start with this, and so does everything that wants to know what a run was thinking: it is the same driver, fed
+with recorded events instead of new ones.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import StartRun
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Language, Plan, RunInfo
+from callboard.languages.planning import planned
+from callboard.runtime.interpreter.journal import Journal
+from callboard.runtime.interpreter.ledger import Sink
+from callboard.runtime.interpreter.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What the first event of a run says: the plan, its language, and the start it came from."""
+
+    accepted: ev.RunAccepted
+    start: StartRun
+    language: Language[Any]
+    plan: Plan[Any]
+
+
+LanguageOf = Callable[[str], Language[Any]]
+"""Finds a language by its name."""
+
+
+def admitted(first: Event, language_of: LanguageOf) -> Admitted:
+    """Read a run's ``run.accepted`` back into a plan.
+
+    :raises CallboardError: if this version no longer accepts what was accepted
+    """
+    accepted = ev.payload_of(first)
+    assert isinstance(accepted, ev.RunAccepted)
+    start = msgspec.convert(accepted.start, StartRun)
+    spoken = language_of(accepted.definition.language)
+    parsed = spoken.parse(accepted.definition.source)
+    # It may have got its name with the start.
+    named = parsed if isinstance(parsed, list) else replace(parsed, name=accepted.definition.name)
+    plan = named if isinstance(named, list) else planned(spoken, named, start)
+    if isinstance(plan, list):
+        problems = "; ".join(str(problem) for problem in plan)
+        raise CallboardError(
+            "replay.not_admitted", f"the run's start is no longer accepted: {problems}", where=first.run
+        )
+    return Admitted(accepted, start, spoken, plan)
+
+
+def build_stage(
+    admission: Admitted, ref: RunRef, events: Sequence[Event], sink: Sink, pressed: Callable[[], bool] | None = None
+) -> tuple[Stage, Event]:
+    """Make the stage of a started run over its log; return it with the run's ``run.start``.
+
+    ``pressed`` says whether its interpreter is to draw breath; without it, it never does.
+    """
+    started = next(event for event in events if event.type == ev.RunStart.type)
+    payload = ev.payload_of(started)
+    assert isinstance(payload, ev.RunStart)
+    info = RunInfo(
+        input=payload.input,
+        arguments=payload.arguments,
+        options=payload.options,
+        execution_id=payload.execution_id,
+        environment=payload.environment,
+        files=admission.start.files,
+        state=admission.start.state,
+    )
+    stage = Stage(
+        info,
+        Journal(ref, events),
+        sink,
+        run=ref.run,
+        seed=admission.accepted.seed,
+        breakpoints=admission.accepted.breakpoints,
+        **({"pressed": pressed} if pressed is not None else {}),
+    )
+    stage.ledger.warned.apply("", admission.accepted)
+    return stage, started
+
+
+def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
+    """Run the interpreter over recorded events, from ``run.start`` on.
+
+    :raises ReplayDiverged: if it asks for something else than was recorded
+    """
+    for _ in replaying(stage, admission, started, events):
+        pass
+
+
+def replaying(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> Iterator[None]:
+    """Replay likewise, piece by piece."""
+    recorded = ev.payload_of(started)
+    assert isinstance(recorded, ev.RunStart)
+    # As it was recorded: what a newer version would make of the same start message does not concern a run under way.
+    plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
+    yield from to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
+    for event in events:
+        if event.n > started.n:
+            yield from delivering(stage, event)
+
+
+def delivering(stage: Stage, event: Event) -> Iterator[None]:
+    """Deliver one event, piece by piece; between them its interpreter draws breath."""
+    yield from to_rest(stage, lambda: stage.deliver(event))
+
+
+def to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[None]:
+    step()
+    yield
+    while stage.unfinished:
+        stage.go_on()
+        yield

@@ -1,0 +1,262 @@
+"""The stage: what an interpreter may ask, answered from the journal where the log knows, stated anew where it does not.
+
+The stage is pure machinery: it turns calls of the interpreter into events (through the ledger, `…interpreter.ledger`)
+and delivered events into wakes of the driver (through the waits, `…interpreter.waits`). It performs no I/O and reads no
+clock; carrying effects out is the run's affair.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, TypeVar
+
+from callboard.bus import events as ev
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.events import Event, NodeOutcome, Payload
+from callboard.bus.paths import encode_id, last_id
+from callboard.languages.language import (
+    Cancelled,
+    End,
+    Expired,
+    Instant,
+    Node,
+    Ok,
+    Resumed,
+    RunInfo,
+    Settled,
+    Unwound,
+)
+from callboard.runtime.interpreter.asks import Asks
+from callboard.runtime.interpreter.driver import Driver, Task, Wait
+from callboard.runtime.interpreter.journal import Journal, is_actors_own
+from callboard.runtime.interpreter.ledger import Ledger, Sink
+from callboard.runtime.interpreter.nodes import StageNode
+from callboard.runtime.interpreter.waits import Bound, Waits
+
+T = TypeVar("T")
+
+EXPIRED = Failure(code="expired", message="the time bound ran out", type="cancellation")
+
+
+def _never() -> bool:
+    return False
+
+
+class Stage:
+    """The stage of one run."""
+
+    def __init__(
+        self,
+        info: RunInfo,
+        journal: Journal,
+        sink: Sink,
+        *,
+        run: str,
+        seed: str,
+        breakpoints: Sequence[str] = (),
+        pressed: Callable[[], bool] = _never,
+    ) -> None:
+        self.info = info
+        self.driver = Driver(pressed)
+        self.ledger = Ledger(journal, sink, self.driver)
+        self.waits = Waits(self.ledger, self.driver)
+        self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed)
+        self.cancelling = False
+        self.killed: Failure | None = None
+        self.main: Task[End] | None = None
+        self._breakpoints = frozenset(breakpoints)
+        self._iterations: dict[str, int] = {}
+        self._turn = 0
+        self.asks.now = sink.clock()
+        self._root = StageNode(self.asks, "", 1, "", self.asks.now)
+
+    # -- the run's side ------------------------------------------------------------------------------------------------
+
+    def begin(self, interpreter: Coroutine[Any, Any, End], started: Event) -> None:
+        """Start the interpreter; ``started`` is the run's ``run.start``."""
+        self.asks.now = self._root.entered_at = started.time
+        self.main = self.driver.start(interpreter)
+        self.driver.run()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the interpreter draws breath: `go_on` before the next event is delivered."""
+        return self.driver.unfinished
+
+    def go_on(self) -> None:
+        """Let the interpreter go on where it has drawn breath."""
+        self.driver.run()
+
+    def deliver(self, event: Event) -> None:
+        """Deliver one event of the log and run to quiescence, or until the interpreter draws breath.
+
+        Facts of the run itself change nothing here.
+        """
+        kind = ev.TYPES.get(event.type)
+        self.ledger.usage.count(event)
+        if is_actors_own(event) or event.type == ev.ChildEnd.type:
+            # What the interpreter warns of was taken when it was stated.
+            self.ledger.warned.apply(event.path, ev.payload_of(event), self.asks.child_id(event.key))
+        if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
+            return
+        self.asks.now = event.time
+        self._turn += 1
+        payload = ev.payload_of(event)
+        if isinstance(payload, ev.CancelRequested):
+            self._cancel_run(payload)
+        else:
+            self.waits.deliver(event, payload)
+        if self.killed is None:
+            self.driver.run()
+
+    def _cancel_run(self, requested: ev.CancelRequested) -> None:
+        self.cancelling = True
+        cause = Failure(code="cancelled", message=requested.message or requested.reason, type="cancellation")
+        if requested.kill:
+            self.killed = cause
+        elif self.main is not None:
+            self.driver.cancel(self.main, cause)
+
+    def state_of_run(self, payload: Payload) -> Event:
+        """State a fact of the run as a whole."""
+        return self.ledger.state(payload, "", 0, 0)
+
+    def abandon_everything(self, cause: Failure, outcome: NodeOutcome) -> None:
+        """Close every open intent and leave every open node, without asking the interpreter."""
+        for key, effect in list(self.waits.effects.items()):
+            self.ledger.cancel(effect.node, key, effect.intent.type, cause)
+        for key, question in list(self.waits.questions.items()):
+            self.ledger.cancel(question.node, key, ev.HumanAsked.type, cause)
+        for node in reversed(list(self.asks.entered.values())):
+            self.asks.leave(node, ev.NodeExit(outcome=outcome, error=cause))
+
+    # -- the interpreter's side: `callboard.languages.language.Stage` -------------------------------------------------
+
+    @property
+    def root(self) -> StageNode:
+        return self._root
+
+    def now(self) -> Instant:
+        return self.asks.now
+
+    def turn(self) -> int:
+        return self._turn
+
+    def enter(
+        self,
+        path: str,
+        kind: str = "node",
+        *,
+        node: str = "",
+        name: str = "",
+        instruction: str | None = None,
+        input: JSON = None,
+        due: Instant | None = None,
+    ) -> StageNode:
+        iteration = self._iterations.get(path, 0) + 1
+        self._iterations[path] = iteration
+        node = node or last_id(path)
+        payload = ev.NodeEnter(kind_=kind, node=node, name=name, instruction=instruction, input=input, due=due)
+        event = self.ledger.state(payload, path, iteration, 1)
+        entered = StageNode(self.asks, path, iteration, node, event.time, kind)
+        self.asks.entered[path, iteration] = entered
+        return entered
+
+    def place(self, path: str, node: str = "") -> StageNode:
+        iteration = self._iterations.get(path, 0) + 1
+        self._iterations[path] = iteration
+        return StageNode(self.asks, path, iteration, node or last_id(path), self.asks.now, "place")
+
+    async def checkpoint(self) -> None:
+        await self.driver.checkpoint()
+
+    async def breathe(self) -> None:
+        await self.driver.breathe()
+
+    def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
+        self.ledger.state(ev.SourcesResolved(sources=sources), "", 1, 1)
+
+    async def gate(
+        self,
+        node: Node | None,
+        step: str,
+        when: Literal["before", "after"] = "before",
+        *,
+        path: str = "",
+        due: Instant | None = None,
+    ) -> Resumed | None:
+        await self.driver.checkpoint()
+        held = False
+        if step in self._breakpoints or path in self._breakpoints:
+            holder = node if isinstance(node, StageNode) else self._coming(path or encode_id(step), step)
+            pause = ev.RunPaused(reason="breakpoint", step=step, timeout_at=due)
+            outcome: ev.RunResumed = await self.asks.effect(holder, holder.key(f"gate.{when}"), pause)
+            self.waits.brought |= outcome.variables
+            held = True
+        while self.waits.paused:
+            await self.waits.at_gate()
+            held = True
+        brought = self.waits.take_brought()
+        return Resumed(brought) if held or brought else None
+
+    def _coming(self, path: str, name: str) -> StageNode:
+        """The node execution that is about to be entered, as the holder of its breakpoint's pause."""
+        return StageNode(self.asks, path, self._iterations.get(path, 0) + 1, name, self.asks.now)
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+        return self.driver.spawn(coro)
+
+    async def join(self, *tasks: Any) -> list[Settled[Any]]:
+        return await self.driver.join(*tasks)
+
+    async def first(self, *tasks: Any) -> Any:
+        return await self.driver.first(*tasks)
+
+    def cancel(self, task: Any, cause: Failure, owner: object = None) -> None:
+        self.driver.cancel(task, cause, owner)
+
+    def shield(self) -> Any:
+        return self.driver.shield()
+
+    async def within(
+        self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str, cause: Failure | None = None
+    ) -> Ok[T] | Expired[T]:
+        assert isinstance(node, StageNode)
+        key = node.key(slot)
+        try:
+            await self.driver.checkpoint()
+            self.ledger.use(key)
+        except BaseException:
+            coro.close()
+            raise
+        task = self.driver.spawn(coro)
+        waiting = self.driver.current
+        wait = Wait(self.driver, lambda _cause: self._drop_bound(key))
+        task.on_settled(lambda: None if self.driver.is_pending(waiting) else wait.wake("settled"))
+        self.waits.bind(key, Bound(due, wait.wake, node))
+        try:
+            came = await wait
+            self._drop_bound(key)
+            if came == "expired":
+                self.driver.cancel(task, cause or EXPIRED, key)
+                await self.driver.join(task)
+                assert task.settled is not None
+                return Expired(task.settled)
+        except Cancelled as cancelled:
+            # The work unwound first; what it came to meanwhile is what goes on.
+            if isinstance(task.settled, Unwound) and task.settled.owner == cancelled.owner:
+                raise Cancelled(task.settled.cause, cancelled.owner) from None
+            raise
+        match task.settled:
+            case Ok() as ok:
+                return ok
+            case Unwound(cause, owner):
+                # The work was cancelled by somebody else: that is this await's fate too.
+                raise Cancelled(cause, owner)
+            case None:
+                raise AssertionError("a settled task has a result")
+
+    def _drop_bound(self, key: str) -> None:
+        self.waits.bounds.pop(key, None)
+
+
+_DELIVERED_FACTS = frozenset({ev.CancelRequested.type, ev.HumanAnswered.type, ev.RunPaused.type})
+"""Events that are no outcomes and come from outside."""

@@ -1,0 +1,219 @@
+"""Waits: everything that stands open in a run, and how a delivered event wakes whoever waits for it.
+
+Effects without an outcome, bounds around work, questions and their answers, signals that nobody has awaited yet, and
+the gates of a run that is paused.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+from callboard.bus import events as ev
+from callboard.bus.effects import JSON
+from callboard.bus.events import Event, Payload
+from callboard.languages.language import Answered, Ask, Instant
+from callboard.languages.signals import is_meant
+from callboard.runtime.interpreter.driver import Driver, Wait
+from callboard.runtime.interpreter.execution import Execution
+from callboard.runtime.interpreter.ledger import Ledger
+
+
+@dataclass(slots=True)
+class OpenEffect:
+    """An intent that has no outcome yet, and who waits for it.
+
+    ``ordinal`` counts like calls of the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in one id.
+    """
+
+    event: Event
+    intent: Payload
+    node: Execution
+    wake: Callable[[Any], None]
+    ordinal: int = 0
+    ordinal_of_id: int = 0
+
+
+@dataclass(slots=True)
+class Bound:
+    """A deadline around work: not an event itself, its passing is one."""
+
+    due: Instant
+    wake: Callable[[Any], None]
+    node: Execution
+
+
+@dataclass(slots=True)
+class OpenQuestion:
+    """A question to a person: answers queue up in log order until the interpreter takes them."""
+
+    event: Event
+    node: Execution
+    asked: Ask
+    closed: bool = False
+    count: int = 0
+    answers: deque[Answered] = field(default_factory=deque[Answered])
+    wait: Wait | None = None
+
+    @property
+    def key(self) -> str:
+        return self.event.key
+
+    def deliver(self, answered: ev.HumanAnswered) -> None:
+        self.count = max(self.count, answered.k)
+        self.answers.append(
+            Answered(answered.k, answered.user_response, answered.response_data, answered.by, answered.channel)
+        )
+        wait, self.wait = self.wait, None
+        if wait is not None:
+            wait.wake()
+
+
+class Waits:
+    """What stands open in one run."""
+
+    def __init__(self, ledger: Ledger, driver: Driver) -> None:
+        self.effects: dict[str, OpenEffect] = {}
+        self.bounds: dict[str, Bound] = {}
+        self.questions: dict[str, OpenQuestion] = {}
+        self.answered: dict[str, str] = {}
+        """How what waited for an answer was closed, by key: who comes too late is told."""
+        self.paused = False
+        self.paused_at: Instant | None = None
+        self.brought: dict[str, Any] = {}
+        """What resumes brought, until a gate hands it on."""
+        self._ledger = ledger
+        self._driver = driver
+        self._due: list[tuple[Instant, str]] = []
+        """A heap of all deadlines that there have been; those that are no longer open leave it when they come first."""
+        self._signals: dict[str, deque[ev.SignalReceived]] = {}
+        self._gates: list[Wait] = []
+
+    def __bool__(self) -> bool:
+        """Whether anything could wake the interpreter."""
+        return bool(self.effects or self.questions or self.bounds or self.held)
+
+    # -- what opens ---------------------------------------------------------------------------------------------------
+
+    def open(self, key: str, effect: OpenEffect) -> None:
+        self.effects[key] = effect
+        if isinstance(effect.intent, ev.TimerSet):
+            heappush(self._due, (effect.intent.due, key))
+
+    def bind(self, key: str, bound: Bound) -> None:
+        self.bounds[key] = bound
+        heappush(self._due, (bound.due, key))
+
+    async def at_gate(self) -> None:
+        """Stand still until the run is resumed by command."""
+        wait = Wait(self._driver)
+        self._gates.append(wait)
+        await wait
+
+    def take_brought(self) -> dict[str, Any]:
+        """Return, once, what resumes have brought."""
+        brought, self.brought = self.brought, {}
+        return brought
+
+    # -- what is asked about it ---------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """Whether something stands at a gate because the run is paused."""
+        return bool(self._gates)
+
+    def is_open(self, key: str) -> bool:
+        """Whether an outcome of this key would still be the first."""
+        return (key in self.effects or key in self.bounds) and not self._ledger.has_outcome(key)
+
+    def keys(self) -> list[str]:
+        """Keys of everything that could wake the interpreter; ``pause`` stands for a resume by command."""
+        return [*self.effects, *self.questions, *self.bounds, *(["pause"] if self.held else [])]
+
+    def intents(self) -> list[Payload]:
+        """What has been announced and has no outcome yet: effects and questions."""
+        asked = [ev.payload_of(question.event) for question in self.questions.values()]
+        return [*(effect.intent for effect in self.effects.values()), *asked]
+
+    def pauses(self) -> list[str]:
+        """Keys of the open pauses; the empty key is the pause by command."""
+        keys = [key for key, effect in self.effects.items() if isinstance(effect.intent, ev.RunPaused)]
+        return [*keys, ""] if self.paused else keys
+
+    def deadlines(self) -> list[tuple[Instant, str]]:
+        """All open deadlines, of sleeps and of bounds, earliest first."""
+        timers = [
+            (effect.intent.due, key) for key, effect in self.effects.items() if isinstance(effect.intent, ev.TimerSet)
+        ]
+        return sorted([*timers, *((bound.due, key) for key, bound in self.bounds.items())])
+
+    def next_deadline(self) -> tuple[Instant, str] | None:
+        """The earliest open deadline that has no outcome yet, found without a look at them all."""
+        while self._due and not self.is_open(self._due[0][1]):
+            heappop(self._due)
+        return self._due[0] if self._due else None
+
+    def for_signal(self, name: str, data: JSON = None) -> str | None:
+        """Key of the oldest open wait that a signal of this name, with this data, is for."""
+        for key, effect in self.effects.items():
+            intent = effect.intent
+            if isinstance(intent, ev.SignalAwaited) and intent.name == name and is_meant(data, intent.match):
+                return key
+        return None
+
+    def address_of(self, key: str) -> tuple[str, int, int]:
+        """Path, iteration and attempt of the node that something open belongs to; without a key, the run's."""
+        holder = self.effects.get(key) or self.bounds.get(key) or self.questions.get(key)
+        return (holder.node.path, holder.node.iteration, holder.node.attempt) if holder is not None else ("", 0, 0)
+
+    # -- what is delivered --------------------------------------------------------------------------------------------
+
+    def deliver(self, event: Event, payload: Payload) -> None:
+        """Wake whoever waits for an event of the log."""
+        match payload:
+            case ev.RunPaused():
+                # With a key it is a breakpoint's own intent, which its gate knows of.
+                if not event.key and not self.paused:
+                    self.paused, self.paused_at = True, event.time
+            case ev.RunResumed(variables=variables) if not event.key:
+                self.paused = False
+                # The next gate has them, also if nothing stood at one when the run was resumed.
+                self.brought |= variables
+                gates, self._gates = self._gates, []
+                for gate in gates:
+                    gate.wake(payload)
+            case ev.HumanAnswered():
+                question = self.questions.get(payload.interaction)
+                if question is not None:
+                    question.deliver(payload)
+            case ev.SignalReceived() if not event.key:
+                self._signals.setdefault(payload.name, deque()).append(payload)
+            case _:
+                self._settle(event.key, payload)
+
+    def take_signal(self, name: str, match: JSON) -> ev.SignalReceived | None:
+        """Return, and remove, the oldest signal that came before anybody awaited it, and is meant."""
+        kept = self._signals.get(name, ())
+        received = next((signal for signal in kept if is_meant(signal.data, match)), None)
+        if received is not None:
+            self._signals[name].remove(received)
+        return received
+
+    def _settle(self, key: str, outcome: Payload) -> None:
+        recorded = self._ledger.take_outcome(key)
+        if isinstance(outcome, ev.EffectCancelled):
+            if recorded is not None and (key in self.effects or key in self.questions):
+                self._ledger.diverged(recorded, "no cancellation of it")
+            return
+        effect = self.effects.pop(key, None)
+        if effect is not None:
+            if isinstance(effect.intent, ev.ToolCall) and effect.intent.via == "caller":
+                self.answered[key] = "answered"
+            effect.wake(outcome)
+            return
+        bound = self.bounds.pop(key, None)
+        if bound is not None:
+            if recorded is not None and isinstance(outcome, ev.TimerFired) and outcome.due != bound.due:
+                self._ledger.diverged(recorded, f"a bound due {bound.due.isoformat()}")
+            bound.wake("expired")

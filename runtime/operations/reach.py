@@ -1,0 +1,119 @@
+"""Reaching a server: the configured one, else the embedded one that runs over the data directory.
+
+A command that only reads starts the embedded server itself if none runs, for as long as it takes. One that wants
+something done needs a server that stays; one that performs runs itself brings it along, or joins it and stands by.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+from nats.aio.client import Client
+
+from callboard.bus.connection import REFUSED_WAIT_S
+from callboard.bus.errors import StoreLocked
+from callboard.bus.server import READY_WAIT_S
+from callboard.bus.serverstore import running_url
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.operations.errors import NoServer
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.standby import stand_by
+
+POLL_S = 0.05
+
+Say = Callable[[str], None]
+"""Tells people something that is no result."""
+
+
+@asynccontextmanager
+async def reach(
+    config: Config, *, reads: bool, name: str, founds: bool = False, refused_wait_s: float | None = REFUSED_WAIT_S
+) -> AsyncGenerator[Connection]:
+    """Connect to the server; ``refused_wait_s`` is as in `open_house`.
+
+    ``reads`` says that the command needs no server that stays, ``founds`` that it makes the store if there is none.
+
+    :raises NoServer: if none runs, and none may be started for this
+    :raises OperatorError: whatever keeps the server from being usable
+    """
+    if config.nats_url is None and (url := running_url(config.data_dir)):
+        config = config.model_copy(update={"nats_url": url})
+    if config.nats_url is None and not reads:
+        remedy = "Start one with `callboard up` (in another terminal), or name one with --nats."
+        raise NoServer(str(config.data_dir), remedy)
+    if config.nats_url is None and not founds and not (Path(config.data_dir) / "nats" / "jetstream").is_dir():
+        remedy = "There is no store either. Name its directory with --data-dir, or begin with `callboard run FILE`."
+        raise NoServer(str(config.data_dir), remedy)
+    async with AsyncExitStack() as stack:
+        yield await _opened(stack, config, name, refused_wait_s)
+
+
+@asynccontextmanager
+async def join(config: Config, *, name: str, say: Say) -> AsyncGenerator[Connection]:
+    """Connect to the server that stands; where none does, run the embedded one: then the connection has a ``server``.
+
+    A server that another process runs over the data directory is run on here when that one goes; ``say`` tells people.
+
+    :raises OperatorError: whatever keeps the server from being usable
+    """
+    async with AsyncExitStack() as stack:
+        yield await _entered(stack, config, name, say)
+
+
+async def _entered(stack: AsyncExitStack, config: Config, name: str, say: Say) -> Connection:
+    until = anyio.current_time() + READY_WAIT_S
+    while True:
+        url = running_url(config.data_dir) if config.nats_url is None else None
+        try:
+            return await stack.enter_async_context(
+                _joined(config, url, name, say) if url else open_connection(config, name)
+            )
+        except StoreLocked:
+            # Another process is just starting or stopping the server of this store.
+            if anyio.current_time() >= until:
+                raise
+        await anyio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def _joined(config: Config, url: str, name: str, say: Say) -> AsyncGenerator[Connection]:
+    """Connect to the server that another process runs over the data directory, and stand by it."""
+    nc: Client | None = None
+    error: Exception | None = None
+
+    def connected() -> bool:
+        return nc is not None and nc.is_connected
+
+    def took_over() -> None:
+        say("The command that ran the server has gone; this one runs it now.")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stand_by, config, url, connected, took_over)
+        try:
+            there = config.model_copy(update={"nats_url": url})
+            async with open_connection(there, name, gaps_expected=True) as connection:
+                nc = connection.nc
+                say(f"Joined the server at {url}, which another command runs over {config.data_dir}.")
+                yield connection
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+async def _opened(stack: AsyncExitStack, config: Config, name: str, refused_wait_s: float | None) -> Connection:
+    """Connect; if another process is just starting or stopping the server of this store, wait until it has."""
+    until = anyio.current_time() + READY_WAIT_S
+    while True:
+        try:
+            return await stack.enter_async_context(open_connection(config, name, refused_wait_s=refused_wait_s))
+        except StoreLocked:
+            if anyio.current_time() >= until:
+                raise
+        await anyio.sleep(POLL_S)
+        if url := running_url(config.data_dir):
+            config = config.model_copy(update={"nats_url": url})

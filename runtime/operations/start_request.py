@@ -1,0 +1,28 @@
+"""What somebody asks to have started, as the command line and MCP have it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """What somebody asked to be run: the definition's file and what the start message is to hold."""
+
+    file: str
+    input_text: str | None = None
+    script: str | None = None
+    skills: str | None = None
+    model: str | None = None
+    config: dict[str, str] = field(default_factory=dict[str, str])
+    dry_run: bool = False
+    offline: bool = False
+    strict: bool = False
+    run_id: str | None = None
+    breakpoints: tuple[str, ...] = ()
+    project_skills: bool = True
+    skill_commands: bool = False
+    arguments_text: str | None = None
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    options_text: str | None = None
+    autonomous: bool = False
+    responses: dict[str, str] = field(default_factory=dict[str, str])
+    state: str | None = None

@@ -1,0 +1,126 @@
+"""Activations: what those share who act in one run while it is active at a worker.
+
+A run is activated by a command, and stays active until it parks, ends, is lost, or its worker lets it go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+
+from callboard.actors.carrier import Carrier
+from callboard.bus import events as ev
+from callboard.bus.events import Environment, Event, Problem
+from callboard.bus.subjects import RunRef
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.run.log import RunLog
+from callboard.runtime.run.pace import Pace
+
+
+class Children(Protocol):
+    """The door through which child runs come: their parent's worker admits them itself. Nothing is gained by sending a
+    start round through the queue, and its refusal is an answer instead of a message."""
+
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+        """Admit a run as a child, and call for somebody to perform it; every problem if it is refused.
+
+        Repeating it is harmless.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        ...
+
+    async def call_child(self, child: RunRef) -> None:
+        """Call for somebody to perform a run that is admitted; harmless if somebody does.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        ...
+
+
+class Services(Protocol):
+    """What a worker lends its runs."""
+
+    worker: str
+    partitions: int
+    effects: anyio.CapacityLimiter
+    pace: Pace
+    park_linger_s: float
+    inline_bytes_max: int
+    always_replay: bool
+    """Whether runs are replayed after every outcome, as a test of replay itself."""
+
+    @property
+    def children(self) -> Children:
+        """The door through which child runs come."""
+        ...
+
+    async def admitted(self, first: Event) -> Admitted:
+        """Read a run's first event back into a plan.
+
+        :raises CallboardError: if this version no longer accepts what was accepted
+        """
+        ...
+
+    def environment(self, admission: Admitted) -> Environment:
+        """What is recorded of this worker at ``run.start``: versions, available skills, default model."""
+        ...
+
+    def secrets(self, admission: Admitted) -> dict[str, str]:
+        """Values that must not be recorded, by name."""
+        ...
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        """Make what carries this run's effects out."""
+        ...
+
+
+def _nothing() -> None:
+    """Somebody else acknowledges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A routed command. ``done`` acknowledges it: it is called when the command is recorded or has become pointless;
+    ``again`` delivers it anew, if the actor ended without having looked at it."""
+
+    sequence: int
+    verb: str
+    body: bytes
+    done: Callable[[], None] = _nothing
+    again: Callable[[], None] = _nothing
+
+
+class Activation:
+    """One run at one worker.
+
+    ``closing`` says that its last event is stated, ``draining`` that nothing more is begun.
+    """
+
+    def __init__(self, ref: RunRef, services: Services, runlog: RunLog) -> None:
+        self.ref = ref
+        self.services = services
+        self.runlog = runlog
+        self.closing = False
+        self.draining = False
+        self.stage: Stage
+        self._news = anyio.Event()
+
+    def wake(self) -> None:
+        """Something has happened that the run's loop must look at."""
+        self._news.set()
+
+    def quieten(self) -> None:
+        """All that has happened has been looked at."""
+        if self._news.is_set():
+            self._news = anyio.Event()
+
+    async def news(self, at_most_s: float | None) -> None:
+        """Wait until something happens, or for so many seconds."""
+        if at_most_s is None:
+            await self._news.wait()
+        else:
+            with anyio.move_on_after(at_most_s):
+                await self._news.wait()

@@ -1,0 +1,326 @@
+"""The run actor: one per active run. Claims the run, replays it, drives its interpreter, records what happens.
+
+It has one loop. What is numbered is delivered to the interpreter, in order; what that states, commands and elapsed
+deadlines are numbered behind it; all of it is appended in one go. When that is acknowledged, what others see of it
+follows: an intent is handed to its node's actor, a command is done with. So an outcome is stored together with what
+follows from it, and nothing outside begins before the log holds what it follows from. When nothing is left to do here
+at all, the run parks.
+
+Its parts, beside it: `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking) and `children` (child
+runs).
+
+Emits: run.claimed, run.start
+"""
+
+import datetime as dt
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import structlog
+
+from callboard.actors.actor import Supervisor
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
+from callboard.bus.events import Event, Payload
+from callboard.bus.log import EventLog, Recorded, readable
+from callboard.bus.subjects import RunRef
+from callboard.runtime.interpreter.ending import conclude, conclude_failed
+from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
+from callboard.runtime.run.activation import Activation, Command, Services
+from callboard.runtime.run.child_reports import ChildReports
+from callboard.runtime.run.children import ChildRuns
+from callboard.runtime.run.in_flight import InFlight
+from callboard.runtime.run.inbox import Inbox
+from callboard.runtime.run.log import Clock, RunLog, events_of, read_run, utc_now
+from callboard.runtime.run.resting import Rest
+
+log = structlog.get_logger(__name__)
+
+FRESH_EVENTS = 2
+"""Events to be read of a run that nobody has claimed, and one more."""
+
+Ending = Literal["ended", "parked", "drained", "finished_before", "claimed_before", "not_found", "quarantined"]
+
+
+class RunActor:
+    """One activation of a run, from its claim until it parks, ends or is lost."""
+
+    def __init__(
+        self,
+        ref: RunRef,
+        log: EventLog,
+        services: Services,
+        clock: Clock = utc_now,
+        *,
+        fresh: bool = False,
+        activated_by: Command | None = None,
+    ) -> None:
+        self.ref = ref
+        self.inbox = Inbox()
+        self._fresh = fresh
+        self._activated_by = activated_by
+        self._log = log
+        self._services = services
+        self._runlog = RunLog(log, ref, writer=services.worker, clock=clock, inline_bytes_max=services.inline_bytes_max)
+        self._active = Activation(ref, services, self._runlog)
+        self._tasks = Supervisor(self._task_failed)
+        self._ending: Ending | None = None
+        self._lost_to: Event | None = None
+        self._long = False
+        self._drop_interpreter: Callable[[], None] = _nothing
+        self._flight: InFlight
+        self._children: ChildRuns
+        self._reports: ChildReports
+        self._rest: Rest
+        self._admission: Admitted
+
+    # -- what others call ---------------------------------------------------------------------------------------------
+
+    def tell(self, command: Command) -> bool:
+        """Leave a command; False if too many wait already."""
+        if self.inbox.full:
+            return False
+        self.inbox.waiting.append(command)
+        self._active.wake()
+        return True
+
+    def drain(self) -> None:
+        """Start nothing more; end as soon as what is running has come to its outcome."""
+        self._active.draining = True
+        self._active.wake()
+
+    def lose(self, event: Event) -> None:
+        """The log holds this event of the run; stop at once if it follows a newer claim than ours."""
+        if event.epoch > self._runlog.epoch > 0:
+            self._lost_to = event
+            self._active.wake()
+
+    async def run(self) -> Ending:
+        """Act until the run parks or ends, or `drain` lets it go.
+
+        :raises RunLost: if another worker has taken the run
+        :raises ReplayDiverged: if this version does not follow the run's log
+        :raises LogUnreadable: if the run's log holds something that is no event
+        :raises LogUnavailable: if the log does not answer
+        :raises StoreFull: if it has no room
+        """
+        if self._active.draining:
+            return "drained"
+        # A fresh run has one event; one that is going on need not be read whole to be told from it.
+        recorded = await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
+        if not readable(recorded):
+            return "not_found"
+        if recorded[-1].event.type == ev.RunEnd.type:
+            return "finished_before"
+        if self._fresh and len(recorded) > 1:
+            return "claimed_before"
+        if self._activated_before(recorded):
+            return "parked"
+        claim = await self._claim(recorded)
+        error: CallboardError | None = None
+        async with self._tasks:
+            try:
+                await self._perform([*events_of(recorded), claim])
+            except CallboardError as caught:
+                # Raised below: a task group would wrap it.
+                error = caught
+            finally:
+                self._tasks.stop_all()
+                self._drop_interpreter()
+        if error is not None:
+            raise error
+        assert self._ending is not None
+        return self._ending
+
+    def _activated_before(self, recorded: list[Recorded]) -> bool:
+        """Whether the command that activates the run had done so before, and the run has been parked since.
+
+        Whoever parked it acknowledges that command; nobody would miss a worker that now took the run up and died.
+        """
+        last, by = recorded[-1], self._activated_by
+        if by is None or last.event.type != ev.RunParked.type:
+            return False
+        if by.verb in ("start", "alarm"):
+            return by.sequence < last.sequence
+        return any(item.event.cause == by.sequence for item in recorded)
+
+    # -- claim and replay ---------------------------------------------------------------------------------------------
+
+    async def _claim(self, recorded: list[Recorded]) -> Event:
+        for item in recorded:
+            self.inbox.know(item.event.cause)
+            self._runlog.know_blobs(item.event.blobs)
+        self._runlog.continue_from(recorded[-1])
+        self._runlog.epoch += 1
+        claim = self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
+        if not self._fresh:
+            # Whoever else believes to have the run is to notice at once; a fresh one is nobody's yet.
+            await self._runlog.append_queued()
+        return claim
+
+    async def _perform(self, events: list[Event]) -> None:
+        admission = await self._services.admitted(events[0])
+        self._runlog.keep_secret(self._services.secrets(admission))
+        carrier = self._services.carrier(self.ref, admission)
+        if not any(event.type == ev.RunStart.type for event in events):
+            events.append(self._start(admission))
+        self._admission = admission
+        parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
+        spawn = self._tasks.spawn
+        self._flight = InFlight(self._active, carrier, spawn, parked_n=parked_n)
+        self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
+        self._children = self._flight.children = ChildRuns(
+            self.ref,
+            admission,
+            self._log,
+            self._services.children,
+            keeper=self._reports,
+            spawn=spawn,
+            epoch=self._runlog.epoch,
+        )
+        self._rest = Rest(self._active, self._flight)
+        # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
+        self._runlog.numbered.clear()
+        await self._work(self._replaying(events))
+        self._active.stage.ledger.verify_replayed()
+        await self._live()
+
+    def _replaying(self, events: list[Event]) -> Iterator[None]:
+        """Put a new interpreter in place and bring it to where the log ends."""
+        self._drop_interpreter()
+        sink = LiveSink(self._runlog, self._flight)
+        stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.pressed)
+        self._active.stage = stage
+        self._drop_interpreter = stage.driver.drop
+        return replaying(stage, self._admission, started, events)
+
+    async def _forget_and_replay(self) -> None:
+        """Forget what the interpreter was at and bring it back from the log, as another worker would."""
+        events = events_of(readable(await read_run(self._log, self.ref)))
+        if self._runlog.queue or not events or events[-1].n != self._runlog.n:
+            # An outcome has come in meanwhile, or the replica that was read lags; there will be another occasion.
+            return
+        # In one go: an outcome that comes in is for an interpreter that has asked for it.
+        with self._guard():
+            for _ in self._replaying(events):
+                pass
+        self._active.stage.ledger.verify_replayed()
+
+    def _start(self, admission: Admitted) -> Event:
+        plan = admission.plan
+        start = ev.RunStart(
+            workflow=plan.definition.name,
+            input=plan.input,
+            arguments=plan.arguments,
+            options=plan.options,
+            execution_id=self.ref.run,
+            environment=self._services.environment(admission),
+        )
+        return self._runlog.state(start)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        while self._ending is None:
+            await self._deliver_numbered()
+            if self._lost_to is not None:
+                raise RunLost(self.ref, self._runlog.n + 1, self._lost_to)
+            idle = not self._runlog.queue and self._active.draining and not self._flight
+            if not idle and self._number_next():
+                continue
+            if self._runlog.queue:
+                await self._append()
+            elif idle:
+                self._ending = "drained"
+            elif not await self._flight.begin():
+                await self._rest.wait()
+
+    async def _deliver_numbered(self) -> None:
+        """Let the interpreter learn what is numbered, in that order, whether it is acknowledged yet or not."""
+        numbered = self._runlog.numbered
+        while numbered and not self._active.closing:
+            await self._work(delivering(self._active.stage, numbered.popleft()))
+
+    def _number_next(self) -> bool:
+        """Number what a waiting command becomes, or an elapsed deadline; say whether there was one."""
+        if self._active.closing:
+            return False
+        if self.inbox.waiting:
+            self.inbox.obey_next(self._active, self._reports.look_at)
+            return True
+        return self._rest.fire()
+
+    async def _append(self) -> None:
+        """Append what is numbered, in one go if it may, and let follow what others see of it."""
+        self._rest.over()
+        await self._enclose(self._runlog.queue[0].event)
+        for queued in await self._runlog.append_queued(self._goes_alone):
+            self._follow(queued.event)
+        settled = not self._runlog.queue and not self._runlog.numbered and not self._active.closing
+        if self._services.always_replay and settled:
+            await self._forget_and_replay()
+
+    def _goes_alone(self, event: Event) -> bool:
+        """Whether an event is stored by itself: nothing may follow it, or a message to another run goes with it."""
+        return event.type == ev.RunParked.type or self._children.concerns(event)
+
+    async def _enclose(self, event: Event) -> None:
+        """See to it that what an event means for another run is stored together with the event."""
+        message = await self._children.run_message(event)
+        if message is not None:
+            self._runlog.queue[0].beside = message
+
+    def _follow(self, event: Event) -> None:
+        """An event is in the log: let follow what others see of it."""
+        self.inbox.appended(event)
+        self._flight.follow(event)
+        if event.type == ev.RunEnd.type:
+            self._ending = "ended"
+        elif event.type == ev.RunParked.type:
+            self._ending = "parked"
+
+    async def _work(self, pieces: Iterator[None]) -> None:
+        """Let the interpreter go on, piece by piece."""
+        with self._guard():
+            self._long = await self._services.pace.work(pieces, of=self.ref.run, long=self._long)
+
+    @contextmanager
+    def _guard(self) -> Generator[None]:
+        """Close the run when its interpreter has come to its end, or fails as it never should."""
+        try:
+            yield
+        except ReplayDiverged:
+            raise
+        except Exception as error:
+            log.exception("interpreter failed", run=self.ref.run)
+            conclude_failed(self._active.stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            self._active.closing = True
+        else:
+            self._active.closing = conclude(self._active.stage)
+
+    def _task_failed(self, name: str, error: Exception) -> None:
+        log.error("actor failed", run=self.ref.run, actor=name, exc_info=error)
+        self._flight.lost(name, error)
+
+
+class LiveSink:
+    """The ledger's `Sink` of an active run: what is stated is numbered, and appended by its loop."""
+
+    def __init__(self, runlog: RunLog, flight: InFlight) -> None:
+        self._flight = flight
+        # Called for every event; nothing is added on the way.
+        self.seal: Callable[[Payload], bytes] = runlog.seal
+        self.write: Callable[[str, bytes, str, int, int, str], Event] = runlog.write
+        self.clock: Callable[[], dt.datetime] = runlog.clock
+
+    def abandon(self, key: str) -> None:
+        self._flight.abandon(key)
+
+    def close_toolbox(self, key: str) -> None:
+        self._flight.close_toolbox(key)
+
+
+def _nothing() -> None:
+    """There is no interpreter yet."""

@@ -1,0 +1,51 @@
+"""Child reports: what a run makes of what becomes of its children, as `callboard.runtime.run.children` tells it."""
+
+from collections.abc import Callable
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.runtime.run.activation import Activation, Command
+from callboard.runtime.run.in_flight import InFlight
+from callboard.runtime.run.inbox import Inbox
+
+
+class ChildReports:
+    """`callboard.runtime.run.children.Keeper` of an active run."""
+
+    def __init__(self, active: Activation, flight: InFlight, inbox: Inbox, lose: Callable[[Event], None]) -> None:
+        self._active = active
+        self._flight = flight
+        self._inbox = inbox
+        self.lose = lose
+
+    @property
+    def killed(self) -> bool:
+        return self._active.stage.killed is not None
+
+    def child_id(self, key: str) -> str:
+        return self._active.stage.asks.child_id(key)
+
+    def look_at(self, key: str, wake: Command) -> bool:
+        """A child is said to have ended: have that looked into; False if nobody waits for it any more."""
+        waits = self._active.stage.waits
+        effect = waits.effects.get(key)
+        if effect is None or not isinstance(effect.intent, ev.ChildStart) or not waits.is_open(key):
+            return False
+        self._flight.children.wake(key, wake)
+        return True
+
+    def child_begun(self, key: str) -> None:
+        self._flight.let_go(key)
+        self._active.wake()
+
+    def child_ended(self, key: str, end: ev.ChildEnd, wake: Command | None = None) -> None:
+        n = self._active.runlog.n
+        self._flight.outcome(key, end, cause=wake.sequence if wake is not None else 0)
+        if wake is None:
+            return
+        if self._active.runlog.n == n:
+            # Too late: it is done with when what made it so has been appended, which is when commands are looked at.
+            self._inbox.waiting.append(wake)
+            self._active.wake()
+        else:
+            self._inbox.recorded_as(wake, self._active.runlog.n)

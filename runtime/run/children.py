@@ -1,0 +1,323 @@
+"""Children: the child runs of one run, during one activation of it. Begins them, learns of their ends, has them stop.
+
+A child run is a run like any other, performed by whichever worker its partition falls to. What the two say to each
+other are `callboard.runtime.run.messages`.
+
+Emits: child.end
+"""
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.backoff import backoff_s
+from callboard.bus.effects import Failure
+from callboard.bus.errors import LogUnavailable, RunLost, StoreFull
+from callboard.bus.events import Event, Problem
+from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import STRICT
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.run.activation import Children, Command
+from callboard.runtime.run.bundles import child_message
+from callboard.runtime.run.messages import stop_of, wake_of
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+LINEAGE_MAX = 16
+"""How many generations may descend from a run: a definition that starts itself comes to an end."""
+
+BEGUN_AT_ONCE = 16
+"""Children of one run that are being started, or looked at, beside each other."""
+
+LOOK_S = 60.0
+"""How often an active run looks at its children unasked: for ends that were not announced, as others are."""
+
+LOOK_PAUSE_S = 0.05
+"""Pause between two such looks: there may be thousands of children."""
+
+RETRY_S = 0.2
+RETRY_MAX_S = 5.0
+"""Pauses between tries while the log does not answer."""
+
+BEHIND_MAX = 20
+"""So often, for more than a minute, what the log must hold is looked for: the replica that is read may be behind."""
+
+
+class Missing(Exception):
+    """The log does not hold, or not yet, what it must hold."""
+
+
+class NotEnded(Missing):
+    """A run whose end was announced has none."""
+
+
+class Keeper(Protocol):
+    """The run whose children these are."""
+
+    @property
+    def killed(self) -> bool:
+        """Whether the run is being killed."""
+        ...
+
+    def child_id(self, key: str) -> str:
+        """Return the run id of the child that an effect starts."""
+        ...
+
+    def lose(self, event: Event, /) -> None:
+        """Take notice of an event of the run; stop at once if it follows another worker's claim."""
+        ...
+
+    def child_begun(self, key: str) -> None:
+        """Take notice that a child is there, and that its end will be announced."""
+        ...
+
+    def child_ended(self, key: str, end: ev.ChildEnd, wake: Command | None = None) -> None:
+        """Record a child's end, with the command that announced it."""
+        ...
+
+
+class ChildRuns:
+    """The child runs of one run."""
+
+    def __init__(
+        self,
+        ref: RunRef,
+        admission: Admitted,
+        log: EventLog,
+        children: Children,
+        keeper: Keeper,
+        spawn: Callable[[str, Callable[[], Awaitable[None]]], object],
+        *,
+        epoch: int,
+    ) -> None:
+        self._ref = ref
+        self._epoch = epoch
+        self._admission = admission
+        self._log = log
+        self._children = children
+        self._keeper = keeper
+        self._spawn = spawn
+        self._limiter = anyio.CapacityLimiter(BEGUN_AT_ONCE)
+        self._underway: dict[str, RunRef] = {}
+        self._beginning: dict[str, anyio.Event] = {}
+        self._woken: set[str] = set()
+        self._looks_around = False
+
+    def far_away(self, key: str) -> bool:
+        """Whether a child is there, and nothing is left to do here until it ends."""
+        return key in self._underway and key not in self._woken
+
+    # -- beginning ----------------------------------------------------------------------------------------------------
+
+    def begin(self, key: str, intent: ev.ChildStart, *, known: bool) -> None:
+        """Start a child; ``known`` says that the log proves it to have been started."""
+        if known:
+            self._is_underway(key, intent)
+        else:
+            self._beginning[key] = anyio.Event()
+            self._spawn(f"child {key}", lambda: self._begin(key, intent))
+
+    def _is_underway(self, key: str, intent: ev.ChildStart) -> None:
+        self._underway[key] = RunRef(self._ref.tenant, intent.child)
+        self._keeper.child_begun(key)
+        if not self._looks_around:
+            self._looks_around = True
+            self._spawn("children", self._look_around)
+
+    async def _begin(self, key: str, intent: ev.ChildStart) -> None:
+        try:
+            end = await self._until_known(lambda: self._started(key, intent))
+        except RunLost as error:
+            if error.found is not None:
+                self._keeper.lose(error.found)
+            return
+        except Exception as error:
+            logger.exception("child run could not be started", run=self._ref.run, key=key)
+            end = _failed("internal", f"{type(error).__name__}: {error}")
+        finally:
+            self._beginning.pop(key).set()
+        if end is None:
+            self._is_underway(key, intent)
+        else:
+            self._keeper.child_ended(key, end)
+
+    async def _started(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
+        """Start a child unless it is there; its end if it has ended, or may not begin."""
+        child = RunRef(self._ref.tenant, intent.child)
+        last = await self._log.last(child)
+        if last is None:
+            await self._check_ours()
+            parent = self._parent_of(key)
+            message = child_message(self._admission.start, intent)
+            if isinstance(message, Problem):
+                return _refused([message])
+            if self._admission.plan.options.get(STRICT):
+                message["options"] = {STRICT: True, **message.get("options", {})}
+            body = msgspec.json.encode(message)
+            problems = _too_deep(parent) or await self._children.admit_child(child, body, parent)
+            return _refused(problems) if problems else None
+        if last.event.type == ev.RunAccepted.type:
+            # Admitted, and perhaps nobody was called.
+            await self._children.call_child(child)
+        return await self._end(last)
+
+    async def _check_ours(self) -> None:
+        """Check that the run is still this activation's: whoever has it now may have given the child up already, and
+        nobody would ever stop one that comes about afterwards.
+
+        :raises RunLost: if another worker has taken the run
+        :raises NoAnswer: if the log does not answer
+        """
+        last = await self._log.last(self._ref)
+        if last is not None and last.event.epoch > self._epoch:
+            raise RunLost(self._ref, last.event.n, last.event)
+
+    def _parent_of(self, key: str) -> ev.Parent:
+        ours = self._admission.accepted.parent
+        return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def wake(self, key: str, command: Command) -> None:
+        """A child's end was announced: see what it came to."""
+        child = RunRef(self._ref.tenant, self._keeper.child_id(key))
+        self._woken.add(key)
+        self._spawn(f"child {key}", lambda: self._look(key, child, command))
+
+    async def _look(self, key: str, child: RunRef, command: Command) -> None:
+        end = None
+        try:
+            end = await self._until_known(lambda: self._announced(child))
+        except NotEnded as error:
+            logger.warning("child run was said to have ended", run=self._ref.run, key=key, why=str(error))
+        except Exception as error:
+            logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
+            end = _failed("internal", f"{type(error).__name__}: {error}")
+        self._woken.discard(key)
+        if end is None:
+            # Nobody of ours says so before it is true.
+            command.done()
+            self._keeper.child_begun(key)
+        else:
+            self._underway.pop(key, None)
+            self._keeper.child_ended(key, end, command)
+
+    async def _look_around(self) -> None:
+        while True:
+            for key, child in list(self._underway.items()):
+                await anyio.sleep(LOOK_PAUSE_S)
+                if key in self._woken or key not in self._underway:
+                    continue
+                try:
+                    end = await self._ended(child)
+                except Exception as error:
+                    logger.warning("child run could not be looked at", run=self._ref.run, key=key, why=str(error))
+                    break
+                if end is not None:
+                    self._underway.pop(key, None)
+                    self._keeper.child_ended(key, end)
+            await anyio.sleep(LOOK_S)
+
+    async def _ended(self, child: RunRef) -> ev.ChildEnd | None:
+        last = await self._log.last(child)
+        return await self._end(last) if last is not None else None
+
+    async def _announced(self, child: RunRef) -> ev.ChildEnd:
+        """The end of a child that was stored together with the command that told of it."""
+        end = await self._ended(child)
+        if end is None:
+            raise NotEnded(f"{child.run} goes on")
+        return end
+
+    async def _end(self, last: Recorded) -> ev.ChildEnd | None:
+        if last.event.type != ev.RunEnd.type:
+            return None
+        event = await whole(self._log, last)
+        if event.type == UNREADABLE:
+            raise Missing(f"{last.ref.run} has ended with a large value that is not there")
+        end = ev.payload_of(event)
+        assert isinstance(end, ev.RunEnd)
+        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage, end.warnings)
+
+    async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost.
+
+        :raises Missing: if what must be there was not found in all that time
+        """
+        behind = 0
+        for tried in count(1):
+            try:
+                async with self._limiter:
+                    return await ask()
+            except (NoAnswer, LogUnavailable, StoreFull, Missing) as error:
+                behind += isinstance(error, Missing)
+                if behind == BEHIND_MAX:
+                    raise
+                logger.warning("child run is waiting for the log", run=self._ref.run, why=str(error))
+            await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
+        raise AssertionError("asking ends with an answer")
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def concerns(self, event: Event) -> bool:
+        """Whether an event of this run may concern another run, so that `run_message` is to be asked about it."""
+        if event.type == ev.RunEnd.type:
+            return self._admission.accepted.parent is not None
+        if event.type != ev.EffectCancelled.type:
+            return False
+        cancelled = ev.payload_of(event)
+        return isinstance(cancelled, ev.EffectCancelled) and cancelled.of == ev.ChildStart.type
+
+    async def run_message(self, event: Event) -> RunMessage | None:
+        """Return the message that is to be stored with an event of this run, if it concerns another run.
+
+        :raises LogUnavailable: if the log does not say whether the child that is to be stopped is there
+        """
+        payload = ev.payload_of(event) if self.concerns(event) else None
+        parent = self._admission.accepted.parent
+        if isinstance(payload, ev.RunEnd) and parent is not None:
+            return wake_of(parent, self._ref)
+        if not isinstance(payload, ev.EffectCancelled):
+            return None
+        beginning = self._beginning.get(event.key)
+        if beginning is not None:
+            # It is being admitted this instant: it must be there, or not, before it can be told.
+            await beginning.wait()
+        self._underway.pop(event.key, None)
+        child = RunRef(self._ref.tenant, self._keeper.child_id(event.key))
+        last = await self._last(child, event.n)
+        if last is None or last.event.type == ev.RunEnd.type:
+            return None
+        return stop_of(child, self._ref, payload.cause, kill=self._keeper.killed)
+
+    async def _last(self, child: RunRef, n: int) -> Recorded | None:
+        patience = Patience(self._ref, n, APPEND_PATIENCE_S)
+        while True:
+            try:
+                return await self._log.last(child)
+            except NoAnswer:
+                await patience.pause()
+
+
+def _too_deep(parent: ev.Parent) -> list[Problem]:
+    if parent.depth <= LINEAGE_MAX:
+        return []
+    message = f"it would be generation {parent.depth} of child runs"
+    return [Problem("child.too_deep", message, "parent", expected=f"at most {LINEAGE_MAX} generations")]
+
+
+def _refused(problems: list[Problem]) -> ev.ChildEnd:
+    told = "; ".join(str(problem) for problem in problems)
+    return _failed("child.refused", f"the child run was refused: {told}", {"problems": msgspec.to_builtins(problems)})
+
+
+def _failed(code: str, message: str, details: Any = None) -> ev.ChildEnd:
+    return ev.ChildEnd("failed", error=Failure(code=code, message=message, details=details))

@@ -1,0 +1,183 @@
+"""Effects in flight: what the node actors of an active run are carrying out, each handed over once.
+
+Effects are handed over only when their intent is acknowledged (law 4); what comes back is numbered at once.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import anyio.lowlevel
+
+from callboard.actors.actor import Spawn
+from callboard.actors.carrier import Carrier, Job
+from callboard.actors.node import NodeActor, failed
+from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.standing import Standing
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure, digest
+from callboard.bus.events import Event, Payload
+from callboard.runtime.interpreter.waits import OpenEffect
+from callboard.runtime.run.activation import Activation
+from callboard.runtime.run.children import ChildRuns
+from callboard.runtime.run.conversation import model_turn
+from callboard.runtime.run.node_actors import Address, NodeActors
+
+QUEUED_PROGRESS_MAX = 1_000
+"""Progress of tools is dropped while more events than this wait for their append."""
+
+
+class InFlight:
+    """The effects of one active run. Node actors record through it what they come to."""
+
+    def __init__(self, active: Activation, carrier: Carrier, spawn: Spawn, *, parked_n: int) -> None:
+        self.children: ChildRuns
+        self._active = active
+        effects = active.services.effects
+        shared = Shared(Standing(partial(spawn, "tools of the run")))
+        self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, self, effects, spawn, shared), spawn)
+        self._carried: set[str] = set()
+        self._begun = False
+        self._parked_n = parked_n
+        self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
+        """What is to be done once the event of that number is acknowledged."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is being carried out."""
+        return bool(self._carried)
+
+    # -- handing over -------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> bool:
+        """Begin to hand effects over, those first that a crash has left open; say whether this was the time.
+
+        Not before every waiting command and elapsed deadline is recorded.
+        """
+        if self._begun:
+            return False
+        self._begun = True
+        for key in list(self._active.stage.waits.effects):
+            self._hand_over(key)
+            # Mailboxes are bounded: let their actors read.
+            await anyio.lowlevel.checkpoint()
+        return True
+
+    def follow(self, event: Event) -> None:
+        """An event is in the log: let follow from it what is the node actors' part."""
+        while self._afterwards and self._afterwards[0][0] <= event.n:
+            self._afterwards.popleft()[1]()
+        kind = ev.TYPES[event.type]
+        if kind is ev.NodeEnter:
+            self._node_actors.call((event.path, event.iteration))
+        elif kind is ev.NodeExit:
+            self._node_actors.leave((event.path, event.iteration))
+        elif kind.kind == "intent" and self._begun:
+            self._hand_over(event.key)
+
+    def _hand_over(self, key: str) -> None:
+        """Hand an open effect to its node's actor, once."""
+        waits = self._active.stage.waits
+        effect = waits.effects.get(key)
+        if effect is None or not waits.is_open(key):
+            return
+        if is_far_away(effect.intent) or key in self._carried or self._active.draining:
+            return
+        self._carried.add(key)
+        if isinstance(effect.intent, ev.ChildStart):
+            # Whoever has parked had begun all children by then.
+            self.children.begin(key, effect.intent, known=effect.event.n < self._parked_n)
+        else:
+            self._node_actors.call((effect.node.path, effect.node.iteration)).take(self._job(key, effect))
+
+    def _job(self, key: str, effect: OpenEffect) -> Job:
+        idempotency_key = digest(self._active.ref.run, key)
+        is_turn = isinstance(effect.intent, ev.ModelCall)
+        return Job(
+            ref=self._active.ref,
+            event=effect.event,
+            intent=effect.intent,
+            idempotency_key=idempotency_key,
+            node=effect.node.name,
+            ordinal=effect.ordinal,
+            turn=model_turn(effect, self._active.stage.asks.memory, idempotency_key) if is_turn else None,
+            toolboxes=dict(effect.node.toolboxes),
+        )
+
+    # -- what comes back: `callboard.actors.node.Publisher` -----------------------------------------------------------
+
+    def outcome(self, key: str, payload: Payload, cause: int = 0) -> None:
+        active, stage = self._active, self._active.stage
+        if active.closing or not stage.waits.is_open(key):
+            return
+        event = active.runlog.state(payload, key=key, cause=cause, node=stage.waits.address_of(key))
+        stage.ledger.numbered(key, event)
+        self.settled(event)
+        active.wake()
+
+    def aside(self, key: str, payload: Payload) -> None:
+        active, stage = self._active, self._active.stage
+        if active.closing or not stage.waits.is_open(key) or len(active.runlog.queue) > QUEUED_PROGRESS_MAX:
+            return
+        active.runlog.state(payload, key=key, node=stage.waits.address_of(key))
+        active.wake()
+
+    def settled(self, event: Event) -> None:
+        """An outcome has been numbered: whoever carried the effect out is done with it."""
+        self._carried.discard(event.key)
+        self._leave_unentered((event.path, event.iteration))
+
+    def lost(self, name: str, error: Exception) -> None:
+        """If a node actor died, its effects fail, and the interpreter decides what that means.
+
+        What else runs beside a run are those who begin and watch children: without them it could wait for ever.
+        """
+        address = self._node_actors.lost(name)
+        if address is None:
+            raise error
+        failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
+        for key, effect in list(self._active.stage.waits.effects.items()):
+            if key in self._carried and (effect.node.path, effect.node.iteration) == address:
+                self.outcome(key, failed(effect.intent, failure))
+
+    # -- what is no longer wanted -------------------------------------------------------------------------------------
+
+    def abandon(self, key: str) -> None:
+        """Stop an effect once the log says why."""
+        self._carried.discard(key)
+        self._once_stored(lambda: self._leave_unentered(self._node_actors.abandon(key)))
+
+    def close_toolbox(self, key: str) -> None:
+        """Let a toolbox's sessions go once the log says why."""
+        self._once_stored(lambda: self._node_actors.close_toolbox(key))
+
+    def _once_stored(self, step: Callable[[], None]) -> None:
+        """Take a step when all that is numbered by now is acknowledged: nothing outside comes before that."""
+        if self._active.runlog.queue:
+            self._afterwards.append((self._active.runlog.n, step))
+        else:
+            step()
+
+    def let_go(self, key: str) -> None:
+        """An effect is somebody else's to finish now: a child run that has begun."""
+        self._carried.discard(key)
+
+    def _leave_unentered(self, address: Address) -> None:
+        """Let an actor go that was called for one effect: after its node's exit, or of a place that is no node."""
+        if address[0] and address not in self._active.stage.asks.entered:
+            self._node_actors.leave(address)
+
+    def all_far_away(self) -> bool:
+        """Whether nothing that the run waits for is being done by this worker."""
+        waiting = self._active.stage.waits.effects.items()
+        return all(is_far_away(effect.intent) or self.children.far_away(key) for key, effect in waiting)
+
+
+def is_far_away(intent: Payload) -> bool:
+    """Whether an effect is somebody else's to finish: the clock's, a person's, another program's."""
+    match intent:
+        case ev.TimerSet() | ev.SignalAwaited() | ev.RunPaused():
+            return True
+        case ev.ToolCall(via=via):
+            return via == "caller"
+        case _:
+            return False

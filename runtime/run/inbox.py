@@ -1,0 +1,81 @@
+"""The inbox of an active run: the commands that have come, and which of them its log has recorded.
+
+A command is acknowledged when the event that records it is, and acts once: its sequence is the event's cause (law 9).
+
+Consumes: start, alarm, wake, cancel, kill, pause, resume, answer, signal
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from callboard.bus.commands import Wake
+from callboard.bus.events import Event
+from callboard.runtime.run.activation import Activation, Command
+from callboard.runtime.run.reactions import reactions
+
+COMMANDS_WAITING_MAX = 1_000
+"""Commands that wait until an active run looks at them; more are delivered again later."""
+
+
+class Inbox:
+    """The commands of one activation. Those still ``waiting`` when it has ended were not looked at."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Command] = deque()
+        self._causes: set[int] = set()
+        self._recording: dict[int, Command] = {}
+
+    @property
+    def full(self) -> bool:
+        return len(self.waiting) >= COMMANDS_WAITING_MAX
+
+    def know(self, cause: int) -> None:
+        """The log holds an event of this cause."""
+        self._causes.add(cause)
+
+    def obey_next(self, active: Activation, look_at_child: Callable[[str, Command], bool]) -> None:
+        """Number what the oldest waiting command becomes."""
+        command = self.waiting.popleft()
+        if command.verb in ("start", "alarm") or command.sequence in self._causes:
+            # It was there to wake the run, or is recorded already.
+            command.done()
+        elif command.verb == "wake":
+            key = _woken(command.body)
+            if key is None or not look_at_child(key, command):
+                # Nobody waits for that child any more, or it is no run's words.
+                command.done()
+        else:
+            self._record(active, command)
+
+    def _record(self, active: Activation, command: Command) -> None:
+        event: Event | None = None
+        found = reactions(active.stage, command.verb, command.body)
+        for reaction in found:
+            # A crash between two events of a command must not make it look done: only the last names it.
+            cause = command.sequence if reaction is found[-1] else 0
+            node = active.stage.waits.address_of(reaction.key)
+            event = active.runlog.state(reaction.payload, key=reaction.key, cause=cause, node=node)
+            if reaction.key:
+                active.stage.ledger.numbered(reaction.key, event)
+        assert event is not None
+        self.recorded_as(command, event.n)
+
+    def recorded_as(self, command: Command, n: int) -> None:
+        """Event ``n``, on its way into the log, records a command."""
+        self._causes.add(command.sequence)
+        self._recording[n] = command
+
+    def appended(self, event: Event) -> None:
+        """An event is in the log: the command that it records is done with."""
+        command = self._recording.pop(event.n, None)
+        if command is not None:
+            command.done()
+
+
+def _woken(body: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(body, type=Wake).key
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,195 @@
+"""Killing without an interpreter: the end of a run that nobody here can perform, made from its log alone.
+
+What it writes is what a kill of a run that can be performed writes (the interpreter's `ending`), so a version that can
+replay the run finds nothing amiss.
+
+Emits: run.claimed, effect.cancelled, node.exit, run.end
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Kill
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.events import Event
+from callboard.bus.log import EventLog, Recorded, RunMessage, whole
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import STRICT
+from callboard.projections.warned import WarnedFold
+from callboard.runtime.interpreter.usage import UsageFold
+from callboard.runtime.run.activation import Command, Services
+from callboard.runtime.run.log import RunLog
+from callboard.runtime.run.messages import stop_of, wake_of
+from callboard.runtime.run.reactions import kill_requested, parse_tell
+
+logger = structlog.get_logger(__name__)
+
+
+class _Requested(msgspec.Struct):
+    """What is read of a cancellation; large values may be missing, with a marker in their place."""
+
+    kill: bool = False
+    message: JSON = ""
+
+
+class _Born(msgspec.Struct):
+    """What is read of the first event."""
+
+    parent: ev.Parent | None = None
+    warnings: list[ev.Problem] = []
+
+
+class _Begun(msgspec.Struct):
+    """What is read of the start of its execution."""
+
+    options: dict[str, JSON] = {}
+
+
+class _Child(msgspec.Struct):
+    """What is read of the start of a child run."""
+
+    child: str
+
+
+class _Ended(msgspec.Struct):
+    """What is read of the end of a child run."""
+
+    warnings: list[ev.Warned] = []
+
+
+async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Command | None) -> bool:
+    """End a run that is to be killed, by this command or by one that is recorded; say whether there was one.
+
+    :raises RunLost: if another worker has taken the run
+    :raises LogUnavailable: if the log does not answer
+    """
+    stored = await log.read(ref)
+    # What is no event has no meaning, but the guard counts it.
+    recorded = [item for item in stored if item.readable]
+    events = [item.event for item in recorded]
+    if not events:
+        return False
+    if events[-1].type == ev.RunEnd.type:
+        return command is not None
+    killed = next((cause for event in events if (cause := _killed(event)) is not None), None)
+    if killed is None and command is None:
+        return False
+    runlog = RunLog(log, ref, writer=services.worker, inline_bytes_max=services.inline_bytes_max)
+    runlog.keep_secret(await _secrets(log, services, recorded[0]))
+    runlog.continue_from(recorded[-1], behind=stored[-1].sequence)
+    runlog.epoch += 1
+    runlog.state(ev.RunClaimed(worker=services.worker, epoch=runlog.epoch))
+    # Only now nobody else performs the run, and no further child of it can come about.
+    await runlog.append_queued()
+    if killed is None and command is not None:
+        kill = parse_tell("kill", command.body)
+        assert isinstance(kill, Kill)
+        killed = _killed(runlog.state(kill_requested(kill), cause=command.sequence))
+    assert killed is not None
+    _end(runlog, events, killed)
+    run_messages = await _outgoing(log, ref, [*events, *(queued.event for queued in runlog.queue)], killed)
+    for queued in runlog.queue:
+        queued.beside = run_messages.get(queued.event.n)
+    while runlog.queue:
+        await runlog.append_queued()
+    return True
+
+
+def _killed(event: Event) -> Failure | None:
+    """Why what was open when this event came is closed, if it is a kill."""
+    if event.type != ev.CancelRequested.type:
+        return None
+    requested = msgspec.json.decode(event.payload, type=_Requested)
+    if not requested.kill:
+        return None
+    return Failure(code="cancelled", message=str(requested.message), type="cancellation")
+
+
+def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
+    """Close every open intent, leave every open node, the innermost first, and end the run."""
+    for intent in _open_intents(events):
+        node = (intent.path, intent.iteration, intent.attempt)
+        runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
+    for node in reversed(_entered(events)):
+        runlog.state(ev.NodeExit(outcome="cancelled", error=cause), node=node)
+    usage = UsageFold()
+    for event in events:
+        usage.count(event)
+    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events)))
+
+
+async def _outgoing(log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure) -> dict[int, RunMessage]:
+    """What other runs must hear of it, by the number of the event that says so: the run's parent, and its children."""
+    run_messages: dict[int, RunMessage] = {}
+    children: dict[str, RunRef] = {}
+    for event in events:
+        if event.type == ev.ChildStart.type:
+            children[event.key] = RunRef(ref.tenant, msgspec.json.decode(event.payload, type=_Child).child)
+        elif event.type == ev.EffectCancelled.type and event.key in children:
+            last = await log.last(children[event.key])
+            if last is not None and last.event.type != ev.RunEnd.type:
+                run_messages[event.n] = stop_of(children[event.key], ref, cause, kill=True)
+    parent = msgspec.json.decode(events[0].payload, type=_Born).parent
+    if parent is not None:
+        run_messages[events[-1].n] = wake_of(parent, ref)
+    return run_messages
+
+
+def _open_intents(events: Sequence[Event]) -> list[Event]:
+    found: dict[str, Event] = {}
+    for event in events:
+        kind = ev.TYPES[event.type].kind if event.type in ev.TYPES else ""
+        if event.key and kind == "intent":
+            found[event.key] = event
+        elif kind == "outcome":
+            found.pop(event.key, None)
+    return list(found.values())
+
+
+def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
+    """Path, iteration and attempt of the nodes that were entered and not left."""
+    found: dict[tuple[str, int], int] = {}
+    for event in events:
+        node = (event.path, event.iteration)
+        if event.type == ev.NodeEnter.type:
+            found[node] = 1
+        elif event.type == ev.NodeRetry.type and node in found:
+            found[node] += 1
+        elif event.type == ev.NodeExit.type:
+            found.pop(node, None)
+    return [(path, iteration, attempt) for (path, iteration), attempt in found.items()]
+
+
+def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
+    """What there was to warn of, if the run is one that tells it in its end."""
+    found = WarnedFold()
+    children: dict[str, str] = {}
+    tells = False
+    for event in events:
+        match event.type:
+            case ev.RunAccepted.type:
+                found.admitted(msgspec.json.decode(event.payload, type=_Born).warnings)
+            case ev.RunStart.type:
+                tells = STRICT in msgspec.json.decode(event.payload, type=_Begun).options
+            case ev.NodeWarning.type:
+                found.apply(event.path, ev.payload_of(event))
+            case ev.ChildStart.type:
+                children[event.key] = msgspec.json.decode(event.payload, type=_Child).child
+            case ev.ChildEnd.type:
+                ended = msgspec.json.decode(event.payload, type=_Ended)
+                found.ended(event.path, children.get(event.key, ""), ended.warnings)
+            case _:
+                pass
+    return found.view() if tells else []
+
+
+async def _secrets(log: EventLog, services: Services, first: Recorded) -> dict[str, str]:
+    """The run's secrets, if its start can still be read: that it cannot may be why nobody can perform it."""
+    try:
+        return services.secrets(await services.admitted(await whole(log, first)))
+    except Exception as error:
+        logger.warning("killing a run whose start cannot be read", run=first.ref.run, why=str(error))
+        return {}

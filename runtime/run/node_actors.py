@@ -1,0 +1,62 @@
+"""The node actors of one activation of a run: called when there is something to do, then let go."""
+
+from collections.abc import Callable
+
+from callboard.actors.actor import Spawn
+from callboard.actors.node import NodeActor
+from callboard.bus.paths import parse_key
+
+Address = tuple[str, int]
+"""Path and iteration of a node execution, or of a place that is no node."""
+
+
+class NodeActors:
+    """The node actors of one run at one worker, each under its address."""
+
+    def __init__(self, hire: Callable[[str], NodeActor], spawn: Spawn) -> None:
+        self._hire = hire
+        self._spawn = spawn
+        self._acting: dict[Address, NodeActor] = {}
+
+    def call(self, address: Address) -> NodeActor:
+        """Return the actor of an address; a new one if there is none."""
+        actor = self._acting.get(address)
+        if actor is None:
+            path, iteration = address
+            actor = self._acting[address] = self._hire(f"{path}#{iteration}")
+            self._spawn(actor.name, actor.run)
+        return actor
+
+    def leave(self, address: Address) -> None:
+        """Let an actor go, if there is one: it ends when what it is doing has come to its outcome."""
+        actor = self._acting.pop(address, None)
+        if actor is not None:
+            actor.leave()
+
+    def lost(self, name: str) -> Address | None:
+        """Take notice that an actor died, let go or not; return its address, or None if it is none of these."""
+        path, hash_sign, iteration = name.rpartition("#")
+        if not (hash_sign and iteration.isdigit()):
+            return None
+        address = path, int(iteration)
+        actor = self._acting.get(address)
+        if actor is not None and actor.has_stopped:
+            del self._acting[address]
+        return address
+
+    def abandon(self, key: str) -> Address:
+        """Stop an effect that is being carried out; return where it belonged."""
+        address = _address(key)
+        if (actor := self._acting.get(address)) is not None:
+            actor.abandon(key)
+        return address
+
+    def close_toolbox(self, key: str) -> None:
+        if (actor := self._acting.get(_address(key))) is not None:
+            actor.close_toolbox(key)
+
+
+def _address(key: str) -> Address:
+    """Return where an effect hangs."""
+    parsed = parse_key(key)
+    return parsed.path, parsed.iteration

@@ -1,0 +1,169 @@
+"""Telling: what becomes of a command that reaches an active run. Pure decisions; the run actor records them.
+
+Consumes: cancel, kill, pause, resume, answer, signal
+Emits: cancel.requested, run.paused, run.resumed, human.answered, tool.result, signal.received, command.refused
+"""
+
+import datetime as dt
+from dataclasses import dataclass
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
+from callboard.bus.effects import Failure
+from callboard.bus.events import Payload
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.waits import OpenQuestion
+
+QUESTION_CHARS_MAX = 200
+"""How much of a question a refusal repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """An event that a command becomes; with a key, an outcome of that effect."""
+
+    payload: Payload
+    key: str = ""
+
+
+def parse_tell(verb: str, body: bytes) -> Tell:
+    """Read a tell's body; an empty one is all defaults.
+
+    :raises KeyError: if there is no such verb
+    :raises msgspec.DecodeError: if it is not of the verb's shape
+    """
+    return msgspec.json.decode(body or b"{}", type=TELLS[verb])
+
+
+def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
+    """Decide what a command becomes; at least one event, so that the command is recorded.
+
+    Admission has checked it; one that was published past admission may be anything.
+    """
+    try:
+        tell = parse_tell(verb, body)
+    except KeyError:
+        return [Reaction(ev.CommandRefused(verb, "tell.verb", f"there is no verb {verb!r}"))]
+    except (msgspec.DecodeError, RecursionError) as error:
+        return [Reaction(ev.CommandRefused(verb, "tell.malformed", str(error)))]
+    match tell:
+        case Cancel():
+            if stage.cancelling:
+                return _refused(verb, tell, "cancel.already", "the run is being cancelled already")
+            return [Reaction(ev.CancelRequested(tell.reason, tell.by, tell.message, tell.details))]
+        case Kill():
+            return [Reaction(kill_requested(tell))]
+        case Pause():
+            if stage.waits.paused:
+                return _refused(verb, tell, "pause.already", "the run is paused already")
+            return [Reaction(ev.RunPaused(reason="command", by=tell.by, message=tell.reason))]
+        case Resume():
+            resumed = ev.RunResumed(variables=tell.variables, by=tell.by)
+            found = [Reaction(resumed, key) for key in stage.waits.pauses()]
+            return found or _refused(verb, tell, "resume.not_paused", _with_open(stage, "the run is not paused"))
+        case Answer():
+            return _answer(stage, tell)
+        case Signal():
+            received = ev.SignalReceived(name=tell.name, data=tell.data, by=tell.by)
+            return [Reaction(received, stage.waits.for_signal(tell.name, tell.data) or "")]
+
+
+def kill_requested(kill: Kill) -> ev.CancelRequested:
+    """What a kill is recorded as, whatever the run is at."""
+    return ev.CancelRequested(kill.reason, kill.by, "killed", kill=True)
+
+
+def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
+    calls = (key for key in stage.waits.effects if _callers(stage, key) and stage.waits.is_open(key))
+    waiting = [*stage.waits.questions, *calls]
+    key = answer.interaction or (waiting[0] if len(waiting) == 1 else "")
+    question = stage.waits.questions.get(key)
+    if question is not None and not question.closed:
+        return _answer_question(stage, question, answer)
+    call = _callers(stage, key)
+    if call is not None and stage.waits.is_open(key):
+        return [Reaction(_tool_result(call, answer), key)]
+    code, message = _unanswerable(stage, key, waiting)
+    return _refused("answer", answer, code, _with_open(stage, message))
+
+
+def _answer_question(stage: Stage, question: OpenQuestion, answer: Answer) -> list[Reaction]:
+    if question.asked.refuses is not None:
+        if question.count:
+            return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
+        if why := question.asked.refuses(answer.user_response):
+            return _refused("answer", answer, "answer.not_understood", _with_open(stage, why))
+    question.count += 1
+    answered = ev.HumanAnswered(
+        interaction=question.key,
+        k=question.count,
+        user_response=answer.user_response,
+        response_data=answer.response_data,
+        by=answer.by,
+        channel=answer.channel,
+    )
+    return [Reaction(answered)]
+
+
+def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
+    """The tool call of a key that is answered from outside, if it is one."""
+    effect = stage.waits.effects.get(key)
+    intent = effect.intent if effect is not None else None
+    return intent if isinstance(intent, ev.ToolCall) and intent.via == "caller" else None
+
+
+def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
+    """Why nothing takes an answer: code and message."""
+    if not key and waiting:
+        return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
+    if not key:
+        return "answer.no_question", "no question is open"
+    if key in stage.waits.answered or _callers(stage, key):
+        return "answer.late", f"{key} {_CLOSED[stage.waits.answered.get(key, 'answered')]}"
+    return "answer.no_question", f"no question {key!r} is open"
+
+
+_CLOSED = {"answered": "has been answered already", "timeout": "has timed out", "cancelled": "was withdrawn"}
+
+
+def _tool_result(call: ev.ToolCall, answer: Answer) -> ev.ToolResult:
+    """Make a call's outcome of an answer from outside; ``response_data`` may say that the tool has failed."""
+    match answer.response_data:
+        case {"error": error}:
+            message = error if isinstance(error, str) else msgspec.json.encode(error).decode()
+            return ev.ToolResult(node=call.node, tool=call.tool, error=Failure("tool.failed", message))
+        case _:
+            return ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response)
+
+
+def _with_open(stage: Stage, message: str) -> str:
+    """Add to a refusal what somebody outside could move, if there is anything: what it is, since when, until when."""
+    bound = stage.waits.next_deadline()
+    until = bound[0] if bound is not None else None
+    told = [
+        _standing(question.key, question.event.time, question.asked.timeout_at, question.asked.question)
+        for question in stage.waits.questions.values()
+    ]
+    for key, effect in stage.waits.effects.items():
+        match effect.intent:
+            case ev.ToolCall(via="caller", tool=tool):
+                told.append(_standing(key, effect.event.time, until, f"tool {tool}"))
+            case ev.RunPaused(step=step, timeout_at=due):
+                told.append(_standing("paused", effect.event.time, due, f"at {step}"))
+            case _:
+                pass
+    if stage.waits.paused and stage.waits.paused_at is not None:
+        told.append(_standing("paused", stage.waits.paused_at, until, "by command"))
+    return f"{message} (open: {'; '.join(told)})" if told else message
+
+
+def _standing(name: str, since: dt.datetime, until: dt.datetime | None, what: str) -> str:
+    shown = what if len(what) <= QUESTION_CHARS_MAX else f"{what[:QUESTION_CHARS_MAX]}…"
+    bound = f", until {until.isoformat(timespec='seconds')}" if until is not None else ""
+    return f"{name}, {shown!r}, since {since.isoformat(timespec='seconds')}{bound}"
+
+
+def _refused(verb: str, tell: Tell, code: str, message: str) -> list[Reaction]:
+    return [Reaction(ev.CommandRefused(verb=verb, code=code, message=message, id=tell.id))]

@@ -1,0 +1,72 @@
+"""Resting: what an active run does when there is nothing to do: it waits, lingers, and at last parks.
+
+Emits: run.parked, timer.fired
+"""
+
+import anyio
+
+from callboard.bus import events as ev
+from callboard.bus.log import Alarm
+from callboard.bus.subjects import partition_of
+from callboard.projections.status import standing
+from callboard.runtime.run.activation import Activation
+from callboard.runtime.run.in_flight import InFlight
+
+
+class Rest:
+    """The rest of one activation."""
+
+    def __init__(self, active: Activation, flight: InFlight) -> None:
+        self._active = active
+        self._flight = flight
+        self._idle_since: float | None = None
+
+    def over(self) -> None:
+        """Something has happened: lingering begins anew."""
+        self._idle_since = None
+
+    def fire(self) -> bool:
+        """Record the earliest deadline if it has passed; one at a time, since it may move the others."""
+        deadline = self._active.stage.waits.next_deadline()
+        if deadline is None or deadline[0] > self._active.runlog.clock():
+            return False
+        due, key = deadline
+        self._flight.outcome(key, ev.TimerFired(due=due))
+        return True
+
+    async def wait(self) -> None:
+        """Wait for something to happen, or park, if the run has lingered for long enough."""
+        self._active.quieten()
+        if not self._flight.all_far_away():
+            await self._wait(None)
+            return
+        now = anyio.current_time()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        linger_s = self._idle_since + self._active.services.park_linger_s - now
+        if linger_s > 0:
+            await self._wait(linger_s)
+        elif not self._park():
+            await self._wait(None)
+
+    async def _wait(self, at_most_s: float | None) -> None:
+        deadline = self._active.stage.waits.next_deadline()
+        if deadline is not None:
+            until_s = max(0.0, (deadline[0] - self._active.runlog.clock()).total_seconds())
+            at_most_s = until_s if at_most_s is None else min(until_s, at_most_s)
+        await self._active.news(at_most_s)
+
+    def _park(self) -> bool:
+        """Park the run, unless its next deadline is too near to be worth it."""
+        active = self._active
+        deadline = active.stage.waits.next_deadline()
+        due = deadline[0] if deadline is not None else None
+        if due is not None and (due - active.runlog.clock()).total_seconds() <= active.services.park_linger_s:
+            return False
+        waits = active.stage.waits
+        status = standing(waits.intents(), paused=bool(waits.pauses()), cancelling=active.stage.cancelling)
+        active.runlog.state(ev.RunParked(awaits=waits.keys(), deadline=due, status=status))
+        # Nothing may follow it, as nothing may follow the end.
+        active.closing = True
+        if due is not None:
+            active.runlog.queue[-1].beside = Alarm(due, partition_of(active.ref, active.services.partitions))
+        return True

@@ -1,0 +1,339 @@
+"""The configuration: every setting with its default, read from a file, the environment and flags, each value traced.
+
+A flag beats the environment, which beats the file, which beats the default. In the file (``callboard.toml``) a setting
+has its name, in the environment ``CALLBOARD_`` and its name in capitals: ``nats_url``, ``CALLBOARD_NATS_URL``.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from callboard.bus.credentials import Credentials, without_secrets
+from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
+from callboard.bus.errors import ConfigInvalid
+from callboard.bus.events import Problem
+from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
+from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
+from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
+
+FILE_NAME = "callboard.toml"
+ENV_PREFIX = "CALLBOARD_"
+UNKNOWN = "config.unknown"
+ANTHROPIC_DEFAULT = "anthropic"
+"""The model when there is a key for it: this provider's own default."""
+
+_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token")
+_HIDDEN = (*_SECRETS, "fetch_auth")
+"""Settings whose values no message repeats."""
+
+_PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key")
+_FOLDERS = ("prompt_folders",)
+
+
+def _words(value: Any) -> Any:
+    """In the environment a list is words with commas between them."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+Name = Annotated[str, Field(min_length=1)]
+Patterns = Annotated[tuple[Name, ...], BeforeValidator(_words)]
+Folders = Annotated[tuple[Path, ...], BeforeValidator(_words)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class Config(BaseModel):
+    """Every setting, validated. Units are in the names; ``explain`` says where each value came from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    nats_url: Name | None = Field(None, description="NATS server or servers; none: an embedded one")
+    nats_user: Name | None = Field(None, description="user at the NATS server")
+    nats_password: SecretStr | None = Field(None, description="password at the NATS server")
+    nats_token: SecretStr | None = Field(None, description="token for the NATS server")
+    nats_nkey_seed: SecretStr | None = Field(None, description="nkey seed for the NATS server")
+    nats_creds: Path | None = Field(None, description="credentials file for the NATS server")
+    nats_ca: Path | None = Field(None, description="certificate authority of the NATS server")
+    nats_cert: Path | None = Field(None, description="our certificate for the NATS server")
+    nats_key: Path | None = Field(None, description="the key of our certificate")
+    data_dir: Path = Field(Path(".callboard"), description="where the embedded server keeps its store")
+    sync: str = Field(
+        "always",
+        pattern=r"^(always|([0-9]+(\.[0-9]+)?(ms|s|m|h))+)$",
+        description="when the embedded server syncs to disk: always, or every 100ms, 2s …",
+    )
+    prefix: str = Field("cb", pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", description="first token of all subjects")
+    tenant: Name = Field("default", description="tenant of what is started here")
+    partitions: int = Field(16, ge=1, le=1024, description="partitions of the commands; fixed with the stream")
+    replicas: int = Field(1, ge=1, le=5, description="copies of the stream in a cluster; taken when it is created")
+    runs_active_max: int = Field(1000, ge=1, description="runs that one worker keeps in memory at once")
+    effects_active_max: int = Field(256, ge=1, description="effects that one worker carries out at once")
+    park_linger_s: float = Field(5.0, ge=0, le=3600, description="how long a waiting run stays in memory")
+    ack_wait_s: Seconds = Field(30.0, description="after this silence a command goes to another worker")
+    inline_bytes_max: int = Field(INLINE_BYTES_MAX, ge=1024, le=512 * 1024, description="larger payloads are split off")
+    group_commit: Literal["auto", "on", "off"] = Field("auto", description="merge the appends of many runs")
+    always_replay: bool = Field(False, description="replay every run after each outcome: a test of replay itself")
+    model: Name | None = Field(None, description="default model, as provider:model")
+    endpoints: dict[str, EndpointSettings] = Field(
+        default_factory=dict[str, EndpointSettings], description="addresses that speak as a provider does; a table"
+    )
+    allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
+    tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
+    tools_allow_mcp_commands: Patterns | None = Field(
+        None, description="programs that may be started as MCP servers; none: all"
+    )
+    code: Literal["isolated", "bounded", "off"] = Field(
+        "isolated", description="run code of definitions where the kernel isolates it, with bounds alone, or not at all"
+    )
+    prompt_folders: Folders = Field((), description="folders of the prompts that definitions refer to by name")
+    tool_timeout_s: float = Field(
+        TOOL_TIMEOUT_S,
+        gt=0,
+        le=TOOL_TIMEOUT_MAX_S,
+        description="how long a tool's call may take that says nothing of it",
+    )
+    offline: bool = Field(False, description="fetch no sources from the web, whatever a start says")
+    fetch_auth: dict[str, SecretStr] = Field(
+        default_factory=dict[str, SecretStr], description="bearer tokens for sources, by host"
+    )
+    providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
+    mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
+    otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
+    log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")
+
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
+    _warnings: list[Problem] = PrivateAttr(default_factory=list[Problem])
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the server is one of ours."""
+        return self.nats_url is None
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """What looks like a mistake in the environment."""
+        return list(self._warnings)
+
+    def explain(self) -> list[tuple[str, str, str]]:
+        """Return (name, value, source) of every setting, in order; secrets are masked."""
+        return [(name, self._shown(name), self._sources.get(name, "default")) for name in type(self).model_fields]
+
+    def values(self) -> dict[str, Any]:
+        """Return every setting as JSON has it, in order; secrets are masked."""
+        url = without_secrets(self.nats_url) if self.nats_url is not None else None
+        return {**self.model_dump(mode="json"), "nats_url": url}
+
+    def credentials(self) -> Credentials:
+        """Return what `callboard.bus.connection.connect` presents to the server."""
+        return Credentials(
+            user=self.nats_user,
+            password=_revealed(self.nats_password),
+            token=_revealed(self.nats_token),
+            nkey_seed=_revealed(self.nats_nkey_seed),
+            creds_file=_text(self.nats_creds),
+            ca_file=_text(self.nats_ca),
+            cert_file=_text(self.nats_cert),
+            key_file=_text(self.nats_key),
+        )
+
+    def fetch_tokens(self) -> dict[str, str]:
+        """Return the bearer tokens of sources, by host."""
+        return {host: token.get_secret_value() for host, token in self.fetch_auth.items()}
+
+    def secrets(self) -> list[str]:
+        """Return the values that must never enter an event."""
+        found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
+        found += self.providers.secrets()
+        found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
+        for url in (self.nats_url or "").split(","):
+            # In `nats://user:password@host` the password; in `nats://token@host` the token.
+            parts = urlsplit(url.strip())
+            found.append(parts.password or parts.username)
+        return [secret for secret in found if secret]
+
+    def traced(self, sources: Mapping[str, str], warnings: Sequence[Problem]) -> Self:
+        """Return a copy that knows where its values came from."""
+        copy = self.model_copy()
+        copy._sources = dict(sources)
+        copy._warnings = list(warnings)
+        return copy
+
+    def _shown(self, name: str) -> str:
+        value = getattr(self, name)
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, ProviderSettings):
+            return value.shown()
+        if isinstance(value, tuple):
+            return ", ".join(map(str, value))
+        if isinstance(value, dict):
+            return ", ".join(f"{key}={one}" for key, one in value.items())
+        return without_secrets(str(value)) if name == "nats_url" else str(value)
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    file: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+) -> Config:
+    """Read the configuration; a flag that is None was not given.
+
+    ``file`` None means ``callboard.toml`` in ``cwd``, if there is one. Paths in the file are relative to the file.
+
+    :raises ConfigInvalid: with every problem of every source at once
+    """
+    env = os.environ if env is None else env
+    problems: list[Problem] = []
+    values: dict[str, tuple[Any, str]] = {
+        **_defaults(env),
+        **_from_file(Path(cwd or "."), file, problems),
+        **_from_env(env),
+        **_from_flags(flags or {}, problems),
+    }
+    warnings = strangers(env)
+    if "fetch_auth" in values:
+        given, source = values["fetch_auth"]
+        auth = host_tokens(given, env, source)
+        values["fetch_auth"] = auth.tokens, source
+        problems += auth.problems
+        warnings += auth.warnings
+    if "providers" in values:
+        given, source = values.pop("providers")
+        settings, wrong, odd = read_settings(given, env, source)
+        if settings is not None:
+            values["providers"] = settings, source
+        problems += wrong
+        warnings += odd
+    if "endpoints" in values:
+        given, source = values["endpoints"]
+        endpoints, wrong, odd = read_endpoints(given, env, source)
+        values["endpoints"] = endpoints, source
+        problems += wrong
+        warnings += odd
+    if "nats_url" not in values:
+        values.setdefault("allow_scripts", (True, "embedded server"))
+    try:
+        config = Config.model_validate({name: value for name, (value, _) in values.items()})
+    except ValidationError as error:
+        problems += [_invalid(details, values) for details in error.errors(include_url=False)]
+        raise ConfigInvalid(problems) from None
+    if problems:
+        raise ConfigInvalid(problems)
+    return config.traced({name: source for name, (_, source) in values.items()}, warnings)
+
+
+Values = dict[str, tuple[Any, str]]
+"""Settings by name, each with its source."""
+
+
+def _defaults(env: Mapping[str, str]) -> Values:
+    """Return the defaults that hang on variables which others have named."""
+    found: Values = {}
+    if env.get("ANTHROPIC_API_KEY"):
+        found["model"] = (ANTHROPIC_DEFAULT, "ANTHROPIC_API_KEY is set")
+    if env.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        found["otel"] = (True, "OTEL_EXPORTER_OTLP_ENDPOINT is set")
+    return found
+
+
+def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> Values:
+    path = cwd / (given or FILE_NAME)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if given is not None:
+            problems.append(Problem("config.file", "there is no such file", str(path)))
+        return {}
+    except (OSError, ValueError) as error:  # what tomllib and the decoding raise are ValueErrors; they name the line
+        problems.append(Problem("config.file", str(error), str(path)))
+        return {}
+    found: Values = {}
+    for name, value in _flat(document):
+        if name not in Config.model_fields:
+            problems.append(_unknown(name, str(path)))
+        elif name in _PATHS and isinstance(value, str):
+            found[name] = (path.parent / value, str(path))
+        elif name in _FOLDERS and isinstance(value, list):
+            found[name] = ([path.parent / str(folder) for folder in value], str(path))
+        else:
+            found[name] = (value, str(path))
+    return found
+
+
+def _flat(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield settings by name; ``[fetch] auth``, or ``[fetch.auth]``, is the setting ``fetch_auth``."""
+    for name, value in document.items():
+        parts = {f"{name}_{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {}
+        if parts and name not in Config.model_fields and set(parts) <= set(Config.model_fields):
+            yield from parts.items()
+        else:
+            yield name, value
+
+
+def _from_env(env: Mapping[str, str]) -> Values:
+    names = {name: f"{ENV_PREFIX}{name.upper()}" for name in Config.model_fields}
+    return {name: (env[variable], variable) for name, variable in names.items() if env.get(variable)}
+
+
+def _from_flags(flags: Mapping[str, Any], problems: list[Problem]) -> Values:
+    found: Values = {}
+    for name, value in flags.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name not in Config.model_fields:
+            problems.append(_unknown(name, flag))
+        elif value is not None:
+            found[name] = (value, flag)
+    return found
+
+
+def strangers(env: Mapping[str, str]) -> list[Problem]:
+    """Return a warning for each variable with our prefix that is no setting of ours; it may be somebody else's."""
+    names = [name for name in env if name.startswith(ENV_PREFIX)]
+    unknown = [
+        name
+        for name in names
+        if name.removeprefix(ENV_PREFIX).lower() not in Config.model_fields and name not in FALLBACKS
+    ]
+    return [
+        msgspec.structs.replace(_unknown(name.removeprefix(ENV_PREFIX).lower(), name), severity="warning")
+        for name in sorted(unknown)
+    ]
+
+
+def _unknown(name: str, source: str) -> Problem:
+    near = difflib.get_close_matches(name, Config.model_fields, n=1)
+    expected = f"{near[0]!r}" if near else f"one of {', '.join(Config.model_fields)}"
+    return Problem(UNKNOWN, f"there is no setting {name!r}", source, expected=expected)
+
+
+def _invalid(details: ErrorDetails, values: Values) -> Problem:
+    name = str(details["loc"][0]) if details["loc"] else ""
+    shown = "" if name in _HIDDEN else f" ({details['input']!r})"
+    field = Config.model_fields.get(name)
+    return Problem(
+        "config.value",
+        f"{name}: {details['msg'][:1].lower()}{details['msg'][1:]}{shown}",
+        values[name][1] if name in values else "",
+        expected=field.description if field else None,
+    )
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret else None
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path else None

@@ -1,0 +1,277 @@
+"""Hosting: which runs live at a worker, how many at once, and what becomes of the deliveries that keep them there."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+import anyio.abc
+import structlog
+
+from callboard.actors.actor import Restart, Supervisor
+from callboard.bus.backoff import backoff_s
+from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, RunLost, StoreFull
+from callboard.bus.events import Event
+from callboard.bus.log import EventLog, NoAnswer
+from callboard.bus.queue import Delivery
+from callboard.bus.subjects import RunRef
+from callboard.runtime.run.activation import Command, Services
+from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.killing import end_killed
+from callboard.runtime.run.quarantine import quarantine
+from callboard.runtime.worker.slots import Slots
+
+logger = structlog.get_logger(__name__)
+
+CRASHED_RETRY_S = 30.0
+CRASHED_RETRY_MAX_S = 3_600.0
+"""A run that could not be performed is offered to its partition's worker again after so long, at first and at most."""
+
+FULL_RETRY_S = 1.0
+"""A command that a run has no room for is delivered again after so long."""
+
+URGENT = frozenset({"cancel", "kill", "pause"})
+"""Commands for which a run is activated even where all slots are taken."""
+
+RESTARTS = Restart(most=2, within_s=60.0, pause_s=0.2)
+"""How often a run actor that failed unexpectedly replays its run before the command is given back."""
+
+
+QUARANTINED = "the run's log cannot be read; only a kill moves it on"
+
+
+class Router(Protocol):
+    """Where commands come in, and where those go back that a run has not looked at."""
+
+    def take(self, delivery: Delivery) -> None:
+        """Pass a command on to its run, as if it had come just now."""
+        ...
+
+    def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        """Find out from the log whose run it is, and pass the command on."""
+        ...
+
+    def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
+        """Tell those who listen that a command came to nothing."""
+        ...
+
+
+@dataclass(slots=True)
+class _Hosted:
+    """A run at this worker, and the deliveries that stay unacknowledged as long as it is active."""
+
+    actor: RunActor
+    held: list[Delivery] = field(default_factory=list[Delivery])
+    urgent: anyio.Event = field(default_factory=anyio.Event)
+    activating: Command | None = None
+
+    def kill(self) -> Command | None:
+        """The first kill among the commands that nobody could look at."""
+        waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox.waiting]
+        return next((command for command in waiting if command.verb == "kill"), None)
+
+    def give_back(self, delay_s: float) -> None:
+        for delivery in self.held:
+            delivery.nak(delay_s)
+
+
+class ActiveRuns:
+    """Hosts the runs of one worker."""
+
+    def __init__(
+        self, log: EventLog, services: Services, router: Router, *, ack_wait_s: float, runs_active_max: int
+    ) -> None:
+        self._log = log
+        self._services = services
+        self._router = router
+        self._ack_wait_s = ack_wait_s
+        self._slots = Slots(runs_active_max)
+        self._hosted: dict[RunRef, _Hosted] = {}
+        self._runs = Supervisor(lambda run, error: logger.error("run was dropped", run=run, exc_info=error))
+        self._vacant = anyio.Event()
+        self.closed = False
+        """Whether no run is taken in any more."""
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def __contains__(self, ref: RunRef) -> bool:
+        return ref in self._hosted
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Host runs until cancelled; tell the server meanwhile that what is held is still being worked on."""
+        async with self._runs:
+            task_status.started()
+            while True:
+                await anyio.sleep(self._ack_wait_s / 3)
+                for hosted in self._hosted.values():
+                    for delivery in hosted.held:
+                        delivery.hold()
+
+    async def drain(self, patience_s: float) -> None:
+        """Let running effects finish for so long, then give the runs to other workers."""
+        self.closed = True
+        with anyio.move_on_after(patience_s):
+            for hosted in list(self._hosted.values()):
+                hosted.actor.drain()
+            self._vacant = anyio.Event()
+            if self._hosted:
+                await self._vacant.wait()
+        for hosted in self._hosted.values():
+            hosted.give_back(0.0)
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def tell(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        """Pass a command on to a run that is here."""
+        hosted = self._hosted[ref]
+        for i, held in enumerate(hosted.held):
+            if held.sequence == delivery.sequence:
+                # The command that keeps this run active, delivered again: hold on to the newer delivery.
+                hosted.held[i] = delivery
+                return
+        if verb in URGENT:
+            hosted.urgent.set()
+        again = self._router.take
+        command = Command(delivery.sequence, verb, delivery.data, done=delivery.ack, again=lambda: again(delivery))
+        if not hosted.actor.tell(command):
+            delivery.nak(FULL_RETRY_S)
+
+    def activate(self, ref: RunRef, delivery: Delivery, verb: str, *, fresh: bool = False) -> None:
+        """Make a run active; its activating command stays unacknowledged until the run parks or ends."""
+        if self.closed:
+            delivery.nak()
+            return
+        activating = Command(delivery.sequence, verb, delivery.data)
+        actor = RunActor(ref, self._log, self._services, fresh=fresh, activated_by=activating)
+        hosted = self._hosted[ref] = _Hosted(actor, [delivery])
+        if verb not in ("start", "alarm"):
+            # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
+            hosted.activating = activating
+            actor.tell(activating)
+        if verb in URGENT:
+            hosted.urgent.set()
+        self._runs.spawn(ref.run, lambda: self._host(ref, hosted))
+
+    def lose(self, ref: RunRef, claim: Event) -> None:
+        """The log holds this claim of a run."""
+        hosted = self._hosted.get(ref)
+        if hosted is not None:
+            hosted.actor.lose(claim)
+
+    # -- one run ------------------------------------------------------------------------------------------------------
+
+    async def _host(self, ref: RunRef, hosted: _Hosted) -> None:
+        ending: Ending | None = None
+        try:
+            async with self._slots.one(hosted.urgent):
+                with structlog.contextvars.bound_contextvars(run=ref.run):
+                    ending = await self._perform(ref, hosted)
+        finally:
+            del self._hosted[ref]
+            if not self._hosted:
+                self._vacant.set()
+            if ending is not None:
+                self._let_go(ref, hosted, ending)
+
+    async def _perform(self, ref: RunRef, hosted: _Hosted) -> Ending | None:
+        """Perform a run; None if the command that activated it has been given back."""
+        try:
+            return await self._act(ref, hosted)
+        except RunLost as error:
+            logger.info("run is another worker's", why=str(error))
+            hosted.give_back(self._ack_wait_s)
+        except (LogUnavailable, StoreFull, NoAnswer) as error:
+            logger.warning("run is waiting for the log", why=str(error))
+            hosted.give_back(1.0)
+        except LogUnreadable as error:
+            return await self._quarantine(ref, hosted, error)
+        except CallboardError as error:
+            logger.error("run cannot be performed by this version", why=str(error))
+            # Every try leaves a claim in the log: try less and less often.
+            deliveries = max(delivery.deliveries for delivery in hosted.held)
+            hosted.give_back(backoff_s(deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
+        except Exception as error:
+            logger.error("run actor keeps failing", why=f"{type(error).__name__}: {error}")
+            hosted.give_back(CRASHED_RETRY_S)
+        return None
+
+    async def _quarantine(self, ref: RunRef, hosted: _Hosted, found: LogUnreadable) -> Ending | None:
+        logger.error("run is quarantined", why=str(found))
+        try:
+            await quarantine(self._log, self._services, ref, found)
+        except (CallboardError, NoAnswer) as error:
+            logger.warning("run could not be quarantined", why=str(error))
+            hosted.give_back(1.0)
+            return None
+        return "quarantined"
+
+    async def _act(self, ref: RunRef, hosted: _Hosted) -> Ending:
+        """Let the actor act; a run that it cannot perform can still be killed."""
+        try:
+            return await self._act_again(ref, hosted)
+        except (RunLost, LogUnavailable, StoreFull, NoAnswer):
+            raise
+        except Exception:
+            if not await self._kill(ref, hosted):
+                raise
+            return "ended"
+
+    async def _act_again(self, ref: RunRef, hosted: _Hosted) -> Ending:
+        """Run the actor, again after an unexpected failure."""
+        restarts = 0
+        while True:
+            try:
+                return await hosted.actor.run()
+            except (CallboardError, NoAnswer):
+                raise
+            except Exception:
+                logger.exception("run actor failed", restart=restarts)
+                if restarts == RESTARTS.most:
+                    raise
+            restarts += 1
+            await anyio.sleep(RESTARTS.pause_s)
+            self._renew(ref, hosted)
+
+    def _renew(self, ref: RunRef, hosted: _Hosted) -> None:
+        """Put a new actor in the place of one that failed."""
+        commands = hosted.actor.inbox.waiting
+        hosted.actor = RunActor(ref, self._log, self._services)
+        if hosted.activating is not None and hosted.activating not in commands:
+            # Taken up by the actor that failed, recorded or not: the log will know.
+            hosted.actor.inbox.waiting.append(hosted.activating)
+        hosted.actor.inbox.waiting.extend(commands)
+
+    async def _kill(self, ref: RunRef, hosted: _Hosted) -> bool:
+        """End a run that cannot be performed, if it is to be killed; say whether that was so."""
+        kill = hosted.kill()
+        if not await end_killed(self._log, self._services, ref, kill):
+            return False
+        if kill is not None:
+            kill.done()
+            if kill in hosted.actor.inbox.waiting:
+                hosted.actor.inbox.waiting.remove(kill)
+        return True
+
+    def _let_go(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
+        """The run has parked or ended: acknowledge what kept it active, and see to commands that came too late."""
+        if ending == "not_found":
+            # The command was faster than the replica that was read.
+            hosted.give_back(0.2)
+            return
+        if ending == "drained":
+            hosted.give_back(0.0)
+            return
+        for delivery in hosted.held:
+            if ending == "claimed_before":
+                self._router.seek_home(ref, delivery, "start")
+            else:
+                delivery.ack()
+        # Commands that were not looked at are unacknowledged; take them as if they had come just now.
+        for command in hosted.actor.inbox.waiting:
+            if ending == "quarantined" and command.verb != "kill":
+                self._router.refuse(ref, command.verb, LogUnreadable.CODE, QUARANTINED)
+                command.done()
+            else:
+                command.again()

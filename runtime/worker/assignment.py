@@ -1,0 +1,176 @@
+"""Assignment: which queues a worker reads. Takes its share of the partitions, and follows every change of who lives.
+
+A guest reads nothing as long as there is somebody else who does: what concerns its own runs is passed on to it.
+"""
+
+from collections.abc import Callable
+
+import anyio
+import anyio.abc
+import structlog
+from nats.aio.client import Client
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, redeliver_now
+from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_S, Membership, owner
+
+logger = structlog.get_logger(__name__)
+
+_INBOX = -1
+"""Stands for the admissions' queue among the numbers of the partitions: all workers read it together."""
+
+Deliver = Callable[[Delivery], None]
+
+
+class Assignment:
+    """Pulls the queues that fall to this worker; a delivery goes to ``admit`` or, of a partition, to ``deliver``."""
+
+    def __init__(
+        self,
+        nc: Client,
+        log: JetStreamLog,
+        outbox: Outbox,
+        worker: str,
+        *,
+        admit: Deliver,
+        deliver: Deliver,
+        ack_wait_s: float,
+        guest: bool = False,
+    ) -> None:
+        self._nc = nc
+        self._log = log
+        self._outbox = outbox
+        self._worker = worker
+        self._admit = admit
+        self._deliver = deliver
+        self._ack_wait_s = ack_wait_s
+        self._guest = guest
+        self._membership = Membership(nc, log.subjects.beat(), worker, self._workers_changed, guest=guest)
+        self._tasks: anyio.abc.TaskGroup
+        self._reading: dict[int, anyio.CancelScope] = {}
+        self._pending_acks: dict[int, int] = {}
+        self._changed = anyio.Event()
+        self._leaving = False
+        self.ready = anyio.Event()
+
+    # -- who else there is --------------------------------------------------------------------------------------------
+
+    def others(self) -> set[str]:
+        """The other workers that perform runs, those that are about to leave included."""
+        return (self._membership.live() | self._membership.leaving()) - {self._worker}
+
+    def leaving(self) -> set[str]:
+        """The workers that take nothing more and still perform what they have."""
+        return self._membership.leaving()
+
+    def guests(self) -> set[str]:
+        """The other workers that want to keep the runs which they have taken."""
+        return self._membership.guests() & self.others()
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Make the consumers, or find out what they have given out.
+
+        :raises NoAnswer: if JetStream does not answer or refuses
+        """
+        subjects = self._log.subjects
+
+        async def one(queue: int, durable: str, filters: list[str]) -> None:
+            self._pending_acks[queue] = await ensure_consumer(
+                self._log.requests, self._log.stream, durable, filters, self._ack_wait_s
+            )
+
+        await one(_INBOX, ADMISSION, list(subjects.inbound()))
+        async with anyio.create_task_group() as tasks:
+            for partition in range(self._log.partitions):
+                tasks.start_soon(one, partition, _durable(partition), list(subjects.partition(partition)))
+
+    async def run(self) -> None:
+        """Read what falls to this worker, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            if not self._guest:
+                self._read(_INBOX, ADMISSION, self._admit)
+            self._tasks.start_soon(self._follow_changes)
+            busy = any(self._pending_acks.values())
+            await self._membership.run(HELLO_WAIT_BUSY_S if busy else HELLO_WAIT_S)
+
+    async def leave(self) -> None:
+        """Read nothing any more, and tell the others."""
+        self._leaving = True
+        await self._membership.leave()
+        for scope in self._reading.values():
+            scope.cancel()
+
+    # -- partitions ---------------------------------------------------------------------------------------------------
+
+    def _workers_changed(self) -> None:
+        self._changed.set()
+
+    async def _follow_changes(self) -> None:
+        alive: set[str] = set()
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if self._leaving:
+                return
+            # Who has just come asks whose it was among those who were there before.
+            live, sharing = self._membership.live(), self._membership.sharing
+            before, alive = alive or sharing(live - {self._worker}), sharing(live)
+            there = live | self._membership.leaving()
+            await self._readmit(before - there)
+            self._share_admission(self._worker in alive)
+            for partition in range(self._log.partitions):
+                mine = owner(partition, alive) == self._worker
+                if mine and partition not in self._reading:
+                    predecessor = owner(partition, before) if before else None
+                    # What a worker that is gone has left unacknowledged must not wait until it counts as lost.
+                    await self._take_over(partition, predecessor is None or predecessor not in there)
+                elif not mine and partition in self._reading:
+                    self._reading.pop(partition).cancel()
+            self.ready.set()
+
+    def _share_admission(self, mine: bool) -> None:
+        if mine and _INBOX not in self._reading:
+            self._read(_INBOX, ADMISSION, self._admit)
+        elif not mine and _INBOX in self._reading:
+            self._reading.pop(_INBOX).cancel()
+
+    async def _readmit(self, gone: set[str]) -> None:
+        """Have admitted again what a lost worker had taken in: repeating an admission is harmless, waiting is not."""
+        live = self._membership.live()
+        alone = live == {self._worker} and not self.ready.is_set()
+        one_of_us = owner(_INBOX, self._membership.sharing(live) or {self._worker}) == self._worker
+        if one_of_us and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
+            await self._redeliver(ADMISSION)
+
+    async def _take_over(self, partition: int, orphaned: bool) -> None:
+        if orphaned and self._pending_acks.get(partition, 1):
+            await self._redeliver(_durable(partition))
+        # At the next take-over nobody knows how many are out.
+        self._pending_acks.pop(partition, None)
+        self._read(partition, _durable(partition), self._deliver)
+
+    async def _redeliver(self, durable: str) -> None:
+        try:
+            await redeliver_now(self._log.requests, self._log.stream, durable)
+        except NoAnswer as error:
+            logger.warning("what a lost worker held comes back later", consumer=durable, error=str(error))
+
+    def _read(self, queue: int, durable: str, deliver: Deliver) -> None:
+        if self._leaving:
+            # Decided while it was being taken over: what came in would only be given back, over and over.
+            return
+        puller = Puller(self._nc, self._log.stream, durable, deliver, self._outbox.send)
+        scope = self._reading[queue] = anyio.CancelScope()
+        self._tasks.start_soon(self._pull, puller, scope)
+
+    async def _pull(self, puller: Puller, scope: anyio.CancelScope) -> None:
+        with scope:
+            await puller.run()
+
+
+def _durable(partition: int) -> str:
+    return f"partition-{partition}"

@@ -1,0 +1,73 @@
+"""Opening a worker: wires configuration, connection, log, admission and runs together into a worker."""
+
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from uuid import uuid4
+
+import anyio
+
+from callboard.bus.log import NoAnswer
+from callboard.bus.queue import Outbox
+from callboard.runtime.admission.admission import Admission
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.cluster.leader import persistently
+from callboard.runtime.worker.services import Services
+from callboard.runtime.worker.store_watch import StoreWatch
+from callboard.runtime.worker.watchdog import Watchdog
+from callboard.runtime.worker.worker import Worker
+
+
+def worker_name() -> str:
+    """A name for this worker that no other has, nor had."""
+    host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname())
+    return f"{host}-{os.getpid()}-{uuid4().hex[:6]}"
+
+
+@asynccontextmanager
+async def open_worker(
+    connection: Connection, env: Mapping[str, str] | None = None, *, guest: bool = False
+) -> AsyncGenerator[Worker]:
+    """Run a worker for the length of the block; it is there when the block begins.
+
+    A ``guest`` came for runs of its own: it performs those that name it and, only where nobody else is there, others.
+    """
+    config = connection.config
+    name = worker_name()
+    with suppress(NoAnswer):
+        # A server that does not say is written to as it was opened.
+        await connection.log.choose_commit(
+            group_commit=None if config.group_commit == "auto" else config.group_commit == "on"
+        )
+    outbox = Outbox(connection.nc)
+    lent = os.environ if env is None else env
+    services = Services(config, connection.nc, outbox, worker=name, env=lent, log=connection.log, guest=guest)
+    admission = Admission(connection.log, outbox, worker=name, definitions=services.definitions, check=services.check)
+    worker = Worker(
+        connection.nc,
+        connection.log,
+        outbox,
+        services,
+        admission,
+        ack_wait_s=config.ack_wait_s,
+        runs_active_max=config.runs_active_max,
+        guest=guest,
+    )
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(persistently, "store watch", StoreWatch(connection).run)
+        tasks.start_soon(persistently, "watchdog", Watchdog(lambda: services.pace.doing).run)
+        tasks.start_soon(worker.run)
+        await worker.ready.wait()
+        try:
+            yield worker
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await services.aclose()
+    if error is not None:
+        raise error

@@ -1,0 +1,105 @@
+"""Casting: which model answers in a run, opened when it is first asked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.recorded import RecordedModel
+from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.log import EventLog, readable
+from callboard.bus.subjects import RunRef
+from callboard.runtime.run.log import events_of, read_run
+
+RECORDED = "recorded"
+
+STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.stands_in)
+
+
+class Models:
+    """The providers that one worker has opened; they are shared by its runs."""
+
+    def __init__(self, env: Mapping[str, str], *, allow_scripts: bool, providers: Providers = PROVIDERS) -> None:
+        self.providers = providers
+        self._env = env
+        self._allow_scripts = allow_scripts
+        self._open: dict[str, Model] = {}
+
+    def open(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
+        """Return the model of a name, and the provider's own name for it; stand-ins are made anew.
+
+        :raises ModelFailed: as `callboard.actors.models.catalog.open_model`
+        """
+        provider, name = resolve(spec, self.providers)
+        model = self._open.get(provider)
+        if model is None:
+            model, name = open_model(
+                spec,
+                script=script,
+                env=self._env,
+                allow_scripts=self._allow_scripts,
+                providers=self.providers,
+            )
+            if provider not in STAND_INS:
+                self._open[provider] = model
+        return model, name
+
+    async def aclose(self) -> None:
+        """Close what providers hold open."""
+        for model in self._open.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
+
+
+class ModelSelection:
+    """The models of one run. If its default is a stand-in, that answers for every model that the definition names."""
+
+    def __init__(self, models: Models, default: str, script: Mapping[str, Any], ref: RunRef, log: EventLog) -> None:
+        self._models = models
+        self._default = default
+        self._script = script
+        self._ref = ref
+        self._log = log
+        self._stand_in: tuple[Model, str] | None = None
+
+    def __call__(self, spec: str) -> tuple[Model, str]:
+        """Return the model that answers for a name.
+
+        :raises ModelFailed: as `Models.open`
+        """
+        if self._default.partition(":")[0] not in STAND_INS:
+            return self._models.open(spec, self._script)
+        if self._stand_in is None:
+            # Opened in any case: whether this worker allows stand-ins is decided there.
+            self._stand_in = self._models.open(self._default, self._script)
+            run = recorded_run(self._default)
+            if run is not None:
+                self._stand_in = EarlierRun(self._log, RunRef(self._ref.tenant, run)), run
+        return self._stand_in
+
+
+class EarlierRun:
+    """A model that answers with what an earlier run's log holds; the log is read at the first turn."""
+
+    provider = RECORDED
+
+    def __init__(self, log: EventLog, ref: RunRef) -> None:
+        self._log = log
+        self._ref = ref
+        self._model: RecordedModel | None = None
+
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
+        if self._model is None:
+            events = events_of(readable(await read_run(self._log, self._ref)))
+            if not events:
+                message = f"there is no run {self._ref.run!r} whose turns could be answered again"
+                raise ModelFailed(Failure("model.unrecorded", message, retryable=False))
+            self._model = RecordedModel(events)
+        return await self._model.turn(turn, on_text, on_retry)
+
+
+def recorded_run(spec: str) -> str | None:
+    """The run whose turns a model name such as ``recorded:<run id>`` replays."""
+    provider, _, run = spec.partition(":")
+    return run if provider == RECORDED and run else None

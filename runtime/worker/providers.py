@@ -1,0 +1,106 @@
+"""What providers one worker has: those that ship, with its settings, and those that are installed beside it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nats.aio.client import Client
+
+from callboard.actors.providers.http import HTTP, Http, HttpRules
+from callboard.actors.providers.nats import NATS, Nats
+from callboard.actors.providers.process import PROCESS, Process
+from callboard.actors.providers.process_rules import ProcessRules
+from callboard.bus.errors import ConfigInvalid
+from callboard.bus.events import Problem
+from callboard.languages.flow.contract import contract_of
+from callboard.languages.flow.shipped import CONTRACTS
+from callboard.languages.flow.structure import problems
+from callboard.languages.language import Plan
+from callboard.languages.problems import Tree, hint_at
+from callboard.languages.source_text import read
+from callboard.runtime.settings.provider_settings import ProviderSettings
+from callboard.runtime.worker.installed import Installed, find
+
+UNKNOWN = "provider.unknown"
+
+
+class Providing:
+    """The providers of one worker.
+
+    ``offered`` is how each that a worker carries out is made; the others are made of the run's own effects.
+    """
+
+    def __init__(self, settings: ProviderSettings, nc: Client, prefix: str, env: Mapping[str, str]) -> None:
+        """Find what is installed.
+
+        :raises ConfigInvalid: if something named cannot be used
+        """
+        self.installed = {one.uri: one for one in installed(settings)}
+        self.offered: dict[str, Callable[[], Any]] = {
+            HTTP: lambda: Http(http_rules(settings)),
+            NATS: lambda: Nats(nc, prefix),
+            PROCESS: lambda: Process(process_rules(settings, env)),
+            **{uri: one.opens for uri, one in self.installed.items()},
+        }
+
+    def problems(self, plan: Plan[Any]) -> list[Problem]:
+        """Return what keeps this worker from serving a plan.
+
+        Those are the providers that it has not; if it has all, what a definition does with them against their
+        contracts, which nobody could say before.
+        """
+        needed = plan.needs.providers
+        if unknown := [self._unknown(uri) for uri in needed if uri not in self.installed]:
+            return unknown
+        tree = read(plan.definition.source) if needed else None
+        if not isinstance(tree, Tree):
+            return []
+        contracts = {**CONTRACTS, **{uri: contract_of(one.document) for uri, one in self.installed.items()}}
+        return [problem for problem in problems(tree, contracts) if problem.severity == "error"]
+
+    def documents(self, needed: list[str]) -> dict[str, dict[str, Any]]:
+        """Return the documents of those among the providers needed that are installed, for the run's record."""
+        return {uri: self.installed[uri].document for uri in needed if uri in self.installed}
+
+    def _unknown(self, uri: str) -> Problem:
+        known = [*CONTRACTS, *self.installed]
+        kind = uri.partition("/")[0]
+        hint = hint_at(uri, known)
+        message = f"this worker has no provider {uri!r}{hint}"
+        has = ", ".join(sorted(one for one in known if one.startswith(f"{kind}/")))
+        return Problem(code=UNKNOWN, message=message, where="definition", expected=f"one of {has}")
+
+
+def installed(settings: ProviderSettings) -> list[Installed]:
+    """Return the providers that are installed.
+
+    :raises ConfigInvalid: with everything that keeps one from being used
+    """
+    found, problems = find(settings.classes, by_entry_point=settings.entry_points)
+    if problems:
+        raise ConfigInvalid(problems)
+    return found
+
+
+def http_rules(settings: ProviderSettings) -> HttpRules:
+    """Return what the ``http`` provider may do."""
+    http = settings.http
+    return HttpRules(
+        tokens={host: token.get_secret_value() for host, token in http.tokens.items()},
+        allow_hosts=frozenset(http.allow_hosts),
+        bytes_max=http.bytes_max,
+        timeout_max_s=http.timeout_max_s,
+    )
+
+
+def process_rules(settings: ProviderSettings, env: Mapping[str, str]) -> ProcessRules:
+    """Return what the ``process`` provider may run."""
+    process = settings.process
+    return ProcessRules(
+        allow=process.allow,
+        images=process.images,
+        containers=process.containers,
+        env={name: env[name] for name in process.env if name in env},
+        settable=process.settable,
+        output_bytes_max=process.output_bytes_max,
+        timeout_max_s=process.timeout_max_s,
+    )

@@ -1,0 +1,234 @@
+"""Worker services: languages, models, tools and sources that a worker lends its runs, wired from its configuration."""
+
+import platform
+from collections.abc import Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import msgspec
+from nats.aio.client import Client
+
+from callboard.actors.carrier import Carrier, EffectFailed, Job
+from callboard.actors.fetch import FetchRules
+from callboard.actors.kinds.code import Code
+from callboard.actors.kinds.memory import Memory
+from callboard.actors.memory.jetstream import KeyValueStore
+from callboard.actors.models.catalog import exact, resolve, with_endpoints
+from callboard.actors.models.model import ModelFailed
+from callboard.actors.permits import Permits
+from callboard.actors.prompts import Prompts
+from callboard.actors.providers.catalog import Providers
+from callboard.actors.sources import SourceFailed, SourceRules
+from callboard.actors.sources import resolve as resolve_source
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus import events as ev
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import JSON
+from callboard.bus.events import Environment, Event, Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.queue import Outbox
+from callboard.bus.redaction import Redaction
+from callboard.bus.stream import bucket_of
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Language, Plan
+from callboard.runtime.admission.admission import Admission, definition_token
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.run.pace import Pace
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
+from callboard.runtime.worker.providers import Providing
+
+MODEL_TIMEOUT_S = 1_200.0
+"""Longest model turn, all tries of its adapter included."""
+
+SUBJECT_CHARS_MAX = 1_000
+"""Longest subject of a tool: one that exceeds the server's control line (4 KiB) would cost us the connection."""
+
+
+class Services:
+    """One worker's means, as `callboard.runtime.run.activation.Services` wants them."""
+
+    def __init__(
+        self,
+        config: Config,
+        nc: Client,
+        outbox: Outbox,
+        *,
+        worker: str,
+        env: Mapping[str, str],
+        log: JetStreamLog,
+        guest: bool = False,
+    ) -> None:
+        self.worker = worker
+        self.definitions = Definitions()
+        self.inline_bytes_max = config.inline_bytes_max
+        self.always_replay = config.always_replay
+        self.partitions = config.partitions
+        self.pace = Pace()
+        self.park_linger_s = config.park_linger_s
+        self.effects = anyio.CapacityLimiter(config.effects_active_max)
+        self.children = Admission(
+            log, outbox, worker=worker, definitions=self.definitions, check=self.check, guest=guest
+        )
+        self._config = config
+        self._nc = nc
+        self._outbox = outbox
+        self._env = env
+        self._log = log
+        endpoints = {name: endpoint.endpoint() for name, endpoint in config.endpoints.items()}
+        self._models = Models(env, allow_scripts=config.allow_scripts, providers=with_endpoints(endpoints))
+        self._providing = Providing(config.providers, nc, config.prefix, env)
+        self._providers = Providers(self._providing.offered)
+        self._code = Code(config.code)
+        self._memory = Memory(KeyValueStore(nc, bucket_of(log.subjects), config.replicas))
+        self._fetch = FetchRules(tokens=config.fetch_tokens())
+        self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
+
+    def language(self, name: str) -> Language[Any]:
+        return self.definitions.language(name)
+
+    async def admitted(self, first: Event) -> Admitted:
+        """Read a run's first event back into a plan; in a thread, if it may take long.
+
+        :raises CallboardError: if this version no longer accepts what was accepted
+        """
+        accepted = ev.payload_of(first)
+        assert isinstance(accepted, ev.RunAccepted)
+        read = partial(admitted, first, self.language)
+        return await self.definitions.apart(read, size=len(first.payload), source=accepted.definition.source)
+
+    def check(self, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
+        """Say what this worker could not serve of a start, and as warnings what the run would have to do without;
+        ``plan`` is None if it has none."""
+        problems = self._providing.problems(plan) if plan is not None else []
+        if plan is not None:
+            problems += plan.shortfalls(self._environment(start, plan))
+        if start.script is not None:
+            if not self._config.allow_scripts:
+                message = "this worker accepts no scripts"
+                expected = "a worker started with allow_scripts, or no script"
+                problems.append(Problem(code="start.script", message=message, where="script", expected=expected))
+            else:
+                from callboard.actors.models.script import check_script
+
+                problems += check_script(start.script)
+        spec = start.model or self._config.model
+        if spec is None and plan is not None and not plan.needs.model:
+            return problems
+        if spec is None:
+            message = "no model is named, and this worker has no default"
+            expected = (
+                "`model` (--model) such as anthropic or openai:gpt-6-sol, a script (--script), "
+                "or CALLBOARD_MODEL or ANTHROPIC_API_KEY in the worker's environment"
+            )
+            return [*problems, Problem(code="model.none", message=message, where="model", expected=expected)]
+        try:
+            provider, _ = resolve(spec, self._models.providers)
+        except ModelFailed as error:
+            return [*problems, Problem(code=error.failure.code, message=error.failure.message, where="model")]
+        if provider == RECORDED and recorded_run(spec) is None:
+            expected = "recorded:<run id>"
+            problems.append(Problem(code="model.recorded", message="no run is named", where="model", expected=expected))
+        if lacking := self._models.providers[provider].lacks():
+            message = f"what models of {provider} need is not installed here"
+            expected = f"a worker with {lacking}"
+            problems.append(Problem(code="model.not_installed", message=message, where="model", expected=expected))
+        if provider in STAND_INS and not self._config.allow_scripts:
+            message = f"this worker does not run {provider} models"
+            problems.append(Problem(code="model.scripts_refused", message=message, where="model"))
+        return problems
+
+    def environment(self, admission: Admitted) -> Environment:
+        return self._environment(admission.start, admission.plan)
+
+    def _environment(self, start: StartRun, plan: Plan[Any]) -> Environment:
+        needs, lent = plan.needs, self._lent(start)
+        wanted = {**needs.skills, **needs.borrowed}
+        unset = {what: [name for name in names if not lent.get(name)] for what, names in wanted.items()}
+        spec = start.model or self._config.model or ""
+        stand_in = spec.partition(":")[0]
+        known = self._models.providers
+        names = [name for name, provider in known.items() if provider.default and not provider.stands_in]
+        return Environment(
+            runtime=self._runtime,
+            default_model=exact(spec, known) if spec else "",
+            models={name: exact(name, known) for name in names},
+            stand_in=stand_in if stand_in in STAND_INS else "",
+            skills={what: not unset[what] for what in needs.skills},
+            lacking={what: names for what, names in unset.items() if names},
+            offline=self._offline(plan),
+            providers=self._providing.documents(needs.providers),
+        )
+
+    def secrets(self, admission: Admitted) -> dict[str, str]:
+        keys = {key for provider in self._models.providers.values() for key in provider.keys}
+        wanted = {*admission.plan.needs.environment, *keys}
+        found = {name: value for name in wanted if (value := self._env.get(name))}
+        return {**found, **{f"config.{i}": value for i, value in enumerate(self._config.secrets())}}
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        script = admission.start.script or {}
+        token = definition_token(admission.plan.definition)
+        live = self._log.subjects.live(ref, token, "model.delta")
+
+        def on_delta(job: Job, k: int, text: str) -> None:
+            delta = {"n": job.event.n, "epoch": job.event.epoch, "k": k, "path": job.event.path, "text": text}
+            self._outbox.send(live, msgspec.json.encode(delta))
+
+        async def source(job: Job, request: JSON) -> tuple[JSON, JSON]:
+            rules = SourceRules(offline=self._offline(admission.plan), fetch=self._fetch)
+            try:
+                return await resolve_source(request, admission.start.files, None, rules), None
+            except SourceFailed as error:
+                raise EffectFailed(error.failure) from error
+
+        tools = ToolEnvironment(
+            env=self._lent(admission.start),
+            request=self._request,
+            script=script,
+            redact=Redaction(self.secrets(admission)).text,
+            timeout_s=self._config.tool_timeout_s,
+        )
+        permits = Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands)
+        prompts = Prompts(self._config.prompt_folders, tools, permits)
+
+        async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
+            return await prompts.resolve(request), None
+
+        default = admission.start.model or self._config.model or ""
+        return Carrier(
+            models=ModelSelection(self._models, default, script, ref, self._log),
+            tools=tools,
+            kinds={
+                "source": source,
+                "provider": self._providers.carry,
+                "prompt": prompt,
+                "code": self._code.carry,
+                "memory": self._memory.carry,
+            },
+            on_delta=on_delta,
+            model_timeout_s=MODEL_TIMEOUT_S,
+            permits=permits,
+        )
+
+    def _offline(self, plan: Plan[Any]) -> bool:
+        return self._config.offline or bool(plan.options.get("offline", False))
+
+    def _lent(self, start: StartRun) -> Mapping[str, str]:
+        """The environment that tools may draw from: this worker's, with what the start's own config says instead."""
+        config: Mapping[str, str] = start.options.get("config", {})
+        return {**self._env, **config}
+
+    async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
+        if len(subject) > SUBJECT_CHARS_MAX:
+            raise ValueError(f"a subject has at most {SUBJECT_CHARS_MAX} characters")
+        return (await self._nc.request(subject, payload, timeout=timeout)).data
+
+    async def aclose(self) -> None:
+        """Close what models, providers and the sandbox hold open."""
+        await self._models.aclose()
+        await self._providers.aclose()
+        await self._code.aclose()

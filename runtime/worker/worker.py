@@ -1,0 +1,283 @@
+"""The worker: a process that carries runs out. Takes commands in, finds out whose run they are for, and passes them on.
+
+What it reads is the affair of `assignment`, what it performs that of `active_runs`, both beside it.
+
+Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
+Emits: command.refused
+"""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.abc
+import msgspec
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from callboard.bus import events as ev
+from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer, Recorded, recorded
+from callboard.bus.queue import Delivery, Outbox
+from callboard.bus.subjects import RunRef
+from callboard.runtime.admission.admission import Admission
+from callboard.runtime.cluster.forwarding import delivery_of, headers_of
+from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns
+from callboard.runtime.worker.assignment import Assignment
+from callboard.runtime.worker.services import Services
+
+logger = structlog.get_logger(__name__)
+
+ADMISSIONS_AT_ONCE = 64
+
+WAKING = frozenset({"start", "alarm", "wake"})
+"""What only wakes a run: nobody has to be told that it came too late."""
+
+LEAVING_RETRY_S = 0.5
+"""How soon to look again whether a worker that leaves has given a run up."""
+
+
+class Worker:
+    """Performs runs until it is stopped."""
+
+    def __init__(
+        self,
+        nc: Client,
+        log: JetStreamLog,
+        outbox: Outbox,
+        services: Services,
+        admission: Admission,
+        *,
+        ack_wait_s: float,
+        runs_active_max: int,
+        guest: bool = False,
+    ) -> None:
+        self._nc = nc
+        self._log = log
+        self._outbox = outbox
+        self._name = services.worker
+        self._admission = admission
+        self._admitting = anyio.CapacityLimiter(ADMISSIONS_AT_ONCE)
+        self._looked_at: dict[int, Delivery] = {}
+        self._hold_s = ack_wait_s / 3
+        self._active_runs = ActiveRuns(log, services, self, ack_wait_s=ack_wait_s, runs_active_max=runs_active_max)
+        self._assignment = Assignment(
+            nc, log, outbox, self._name, admit=self._admit, deliver=self.take, ack_wait_s=ack_wait_s, guest=guest
+        )
+        self._tasks: anyio.abc.TaskGroup
+        self._subscriptions: list[Subscription] = []
+        self._emptied = anyio.Event()
+
+    @property
+    def name(self) -> str:
+        """Its name, which no other worker has, nor had."""
+        return self._name
+
+    @property
+    def active(self) -> int:
+        """How many runs are at this worker."""
+        return len(self._active_runs)
+
+    @property
+    def ready(self) -> anyio.Event:
+        """Set once it reads what falls to it."""
+        return self._assignment.ready
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled, or until `drain` has let all runs go."""
+        await self._assignment.prepare()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                await self._tasks.start(self._active_runs.run)
+                await self._listen(self._subject(self._name, "tell"), self._take_forwarded)
+                await self._listen(self._subject(self._name, "admit"), self._take_start)
+                await self._listen(self._log.subjects.events(event_type="run.claimed"), self._take_claim)
+                self._tasks.start_soon(self._outbox.run)
+                self._tasks.start_soon(self._assignment.run)
+                self._tasks.start_soon(self._hold_what_is_looked_at)
+                await self._emptied.wait()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
+                await self._outbox.flush()
+                for subscription in self._subscriptions:
+                    await subscription.unsubscribe()
+
+    async def _listen(self, subject: str, take: Callable[[Msg], Awaitable[None]]) -> None:
+        self._subscriptions.append(await self._nc.subscribe(subject, cb=take))
+
+    async def drain(self, patience_s: float) -> None:
+        """Take nothing more, let running effects finish for so long, and give the runs to other workers."""
+        self._active_runs.closed = True
+        await self._assignment.leave()
+        await self._active_runs.drain(patience_s)
+        self._emptied.set()
+
+    # -- admission ----------------------------------------------------------------------------------------------------
+
+    def _admit(self, delivery: Delivery) -> None:
+        wanted = delivery.headers.get(WORKER_HEADER, "")
+        fits = len(delivery.data) + ROUTING_BYTES <= self._nc.max_payload
+        if fits and wanted in self._assignment.others() - self._assignment.leaving():
+            # Whoever is to perform it also says whether it can.
+            self._outbox.send(self._subject(wanted, "admit"), delivery.data, headers_of(delivery))
+        else:
+            self._tasks.start_soon(self._admit_one, delivery)
+
+    async def _take_start(self, message: Msg) -> None:
+        if (delivery := self._forwarded(message)) is not None:
+            self._tasks.start_soon(self._admit_one, delivery)
+
+    async def _admit_one(self, delivery: Delivery) -> None:
+        self._looked_at[delivery.sequence] = delivery
+        try:
+            async with self._admitting:
+                await self._admission.admit(delivery)
+        except Exception:
+            # The message stays in the queue; whatever broke must not end the worker.
+            logger.exception("admission failed unexpectedly", subject=delivery.subject)
+            delivery.nak(CRASHED_RETRY_S)
+        finally:
+            self._looked_at.pop(delivery.sequence, None)
+
+    async def _hold_what_is_looked_at(self) -> None:
+        """Tell the server that starts are still being read: those before them may take a while."""
+        while True:
+            await anyio.sleep(self._hold_s)
+            for delivery in self._looked_at.values():
+                delivery.hold()
+
+    # -- commands: `callboard.runtime.worker.active_runs.Router` ----------------------------------------
+
+    def take(self, delivery: Delivery) -> None:
+        """A command or alarm of one of our partitions, or one that a run here came to its end without looking at."""
+        try:
+            subject = self._log.subjects.parse_command(delivery.subject)
+        except ValueError as error:
+            logger.error("no command's subject, passed over", subject=delivery.subject, error=str(error))
+            delivery.ack()
+            return
+        if subject.ref in self._active_runs:
+            self._active_runs.tell(subject.ref, delivery, subject.verb)
+        elif self._active_runs.closed:
+            delivery.nak()
+        elif subject.verb == "start" and delivery.deliveries == 1 and WORKER_HEADER not in delivery.headers:
+            # Most starts come here first. After a reset of the consumer even this may be one of a run that is going on.
+            self._active_runs.activate(subject.ref, delivery, subject.verb, fresh=True)
+        else:
+            self.seek_home(subject.ref, delivery, subject.verb)
+
+    def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        self._tasks.start_soon(self._seek_home, ref, delivery, verb)
+
+    async def _seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        try:
+            await self._find_home(ref, delivery, verb)
+        except Exception:
+            # One command must not end the worker.
+            logger.exception("command could not be passed on", subject=delivery.subject)
+            delivery.nak(CRASHED_RETRY_S)
+
+    async def _find_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        """A command for a run that is not here: it may be over, at another worker, or ours to activate."""
+        try:
+            last = await self._log.last(ref)
+            claim = await self._log.last_of_type(ref, ev.RunClaimed.type) if last else None
+        except NoAnswer as error:
+            logger.warning("command is waiting for the log", run=ref.run, error=str(error))
+            delivery.nak(1.0)
+            return
+        if last is not None and last.event.type == ev.RunEnd.type:
+            self.refuse(ref, verb, "run.finished", "the run has ended", last.event.definition)
+            delivery.ack()
+            return
+        if last is not None and last.event.type == ev.RunQuarantined.type and verb != "kill":
+            self.refuse(ref, verb, LogUnreadable.CODE, QUARANTINED, last.event.definition)
+            delivery.ack()
+            return
+        if (worker := self._home(last, claim, delivery)) in self._assignment.others():
+            self._forward(worker, delivery, verb)
+            return
+        if ref in self._active_runs:
+            self._active_runs.tell(ref, delivery, verb)
+        else:
+            self._active_runs.activate(ref, delivery, verb)
+
+    def _home(self, last: Recorded | None, claim: Recorded | None, delivery: Delivery) -> str:
+        """The worker that a run is at, or is to come to while that one lives; empty if any will do."""
+        if claim is None:
+            return delivery.headers.get(WORKER_HEADER, "")
+        claimed_by = _claimed_by(claim)
+        resting = last is None or last.event.type == ev.RunParked.type
+        return "" if resting and claimed_by not in self._assignment.guests() else claimed_by
+
+    def _forward(self, worker: str, delivery: Delivery, verb: str) -> None:
+        if verb in ("start", "alarm") and worker in self._assignment.leaving():
+            # Its worker will give the run up; look again when that may have happened.
+            delivery.nak(LEAVING_RETRY_S)
+            return
+        self._outbox.send(self._subject(worker, "tell"), delivery.data, headers_of(delivery))
+
+    def _subject(self, worker: str, what: str) -> str:
+        return f"{self._log.subjects.prefix}.worker.{worker}.{what}"
+
+    def _forwarded(self, message: Msg) -> Delivery | None:
+        try:
+            return delivery_of(message, self._outbox.send)
+        except (KeyError, ValueError) as error:
+            logger.error("nothing that a worker forwards, passed over", subject=message.subject, error=str(error))
+            return None
+
+    async def _take_forwarded(self, message: Msg) -> None:
+        if (delivery := self._forwarded(message)) is None:
+            return
+        try:
+            subject = self._log.subjects.parse_command(delivery.subject)
+        except ValueError as error:
+            logger.error("no command's subject, passed over", subject=delivery.subject, error=str(error))
+            return
+        if subject.ref in self._active_runs:
+            self._active_runs.tell(subject.ref, delivery, subject.verb)
+        elif self._active_runs.closed:
+            delivery.nak(LEAVING_RETRY_S)
+        else:
+            # The log says that the run is ours, and it is not here: it has gone meanwhile, or we gave it back.
+            self.seek_home(subject.ref, delivery, subject.verb)
+
+    async def _take_claim(self, message: Msg) -> None:
+        """Somebody claims a run. If it was ours we may have lost it, even while a long effect keeps us from appending.
+
+        What is heard here may have been refused by the log, so the log is asked.
+        """
+        try:
+            ref = self._log.subjects.parse_event(message.subject).ref
+        except ValueError:
+            return
+        if ref in self._active_runs and _claimed_by(recorded(message.subject, 0, ref, "", message.data)) != self._name:
+            self._tasks.start_soon(self._check_claim, ref)
+
+    async def _check_claim(self, ref: RunRef) -> None:
+        try:
+            claim = await self._log.last_of_type(ref, ev.RunClaimed.type)
+        except NoAnswer:
+            # The next append will tell.
+            return
+        if claim is not None:
+            self._active_runs.lose(ref, claim.event)
+
+    def refuse(self, ref: RunRef, verb: str, code: str, message: str, definition: str = "") -> None:
+        """Nothing can be recorded in this run any more: tell those who listen that a command came to nothing."""
+        if verb not in WAKING:
+            refused = ev.CommandRefused(verb=verb, code=code, message=message)
+            self._outbox.send(self._log.subjects.live(ref, definition, refused.type), msgspec.json.encode(refused))
+
+
+def _claimed_by(claim: Recorded | None) -> str:
+    """The worker that a claim names; empty if there is no claim that can be read."""
+    payload = ev.payload_of(claim.event) if claim is not None and claim.readable else None
+    return payload.worker if isinstance(payload, ev.RunClaimed) else ""
