@@ -59,7 +59,7 @@ class PlayLanguage:
 
 @dataclass
 class Theatre:
-    """The company, the log and the hand that activates runs."""
+    """The services, the log and the hand that activates runs."""
 
     plays: Mapping[str, Play]
     script: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -83,7 +83,7 @@ class Theatre:
         self.children = Nursery(self)
         self._sequence = 1000
 
-    # the company
+    # the services
 
     def language(self, name: str) -> Language[Any]:
         return PlayLanguage(self.plays)

@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 async def reach(
     config: Config, *, reads: bool, name: str, founds: bool = False, refused_wait_s: float | None = REFUSED_WAIT_S
 ) -> AsyncGenerator[Connection]:
-    """Connect to the server; ``refused_wait_s`` is as in `open_house`.
+    """Connect to the server; ``refused_wait_s`` is as in `open_connection`.
 
     ``reads`` says that the command needs no server that stays, ``founds`` that it makes the store if there is none.
 
