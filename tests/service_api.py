@@ -108,6 +108,7 @@ def _unauthorized(service: str, asked: Asked) -> Reply | None:
         "github": ("authorization", f"Bearer {TOKEN}"),
         "linear": ("authorization", TOKEN),
         "slack": ("authorization", f"Bearer {TOKEN}"),
+        "notion": ("authorization", f"Bearer {TOKEN}"),
         "sentry": ("authorization", f"Bearer {TOKEN}"),
         "datadog": ("dd-application-key", f"{TOKEN}-app"),
     }
@@ -146,8 +147,32 @@ def _github(api: ServiceApi, asked: Asked) -> Reply:
 
             content = base64.encodebytes(FILE.encode()).decode()
             return Reply(body={"path": unquote("/".join(path)), "encoding": "base64", "content": content})
+        case "GET", ["user", "repos"] | ["repos", _, _, "issues"]:
+            return Reply(body=[{"name": "shop"}], headers={"x-ratelimit-remaining": "59"})
+        case "GET", ["repos", _owner, _repo, "git", "ref", "heads", *_branch]:
+            return Reply(body={"object": {"sha": "c0ffee"}})
+        case "PATCH", ["repos", _owner, _repo, "issues" | "pulls", number]:
+            return Reply(body={"number": int(number), "html_url": f"https://example.com/{number}", **asked.body})
+        case "DELETE", ["repos", _owner, _repo, "git", "refs", "heads", *_branch]:
+            return Reply(204, b"")
+        case "POST" | "PUT", ["repos", _owner, _repo, _kind, *_more]:
+            return Reply(201, {"path": asked.path, **asked.body})
         case _:
             return Reply(404, {"message": "Not Found"})
+
+
+def _notion(_api: ServiceApi, asked: Asked) -> Reply:
+    if asked.headers.get("notion-version") != "2022-06-28":
+        return Reply(400, {"code": "missing_version", "message": "Notion-Version header failed validation"})
+    match asked.method, asked.path.split("/")[2:]:
+        case "POST", ["search"] | ["databases", _, "query"]:
+            return Reply(body={"object": "list", "results": [{"id": "p1", "asked": asked.body}]})
+        case "GET", ["databases" | "pages" | "blocks" as kind, id, *_children]:
+            return Reply(body={"object": kind.removesuffix("s"), "id": id, "url": f"https://example.com/{id}"})
+        case ("POST", ["pages"]) | ("PATCH", ["pages" | "blocks", *_]):
+            return Reply(body={"id": "p2", "url": "https://example.com/p2", **asked.body})
+        case _:
+            return Reply(404, {"code": "object_not_found", "message": "Could not find it"})
 
 
 ISSUE = {"id": "i1", "identifier": "ENG-42", "title": "Timeouts", "url": "https://example.com/ENG-42"}
@@ -187,8 +212,17 @@ def _linear(api: ServiceApi, asked: Asked) -> Reply:
 
 
 def _slack(_api: ServiceApi, asked: Asked) -> Reply:
+    method = asked.path.removeprefix("/slack/")
+    if asked.method == "GET":
+        # What only reads takes no JSON.
+        what = method.partition(".")[0].removesuffix("s").replace("conversation", "channel")
+        return Reply(body={"ok": True, what: {"id": asked.query.get("channel") or asked.query["user"]}})
     if asked.body.get("channel") == "nowhere":
         return Reply(body={"ok": False, "error": "channel_not_found"})
+    if method == "conversations.create":
+        return Reply(body={"ok": True, "channel": {"id": "C9", "name": asked.body["name"]}})
+    if method.startswith("conversations."):
+        return Reply(body={"ok": True, "asked": asked.body})
     return Reply(body={"ok": True, "ts": "1.2", "message": asked.body})
 
 
@@ -229,6 +263,7 @@ def _discord(_api: ServiceApi, _asked: Asked) -> Reply:
 _SERVICES: dict[str, Callable[[ServiceApi, Asked], Reply]] = {
     "github": _github,
     "linear": _linear,
+    "notion": _notion,
     "slack": _slack,
     "sentry": _sentry,
     "datadog": _datadog,
@@ -261,7 +296,7 @@ def service_api() -> Generator[ServiceApi]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = _serve  # noqa: N815 - as http.server calls them
+        do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve  # noqa: N815 - as http.server calls them
 
         def log_message(self, format: str, *args: Any) -> None:
             """Stay silent."""

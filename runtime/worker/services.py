@@ -12,6 +12,7 @@ from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
+from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.code import Code
 from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory.jetstream import KeyValueStore
@@ -84,6 +85,8 @@ class Services:
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
         self._memory = Memory(KeyValueStore(nc, bucket_of(log.subjects), config.replicas))
+        self._services = service.Services(env)
+        self._channels = channel.Channels(env)
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
@@ -165,7 +168,7 @@ class Services:
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
         keys = {key for provider in self._models.providers.values() for key in provider.keys}
-        wanted = {*admission.plan.needs.environment, *keys}
+        wanted = {*admission.plan.needs.environment, *keys, *service.CREDENTIALS, *channel.CREDENTIALS}
         found = {name: value for name in wanted if (value := self._env.get(name))}
         return {**found, **{f"config.{i}": value for i, value in enumerate(self._config.secrets())}}
 
@@ -208,6 +211,8 @@ class Services:
                 "prompt": prompt,
                 "code": self._code.carry,
                 "memory": self._memory.carry,
+                "service": self._services.carry,
+                "channel": self._channels.carry,
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,

@@ -1,0 +1,129 @@
+"""A message to a person who is asked something: carries out the effect kind ``channel``.
+
+A request is ``{"purpose": "request" | "warning" | "confirmation", "channel_type": "slack" | "email" | "webhook" | …,
+"channel_config": {…}, "interaction": <the question's key>, "message", "options", "timeout_at", …}``. The answer does
+not come this way: it is a command, whatever channel the person uses.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.services.mail import send_mail
+from callboard.actors.skills import notification, slack
+from callboard.actors.skills.service import ServiceFailed
+from callboard.bus.effects import JSON, Failure
+
+CREDENTIALS = (
+    "DISCORD_WEBHOOK_URL",
+    "NOTIFICATION_WEBHOOK_URL",
+    "SLACK_WEBHOOK_URL",
+    "SMTP_PASSWORD",
+    "TEAMS_WEBHOOK_URL",
+)
+"""The variables of the worker's environment that are secrets."""
+
+AT_ONCE_MAX = 16
+"""How many messages one worker sends at once: each has a thread."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    channel_type: str
+    message: str
+    purpose: str = "request"
+    channel_config: dict[str, Any] = {}
+    interaction: str = ""
+    interaction_type: str = ""
+    options: list[Any] | None = None
+    timeout_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A message on its way, as the tools of the shipped skills take their context."""
+
+    asked: _Request
+    run: str
+    config: Mapping[str, str]
+    idempotency_key: str
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+
+    @property
+    def text(self) -> str:
+        """What is written to people: the message, and to a question how it can be answered."""
+        if self.asked.purpose != "request":
+            return self.asked.message
+        options = ", ".join(str(one) for one in self.asked.options or [])
+        lines = [self.asked.message, f"Answers: {options}" if options else ""]
+        lines.append(f"Question {self.asked.interaction} of run {self.run}")
+        lines.append(f"Open until {self.asked.timeout_at}" if self.asked.timeout_at else "")
+        return "\n".join(line for line in lines if line)
+
+    def to(self, *names: str) -> str | None:
+        """The first of these that the node's ``channel_config`` has."""
+        found = next((value for name in names if (value := self.asked.channel_config.get(name))), None)
+        return None if found is None else str(found)
+
+
+def _by_slack(letter: _Letter) -> Any:
+    return slack.send_message(letter, letter.text, channel=letter.to("channel", "channel_id", "channel_name"))
+
+
+def _by_mail(letter: _Letter) -> Any:
+    to = letter.to("to", "recipient", "recipient_email", "email", "email_address")
+    if to is None:
+        raise ServiceFailed("Mail needs to know where: name `to` in channel_config")
+    subject = letter.to("subject", "email_subject") or letter.asked.message
+    return {"message_id": send_mail(letter.config, to, subject, letter.text, letter.idempotency_key)}
+
+
+def _by_webhook(letter: _Letter) -> Any:
+    payload = {**msgspec.to_builtins(letter.asked), "run": letter.run}
+    del payload["channel_config"]
+    return notification.notify_webhook(letter, payload, url=letter.to("url", "webhook_url"))
+
+
+CHANNELS: Mapping[str, Callable[[_Letter], Any]] = {
+    "slack": _by_slack,
+    "email": _by_mail,
+    "webhook": _by_webhook,
+    "discord": lambda letter: notification.notify_discord(letter, content=letter.text),
+    "teams": lambda letter: notification.notify_teams(letter, letter.text),
+}
+
+
+class Channels:
+    """The channels of one worker, with its environment."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
+
+    async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        """Send a message: an effect of kind ``channel``.
+
+        :raises EffectFailed: ``channel.malformed``, ``channel.unknown``, ``channel.failed``
+        """
+        try:
+            asked = msgspec.convert(request, _Request)
+        except msgspec.ValidationError as error:
+            raise _failed("channel.malformed", f"this is no message: {error}") from error
+        send = CHANNELS.get(asked.channel_type)
+        if send is None:
+            message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
+            raise _failed("channel.unknown", message)
+        letter = _Letter(asked, job.ref.run, self._env, job.idempotency_key)
+        try:
+            return await anyio.to_thread.run_sync(send, letter, limiter=self._turns, abandon_on_cancel=True), None
+        except ServiceFailed as error:
+            raise _failed("channel.failed", str(error)) from error
+
+
+def _failed(code: str, message: str) -> EffectFailed:
+    return EffectFailed(Failure(code, message, retryable=False))

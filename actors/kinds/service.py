@@ -1,0 +1,76 @@
+"""An action of a service outside: carries out the effect kind ``service``.
+
+A request is ``{"service": "slack" | …, "action": "send_message" | …, "configurations": {…}, "input": …}``. It is
+answered with the node's payload; an action that comes to nothing is ``{"success": false, "error_message",
+"error_code", "error_details": {"reason", "solution"}}``. A token is the node's own, or that of the worker's
+environment. None of these services takes an idempotency key: an action whose outcome was lost with its worker is
+carried out again.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.services import github, notion, slack
+from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
+from callboard.actors.skills.service import ServiceFailed
+from callboard.bus.effects import JSON, Failure
+
+SERVICES: Mapping[str, Callable[[Action], Payload]] = {"github": github.act, "notion": notion.act, "slack": slack.act}
+
+CREDENTIALS = ("GITHUB_TOKEN", "NOTION_TOKEN", "SLACK_BOT_TOKEN")
+"""The variables of the worker's environment that are secrets."""
+
+AT_ONCE_MAX = 32
+"""How many actions one worker carries out at once: each has a thread."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    service: str
+    action: str = ""
+    configurations: dict[str, Any] = {}
+    input: Any = None
+
+
+class Services:
+    """The services that one worker reaches, with its environment."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
+
+    async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        """Carry an action out: an effect of kind ``service``.
+
+        :raises EffectFailed: ``service.malformed``, ``service.unknown``
+        """
+        try:
+            asked = msgspec.convert(request, _Request)
+        except msgspec.ValidationError as error:
+            message = f"this is no request to a service: {error}"
+            raise EffectFailed(Failure("service.malformed", message, retryable=False)) from error
+        act = SERVICES.get(asked.service)
+        if act is None:
+            message = f"this worker has no service {asked.service!r}, only {', '.join(sorted(SERVICES))}"
+            raise EffectFailed(Failure("service.unknown", message, retryable=False))
+        action = Action(asked.action, asked.input, asked.configurations, self._env, job.idempotency_key)
+        return await anyio.to_thread.run_sync(_acted, act, action, limiter=self._turns, abandon_on_cancel=True), None
+
+
+def _acted(act: Callable[[Action], Payload], action: Action) -> Payload:
+    try:
+        return act(action)
+    except ActionRefused as refused:
+        return _refused(refused.code, str(refused), refused.solution)
+    except ServiceFailed as failed:
+        message, _, remedy = str(failed).rpartition(". ")
+        return _refused(code_of(failed), message or remedy, remedy)
+
+
+def _refused(code: str, message: str, solution: str) -> Payload:
+    details = {"reason": code, "solution": solution}
+    return {"success": False, "error_message": message, "error_code": code, "error_details": details}

@@ -1,0 +1,187 @@
+"""GitHub, over its REST API, with a token."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.skills.github import API_URL
+from callboard.actors.skills.request import Answer
+from callboard.actors.skills.service import Service, ServiceFailed, member, segment
+
+
+class _Call(NamedTuple):
+    """A request: its verb, its path, members that it needs and takes, and what it always says."""
+
+    verb: str
+    path: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = {}
+
+
+_ISSUE = "/repos/{repo}/issues/{number}"
+_PULL = "/repos/{repo}/pulls/{number}"
+_PAGE = ("state", "sort", "direction", "per_page", "page")
+
+_COMMENT = _Call("POST", f"{_ISSUE}/comments", needs=("body",))
+_OPEN = _Call("POST", "/repos/{repo}/pulls", needs=("title", "head"), takes=("body", "base", "draft"))
+_WRITE = _Call("PUT", "/repos/{repo}/contents/{path}", needs=("message", "content"), takes=("branch", "sha"))
+
+CALLS: Mapping[str, _Call] = {
+    "list_repositories": _Call("GET", "/user/repos", takes=_PAGE),
+    "create_issue": _Call("POST", "/repos/{repo}/issues", needs=("title",), takes=("body", "labels", "assignees")),
+    "update_issue": _Call("PATCH", _ISSUE, takes=("title", "body", "labels", "assignees", "state")),
+    "close_issue": _Call("PATCH", _ISSUE, fixed={"state": "closed"}),
+    "reopen_issue": _Call("PATCH", _ISSUE, fixed={"state": "open"}),
+    "list_issues": _Call("GET", "/repos/{repo}/issues", takes=(*_PAGE, "labels", "assignee")),
+    "add_issue_comment": _COMMENT,
+    "add_pr_comment": _COMMENT,
+    "add_comment": _COMMENT,
+    "assign_issue": _Call("POST", f"{_ISSUE}/assignees", needs=("assignees",)),
+    "add_issue_labels": _Call("POST", f"{_ISSUE}/labels", needs=("labels",)),
+    "create_pull_request": _OPEN,
+    "create_pr": _OPEN,
+    "update_pull_request": _Call("PATCH", _PULL, takes=("title", "body", "base", "state")),
+    "merge_pull_request": _Call("PUT", f"{_PULL}/merge", takes=("commit_title", "commit_message", "merge_method")),
+    "list_pull_requests": _Call("GET", "/repos/{repo}/pulls", takes=(*_PAGE, "head", "base")),
+    "request_pr_review": _Call("POST", f"{_PULL}/requested_reviewers", needs=("reviewers",)),
+    "get_file_content": _Call("GET", "/repos/{repo}/contents/{path}", takes=("ref",)),
+    "create_file": _WRITE,
+    "update_file": _WRITE,
+    "create_branch": _Call("POST", "/repos/{repo}/git/refs", needs=("ref", "sha")),
+    "delete_branch": _Call("DELETE", "/repos/{repo}/git/refs/heads/{branch}"),
+}
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "body": ("body", "comment"),
+    "message": ("commit_message", "message"),
+    "reviewers": ("reviewers", "assignees"),
+    "number": ("issue_number", "pr_number", "number"),
+}
+"""Under which names a node may have a member."""
+
+_DEFAULTS: Mapping[str, str] = {"base": "main"}
+
+
+def act(action: Action) -> Payload:
+    """Carry an action out.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    call = CALLS.get(action.name)
+    if call is None:
+        raise action.unsupported(*CALLS)
+    service = _service(action)
+    given = _given(action, call, service)
+    path = _path(action, call)
+    if call.verb == "GET":
+        answer = service.ask("GET", path, params=given, repeatable=True)
+    else:
+        answer = _written(service, call, path, given)
+    found: Any = service.decoded(answer) if answer.body.strip() else {}
+    whole = {"items": found, "total_count": len(found)} if isinstance(found, list) else _read(found)
+    number = member(found, "number") or member(found, "id") or member(found, "sha")
+    return {
+        "success": True,
+        "github_response": whole,
+        "resource_id": "" if number is None else str(number),
+        "resource_url": str(member(found, "html_url") or ""),
+        "error_message": "",
+        "rate_limit_info": _rate_limit(answer),
+    }
+
+
+def _written(service: Service, call: _Call, path: str, given: Payload) -> Answer:
+    """Ask for a change. A pull request that is open already is what was asked for, perhaps by ourselves."""
+    try:
+        return service.ask(call.verb, path, body=given)
+    except ServiceFailed as failed:
+        if call is not _OPEN or failed.status != 422 or "already exists" not in failed.said:
+            raise
+        owner = path.split("/")[2]
+        head = given["head"] if ":" in given["head"] else f"{owner}:{given['head']}"
+        opened = service.get(path, {"head": head, "state": "open", "per_page": 1})
+        if not isinstance(opened, list) or not opened:
+            raise
+        return Answer(200, {}, msgspec.json.encode(opened[0]))
+
+
+def _service(action: Action) -> Service:
+    token = action.token("github_token", "GITHUB_TOKEN")
+    headers = {
+        "authorization": f"Bearer {token}",
+        "accept": "application/vnd.github+json",
+        "x-github-api-version": "2022-11-28",
+    }
+    return Service("GitHub", action.address("GITHUB_API_URL", API_URL), "GITHUB_TOKEN", headers, (token,))
+
+
+def _given(action: Action, call: _Call, service: Service) -> Payload:
+    given: Payload = {**call.fixed}
+    for name in (*call.needs, *call.takes):
+        if name == "ref" and name in call.needs:
+            given["ref"] = f"refs/heads/{action.needed('branch')}"
+        elif name == "sha" and name in call.needs:
+            given["sha"] = action.given("sha") or _head(action, service)
+        elif name in call.needs:
+            given[name] = action.needed(*_NAMES.get(name, (name,)))
+        elif (value := action.given(name)) is not None or name in _DEFAULTS:
+            given[name] = _DEFAULTS.get(name) if value is None else value
+    if call is _WRITE:
+        given["content"] = base64.b64encode(str(given["content"]).encode()).decode()
+    return given
+
+
+def _head(action: Action, service: Service) -> Any:
+    """The commit that a new branch begins at."""
+    base = "/".join(segment(part, "part of a branch") for part in (action.text("base", "ref") or "main").split("/"))
+    return member(service.get(f"/repos/{_repository(action)}/git/ref/heads/{base}"), "object", "sha")
+
+
+def _path(action: Action, call: _Call) -> str:
+    places: dict[str, str] = {}
+    if "{repo}" in call.path:
+        places["repo"] = _repository(action)
+    if "{number}" in call.path:
+        places["number"] = segment(str(action.needed(*_NAMES["number"])), "number")
+    for name in ("path", "branch"):
+        if f"{{{name}}}" in call.path:
+            steps = str(action.needed(name)).strip("/").split("/")
+            places[name] = "/".join(segment(step, f"part of a {name}") for step in steps)
+    return call.path.format(**places)
+
+
+def _repository(action: Action) -> str:
+    """Owner and name: of the input, or of the node's ``repository_config``."""
+    config = action.configurations.get("repository_config")
+    configured: Mapping[str, Any] = config if isinstance(config, dict) else {}
+    owner = action.text("owner") or str(configured.get("owner") or "")
+    repo = action.text("repo") or str(configured.get("repo") or "")
+    if not (owner and repo):
+        owner, _, repo = (action.text("full_name") or str(configured.get("full_name") or "")).partition("/")
+    if not (owner and repo):
+        raise ActionRefused("missing_parameters", f"{action.name} needs owner and repo", "give both in the input")
+    try:
+        return f"{segment(owner, 'owner')}/{segment(repo, 'repository')}"
+    except ServiceFailed as failed:
+        raise ActionRefused("missing_parameters", str(failed), "name an owner and a repository") from failed
+
+
+def _read(found: Any) -> Any:
+    """A file with its text beside GitHub's encoded one."""
+    content = member(found, "content")
+    if not isinstance(content, str) or member(found, "encoding") != "base64":
+        return found
+    try:
+        return {**found, "decoded_content": base64.b64decode(content).decode()}
+    except ValueError:
+        return found
+
+
+def _rate_limit(answer: Answer) -> Payload:
+    names = ("limit", "remaining", "reset")
+    found = {name: answer.headers.get(f"x-ratelimit-{name}") for name in names}
+    return {name: msgspec.convert(value, int, strict=False) for name, value in found.items() if (value or "").isdigit()}

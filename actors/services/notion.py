@@ -1,0 +1,99 @@
+"""Notion, over its API, with the token of an integration.
+
+Each action is one request; a node that only has an ``instruction`` searches for it. What to do about an instruction is
+for an agent with tools to find out.
+"""
+
+from typing import Any
+
+from callboard.actors.services.action import Action, Payload
+from callboard.actors.skills.service import Service, member, segment
+
+API_URL = "https://api.notion.com/v1"
+VERSION = "2022-06-28"
+
+ACTIONS = (
+    "search",
+    "query_database",
+    "retrieve_database",
+    "retrieve_page",
+    "create_page",
+    "update_page",
+    "append_blocks",
+    "retrieve_block_children",
+)
+
+
+def act(action: Action) -> Payload:
+    """Carry an action out.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    token = action.token("notion_token", "NOTION_TOKEN")
+    headers = {"authorization": f"Bearer {token}", "notion-version": VERSION}
+    service = Service("Notion", action.address("NOTION_API_URL", API_URL), "NOTION_TOKEN", headers, (token,))
+    name = action.name or "search"
+    found = _asked(action, name, service)
+    results: Any = member(found, "results")
+    return {
+        "success": True,
+        "resource_id": str(member(found, "id") or ""),
+        "resource_url": str(member(found, "url") or ""),
+        "error_message": "",
+        "ai_execution": {},
+        "discovered_resources": {"results": results} if isinstance(results, list) else found,
+    }
+
+
+def _asked(action: Action, name: str, service: Service) -> Any:
+    match name:
+        case "search":
+            query = action.text("query", "instruction") or (action.input if isinstance(action.input, str) else "")
+            return service.post("/search", {"query": query, **action.members(*_PAGE, "filter")}, repeatable=True)
+        case "query_database":
+            path = f"/databases/{_id(action, 'database_id')}/query"
+            return service.post(path, action.members("filter", "sorts", *_PAGE), repeatable=True)
+        case "retrieve_database":
+            return service.get(f"/databases/{_id(action, 'database_id')}")
+        case "retrieve_page":
+            return service.get(f"/pages/{_id(action, 'page_id')}")
+        case "create_page":
+            return service.post("/pages", {"parent": _parent(action), **_page(action)})
+        case "update_page":
+            path = f"/pages/{_id(action, 'page_id')}"
+            return service.decoded(service.ask("PATCH", path, body=_page(action), repeatable=True))
+        case "append_blocks":
+            body = {"children": action.needed("children")}
+            return service.decoded(service.ask("PATCH", f"/blocks/{_block(action)}/children", body=body))
+        case "retrieve_block_children":
+            return service.get(f"/blocks/{_block(action)}/children", action.members(*_PAGE))
+        case _:
+            raise action.unsupported(*ACTIONS)
+
+
+_PAGE = ("page_size", "start_cursor")
+
+
+def _id(action: Action, name: str) -> str:
+    return segment(str(action.needed(name)), name)
+
+
+def _block(action: Action) -> str:
+    return segment(str(action.needed("block_id", "page_id")), "block")
+
+
+def _parent(action: Action) -> Any:
+    parent = action.given("parent")
+    if parent is not None:
+        return parent
+    database = action.given("database_id")
+    return {"database_id": database} if database is not None else {"page_id": action.needed("page_id")}
+
+
+def _page(action: Action) -> Payload:
+    """What is said of a page; a bare title stands for the property of that name."""
+    page = action.members("properties", "children", "icon", "cover", "archived")
+    title = action.text("title")
+    if title and "properties" not in page:
+        page["properties"] = {"title": {"title": [{"text": {"content": title}}]}}
+    return page

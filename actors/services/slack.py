@@ -1,0 +1,97 @@
+"""Slack, over its Web API, with a bot's token."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.skills.service import Service, ServiceFailed, member
+from callboard.actors.skills.slack import API_URL
+
+
+class _Method(NamedTuple):
+    """A method: its name, whether it only reads, what it needs and what it takes besides."""
+
+    name: str
+    reads: bool = False
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+_MESSAGE = ("blocks", "attachments", "thread_ts", "unfurl_links", "unfurl_media")
+
+METHODS: Mapping[str, _Method] = {
+    "send_message": _Method("chat.postMessage", needs=("channel",), takes=_MESSAGE),
+    "update_message": _Method("chat.update", needs=("channel", "ts"), takes=("blocks", "attachments")),
+    "delete_message": _Method("chat.delete", needs=("channel", "ts")),
+    "create_channel": _Method("conversations.create", needs=("name",), takes=("is_private",)),
+    "invite_users": _Method("conversations.invite", needs=("channel", "users")),
+    "set_channel_topic": _Method("conversations.setTopic", needs=("channel", "topic")),
+    "archive_channel": _Method("conversations.archive", needs=("channel",)),
+    "get_channel_info": _Method("conversations.info", reads=True, needs=("channel",)),
+    "get_user_info": _Method("users.info", reads=True, needs=("user",)),
+}
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "channel": ("channel_override", "channel", "channel_id"),
+    "ts": ("ts", "message_ts"),
+    "users": ("users", "user_mentions", "user_ids"),
+    "user": ("user", "user_id"),
+    "name": ("name", "channel_name"),
+}
+"""Under which names a node may have a member."""
+
+_CODES: Mapping[str, str] = {
+    "invalid_auth": "authentication_error",
+    "not_authed": "authentication_error",
+    "token_revoked": "authentication_error",
+    "token_expired": "authentication_error",
+    "account_inactive": "authentication_error",
+    "missing_scope": "authentication_error",
+    "ratelimited": "rate_limit_exceeded",
+    "channel_not_found": "resource_not_found",
+    "message_not_found": "resource_not_found",
+    "user_not_found": "resource_not_found",
+}
+
+
+def act(action: Action) -> Payload:
+    """Carry an action out.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    method = METHODS.get(action.name)
+    if method is None:
+        raise action.unsupported(*METHODS)
+    body: Payload = {name: action.needed(*_NAMES.get(name, (name,))) for name in method.needs}
+    body |= action.members(*method.takes)
+    if isinstance(body.get("users"), list):
+        body["users"] = ",".join(map(str, body["users"]))
+    text = action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
+    if method.name in ("chat.postMessage", "chat.update"):
+        if not text and "blocks" not in body:
+            raise ActionRefused("missing_parameters", f"{action.name} needs a message or blocks", "give one of them")
+        body["text"] = text
+    answer = _asked(action, method, body)
+    channel = member(answer, "channel")
+    return {
+        "success": True,
+        "action": action.name,
+        "content": text,
+        "message_ts": str(member(answer, "ts") or ""),
+        "channel_id": str((member(channel, "id") if isinstance(channel, dict) else channel) or body.get("channel", "")),
+        "error_message": "",
+        "api_response": answer,
+    }
+
+
+def _asked(action: Action, method: _Method, body: Payload) -> Any:
+    """Ask Slack, which answers refusals with HTTP 200 too."""
+    token = action.token("bot_token", "SLACK_BOT_TOKEN")
+    url = action.address("SLACK_API_URL", API_URL)
+    service = Service("Slack", url, "SLACK_BOT_TOKEN", {"authorization": f"Bearer {token}"}, (token,))
+    answer = service.get(f"/{method.name}", body) if method.reads else service.post(f"/{method.name}", body)
+    if member(answer, "ok") is True:
+        return answer
+    error = str(member(answer, "error") or "without saying why")
+    failed: ServiceFailed = service.failed(f"refused {action.name}: {error}", 200, error)
+    raise ActionRefused(_CODES.get(error, "api_error"), str(failed), "go by what Slack says")
