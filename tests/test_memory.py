@@ -30,6 +30,7 @@ from callboard.actors.memory.store import (
 from callboard.bus.connection import connected
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import RunRef
+from tests.graphs import check_deaths, graph, node, webhook
 from tests.logs import T0
 
 # -- the stores --------------------------------------------------------------------------------------------------------
@@ -211,6 +212,27 @@ async def test_what_no_memory_understands() -> None:
     assert await Asking("TOOTHBRUSH").refused("store", input={}) == "memory.subtype"
     with pytest.raises(EffectFailed, match=r"memory\.malformed"):
         await ask.memory.carry(cast(Job, None), {"operation": "store"})
+
+
+def test_whatever_dies_is_said_once() -> None:
+    """A worker that dies anywhere, and one that takes over: what an agent has kept, it has kept once."""
+    buffer = {"id": "mem", "name": "mem", "type": "MEMORY", "subtype": "CONVERSATION_BUFFER", "configurations": {}}
+    agent = node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", attached=["mem"], model="m")
+    kept = InMemory()
+    memory = Memory(kept)
+    seen: list[int] = []
+
+    async def carry(job: Job, request: Any) -> Any:
+        value, _ = await memory.carry(job, request)
+        seen.extend(len(read(entry)["messages"]) for entry in await kept.below("acme"))
+        return value
+
+    script = {"turns": {"ai": [{"text": "Hi."}]}}
+    check_deaths(
+        graph([webhook(), agent, buffer], "t -> ai"), {"message": "Hello?"}, kinds={"memory": carry}, script=script
+    )
+    assert len(seen) > 4
+    assert set(seen) == {2}
 
 
 # -- conversations -----------------------------------------------------------------------------------------------------

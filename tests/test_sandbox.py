@@ -261,6 +261,40 @@ async def test_bounds_alone_keep_files_and_processes_out_of_reach_too() -> None:
         await bounded.aclose()
 
 
+async def test_nothing_of_a_request_is_left_in_the_process_that_stands_ready() -> None:
+    bounded = Code("bounded")
+    try:
+        with capture_logs():
+            parents = [(await result(bounded, f"lambda x: {WALK}['getppid']()"))["value"] for _ in range(3)]
+        # What has read a request has ended with it.
+        assert len({*parents, *_sandboxes()}) == len(parents) + len(_sandboxes())
+    finally:
+        await bounded.aclose()
+
+
+async def test_a_worker_that_goes_takes_its_code_along() -> None:
+    sandbox = await Sandbox.start(isolated=True)
+    limits = {"wall_s": 60.0, "cpu_s": 60.0, "memory_bytes": 2**28, "output_bytes": 1000}
+    endless = b'{"source": "def f(x):\\n    while True: pass", "function": "f", "inputs": [1], "wrap": false}'
+    before = _sandboxes()
+    async with anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            with pytest.raises(SandboxBroken):
+                await sandbox.ask(limits, endless)
+
+        tasks.start_soon(ask)
+        with anyio.fail_after(30):
+            while len(_sandboxes() - before) < 2:  # noqa: ASYNC110 - other processes set no events
+                await anyio.sleep(0.01)
+        # As its end does: the pipe closes.
+        await sandbox._stdin.aclose()  # pyright: ignore[reportPrivateUsage]
+    with anyio.fail_after(30):
+        while _sandboxes() - before:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    await sandbox.kill()
+
+
 async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, code: Code) -> None:
     async def start(isolated: bool) -> Sandbox:
         raise SandboxBroken(f"no filter, isolated={isolated}")

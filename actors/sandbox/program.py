@@ -1,8 +1,9 @@
-"""The program of the sandbox: a process of the worker's that forks another one for each request, and watches over it.
+"""The program of the sandbox: a process of the worker's that forks others for each request.
 
-Started as ``python -I -m callboard.actors.sandbox.program isolated|bounded``, with an empty environment. It never runs
-foreign code itself: its child does, behind the walls, and ends with its answer. So a child costs a fork, and begins
-with every module loaded that code may import. Frames are a length of four bytes and as many bytes more:
+Started as ``python -I -m callboard.actors.sandbox.program isolated|bounded``, with an empty environment. It stays as it
+began: a child of it reads the request and watches over a child of its own, which runs the code behind the walls; both
+end with the answer. So a request costs two forks, begins with every module loaded that code may import, and finds
+nothing of another request. Frames are a length of four bytes and as many bytes more:
 
 - at first it says what it can: ``{"isolated": true | false, "why": "…"}``;
 - a request is two frames: ``{"wall_s", "cpu_s", "memory_bytes", "output_bytes"}``, and what the child is to do;
@@ -45,8 +46,28 @@ def main() -> None:
     if isolated and why:
         return
     gc.freeze()
-    while (limits := receive()) is not None and (request := receive()) is not None:
-        _serve(json.loads(limits), request, isolated)
+    while _one_more(isolated):
+        pass
+
+
+def _one_more(isolated: bool) -> bool:
+    """Have a child serve the next request; say whether there was one.
+
+    What is asked and answered never is in the memory of this process, so the next child does not inherit it.
+    """
+    select.select([0], [], [])
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    try:
+        walls.end_with_parent(parent)
+        limits, request = receive(), receive()
+        if limits is not None and request is not None:
+            _serve(json.loads(limits), request, isolated)
+            os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def send(frame: bytes) -> None:
@@ -79,7 +100,7 @@ def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
     # One that has answered is ending by itself; one that has closed its stdout and lingers is not waited for.
     os.kill(child, signal.SIGKILL)
     if ending == "abandoned":
-        os._exit(0)
+        os._exit(1)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if ending == "answered" and -code in (signal.SIGPROF, signal.SIGXCPU):
         ending = "cpu"

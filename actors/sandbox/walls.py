@@ -44,14 +44,12 @@ class _Machine(NamedTuple):
 
 
 _MACHINES = {
-    # mmap mprotect munmap brk rt_sigprocmask rt_sigreturn sched_yield mremap madvise getpid exit gettimeofday gettid
+    # mmap mprotect munmap brk rt_sigprocmask rt_sigreturn sched_yield mremap getpid exit gettimeofday gettid
     # time futex clock_gettime exit_group getrandom
-    "x86_64": _Machine(0xC000003E, 1, (9, 10, 11, 12, 14, 15, 24, 25, 28, 39, 60, 96, 186, 201, 202, 228, 231, 318)),
+    "x86_64": _Machine(0xC000003E, 1, (9, 10, 11, 12, 14, 15, 24, 25, 39, 60, 96, 186, 201, 202, 228, 231, 318)),
     # exit exit_group futex clock_gettime sched_yield rt_sigprocmask rt_sigreturn gettimeofday getpid gettid brk munmap
-    # mremap mmap mprotect madvise getrandom
-    "aarch64": _Machine(
-        0xC00000B7, 64, (93, 94, 98, 113, 124, 135, 139, 169, 172, 178, 214, 215, 216, 222, 226, 233, 278)
-    ),
+    # mremap mmap mprotect getrandom
+    "aarch64": _Machine(0xC00000B7, 64, (93, 94, 98, 113, 124, 135, 139, 169, 172, 178, 214, 215, 216, 222, 226, 278)),
 }
 
 
