@@ -98,12 +98,17 @@ class Former(Struct, frozen=True, tag="former"):
     of: str
 
 
-class ToolUse(Struct, frozen=True, tag="tool_use"):
-    """A model's wish to have a tool called."""
+class ToolUse(Struct, frozen=True, tag="tool_use", omit_defaults=True):
+    """A model's wish to have a tool called.
+
+    ``thought`` is what the model's provider wants to be told again with the call, as it was: what the model thought
+    before it, signed or sealed, a text for nobody else.
+    """
 
     id: str
     tool: str
     input: JSON
+    thought: str = ""
 
 
 class ToolOutput(Struct, frozen=True, tag="tool_output", omit_defaults=True):

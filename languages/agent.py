@@ -23,7 +23,12 @@ from callboard.bus.effects import (
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 
-CUT_SHORT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "content_filter", "length", "safety"})
+CUT_SHORT = frozenset(
+    {
+        *("max_tokens", "max_output_tokens", "length", "model_context_window_exceeded"),
+        *("refusal", "content_filter", "safety"),
+    }
+)
 """Stop reasons of a model that ended before it was done."""
 
 

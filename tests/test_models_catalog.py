@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from callboard.actors.models import anthropic, openai
+from callboard.actors.models import anthropic, gemini, openai
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.catalog import API, PROVIDERS, Endpoint, exact, open_model, resolve, with_endpoints
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn
@@ -32,6 +32,9 @@ def refusal(act: Callable[[], object]) -> tuple[str, str]:
         ("openai:gpt-5-nano", "openai", "gpt-5-nano"),
         ("openai", "openai", openai.DEFAULT_MODEL),
         ("gpt-5-nano", "openai", "gpt-5-nano"),
+        ("gemini:gemini-2.5-pro", "gemini", "gemini-2.5-pro"),
+        ("gemini", "gemini", gemini.DEFAULT_MODEL),
+        ("gemini-2.5-pro", "gemini", "gemini-2.5-pro"),
         (" scripted ", "scripted", "scripted"),
         ("recorded", "recorded", "recorded"),
     ],
@@ -107,7 +110,7 @@ async def test_an_endpoint_is_a_provider_of_its_own_name(api: API) -> None:
     assert "near[:<model>]" in message
 
 
-@pytest.mark.parametrize("name", ["openai"])
+@pytest.mark.parametrize("name", ["openai", "gemini"])
 def test_a_missing_sdk_is_an_error_that_says_what_to_install(name: str) -> None:
     """In a process of its own, where no SDK but Anthropic's can be found."""
     code = f"""

@@ -249,6 +249,37 @@ async def test_calls_that_a_server_numbers_alike_are_told_apart_by_their_ids() -
     ]
 
 
+def reasoning(index: int, id: str, **fields: Any) -> dict[str, Any]:
+    item = {"type": "reasoning", "id": id, "summary": [{"type": "summary_text", "text": "hm"}], **fields}
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+async def test_what_a_model_thought_before_a_call_is_told_again_with_it_and_to_nobody_else() -> None:
+    """The provider keeps nothing, so it comes back sealed; what is not sealed could not be read there."""
+    events = [
+        *created(),
+        reasoning(0, "rs_1", encrypted_content="sealed-1"),
+        reasoning(1, "rs_2", encrypted_content="sealed-2"),
+        *call_item(2, "call_1", "f", "{}"),
+        *call_item(3, "call_2", "g", "{}"),
+        reasoning(4, "rs_3"),
+        *completed(output=[reasoning(0, "rs_1", encrypted_content="sealed-1")["item"]]),
+    ]
+    said = await ask("responses", streaming(events))
+    assert [bool(call.thought) for call in said.tool_calls] == [True, False]
+    strange = [ToolUse("c", "h", {}, thought=thought) for thought in ("bm90IG91cnM=", "5", '[{"type":"message"}]', "{")]
+    turn = a_turn(messages=[user("Go."), Message("assistant", [*said.tool_calls, *strange])])
+    async with openai("responses", responding("ok")) as (model, server):
+        await model.turn(turn, lambda _: None)
+    sealed = {"type": "reasoning", "summary": []}
+    assert [item for item in server.requests[0].body["input"] if item.get("type") != "function_call"] == [
+        {"role": "user", "content": "Go."},
+        {**sealed, "id": "rs_1", "encrypted_content": "sealed-1"},
+        {**sealed, "id": "rs_2", "encrypted_content": "sealed-2"},
+    ]
+    assert [item.get("name") for item in server.requests[0].body["input"]][3:] == ["f", "g", "h", "h", "h", "h"]
+
+
 @pytest.mark.parametrize("raw", ['{"q": ', "[1]", "{]"])
 @pytest.mark.parametrize("api", APIS)
 async def test_a_tool_call_with_broken_input_is_a_bad_reply(api: Api, raw: str) -> None:

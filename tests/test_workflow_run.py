@@ -272,9 +272,10 @@ def test_48_partial_work_is_kept_when_the_turns_run_out() -> None:
     assert len(ran.stage.of("tool.call")) == 1
 
 
-def test_a_model_that_is_cut_short_fails_the_node() -> None:
-    ran = run(document({"a": {}}), {"turns": {"a": [{"text": "And so", "stop_reason": "max_tokens"}]}})
-    assert ran.data("a") == {"summary": "And so", "error": "the model ended early: max_tokens"}
+@pytest.mark.parametrize("reason", ["max_tokens", "max_output_tokens", "length"])
+def test_a_model_that_is_cut_short_fails_the_node(reason: str) -> None:
+    ran = run(document({"a": {}}), {"turns": {"a": [{"text": "And so", "stop_reason": reason}]}})
+    assert ran.data("a") == {"summary": "And so", "error": f"the model ended early: {reason}"}
 
 
 # -- requires ---------------------------------------------------------------------------------------------------------

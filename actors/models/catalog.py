@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from callboard.actors.models import anthropic, openai
+from callboard.actors.models import anthropic, gemini, openai
 from callboard.actors.models.anthropic import AnthropicModel
+from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.listening import NO_KEY
 from callboard.actors.models.model import Model, ModelFailed
 from callboard.actors.models.openai import OpenAIModel
@@ -70,6 +71,10 @@ def _openai(means: Means) -> Model:
     return OpenAIModel.from_env(means.env)
 
 
+def _gemini(means: Means) -> Model:
+    return GeminiModel.from_env(means.env)
+
+
 def _scripted(means: Means) -> Model:
     try:
         return ScriptedModel(means.script or {})
@@ -91,6 +96,14 @@ PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         _openai, openai.DEFAULT_MODEL, prefixes=("gpt-",), keys=("OPENAI_API_KEY",), extra="openai", module="openai"
     ),
+    "gemini": Provider(
+        _gemini,
+        gemini.DEFAULT_MODEL,
+        prefixes=("gemini-",),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        extra="gemini",
+        module="google.genai",
+    ),
     "scripted": Provider(_scripted, "scripted", stands_in=True),
     "recorded": Provider(_recorded, "recorded", stands_in=True),
 }
@@ -98,7 +111,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 Providers = Mapping[str, Provider]
 
-API = Literal["openai", "openai-chat", "anthropic"]
+API = Literal["openai", "openai-chat", "anthropic", "gemini"]
 """An API that an endpoint may speak; ``openai`` is the one of responses."""
 
 
@@ -125,6 +138,8 @@ def _endpoint(name: str, endpoint: Endpoint) -> Provider:
                 return OpenAIModel(api_key=endpoint.key, base_url=endpoint.base_url, api=api, provider=name)
             case "anthropic":
                 return AnthropicModel(api_key=endpoint.key or NO_KEY, base_url=endpoint.base_url, provider=name)
+            case "gemini":
+                return GeminiModel(api_key=endpoint.key or NO_KEY, base_url=endpoint.base_url, provider=name)
 
     spoken = PROVIDERS[endpoint.api.partition("-")[0]]
     return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module)

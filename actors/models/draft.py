@@ -25,11 +25,13 @@ _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
 @dataclass(slots=True)
 class Call:
-    """A tool call in the making: its input is ``input``, unless it came as pieces of JSON."""
+    """A tool call in the making: its input is ``input``, unless it came as pieces of JSON; ``thought`` as `ToolUse` has
+    it."""
 
     id: str = ""
     name: str = ""
     input: JSON = None
+    thought: str = ""
     pieces: list[str] = field(default_factory=list[str])
     whole: bool = False
 
@@ -115,7 +117,7 @@ class Draft:
             raise self.bad(f"the input of a call of {name} is not JSON: {error}") from error
         if not (call.id and call.name and isinstance(input, dict)):
             raise self.bad(f"a call of {name or 'a tool'} lacks its id, its name or an object as input")
-        return ToolUse(call.id, name, input)
+        return ToolUse(call.id, name, input, call.thought)
 
     def _data(self, text: str, request: Request) -> JSON:
         try:

@@ -6,6 +6,8 @@ Pure. Nothing is kept at the provider (``store`` is false): the log is the conve
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
+
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.openai_errors import told as error_told
@@ -62,18 +64,36 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [_item(part, message.role, names) for part in in_order(message)]
+    items: list[dict[str, Any]] = []
+    for part in in_order(message):
+        match part:
+            case Text(text):
+                items.append({"role": message.role, "content": text})
+            case ToolUse(id, tool):
+                arguments = canonical(input_of(part)).decode()
+                items += _thought(part)
+                items.append({"type": "function_call", "call_id": id, "name": names[tool], "arguments": arguments})
+            case ToolOutput(id=id):
+                items.append({"type": "function_call_output", "call_id": id, "output": told(part)})
+    return items
 
 
-def _item(part: Text | ToolUse | ToolOutput, role: str, names: Mapping[str, str]) -> dict[str, Any]:
-    match part:
-        case Text(text):
-            return {"role": role, "content": text}
-        case ToolUse(id, tool):
-            arguments = canonical(input_of(part)).decode()
-            return {"type": "function_call", "call_id": id, "name": names[tool], "arguments": arguments}
-        case ToolOutput(id=id):
-            return {"type": "function_call_output", "call_id": id, "output": told(part)}
+def _thought(use: ToolUse) -> list[dict[str, Any]]:
+    """What the model thought before a call, as the items it came as; nothing of what is none of them."""
+    try:
+        items = msgspec.json.decode(use.thought) if use.thought else []
+    except msgspec.DecodeError:
+        return []
+    return [item for item in items if _is_sealed(item)] if isinstance(items, list) else []
+
+
+def _is_sealed(item: object) -> bool:
+    """Whether an item is a thought that the provider need not keep: it is all in there, for nobody else to read."""
+    match item:
+        case {"type": "reasoning", "id": str(), "encrypted_content": str()}:
+            return True
+        case _:
+            return False
 
 
 class ResponseFold:
@@ -84,6 +104,8 @@ class ResponseFold:
         self._calls: dict[int, Call] = {}
         self._heard: set[int] = set()
         """Items whose text has come in pieces."""
+        self._thoughts: list[JSON] = []
+        """What the model has thought since its last call."""
         self._refusal = ""
 
     def take(self, event: object) -> str | None:
@@ -125,7 +147,9 @@ class ResponseFold:
     def _call(self, index: int, item: Mapping[str, JSON]) -> Call:
         call = self._calls.get(index)
         if call is None:
-            call = self._calls[index] = Call()
+            thought = canonical(self._thoughts).decode() if self._thoughts else ""
+            call = self._calls[index] = Call(thought=thought)
+            self._thoughts = []
             self.draft.calls.append(call)
         for name, own in (("call_id", "id"), ("name", "name")):
             if isinstance(value := item.get(name), str):
@@ -141,6 +165,11 @@ class ResponseFold:
                 arguments = rest.get("arguments")
                 if isinstance(arguments, str) and not call.pieces:
                     return self.draft.extend(call, arguments)
+            case {"type": "reasoning"} if index not in self._heard and _is_sealed(item):
+                self._heard.add(index)
+                self._thoughts.append(
+                    {name: item.get(name) for name in ("type", "id", "encrypted_content")} | {"summary": []}
+                )
             case {"type": "message", "content": list() as parts} if index not in self._heard:
                 self._heard.add(index)
                 return "".join(self._said(part) for part in parts) or None

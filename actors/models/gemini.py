@@ -1,0 +1,110 @@
+"""Gemini: model turns through the official SDK, over ``streamGenerateContent``.
+
+Wording is in `gemini_contents`, reading in `gemini_stream`, failures in `gemini_errors`; here is the client.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any
+
+import msgspec
+
+from callboard.actors.models.gemini_contents import request_of
+from callboard.actors.models.gemini_errors import Unreadable, failed
+from callboard.actors.models.gemini_stream import ContentFold
+from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen, sdk
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.retrying import RetryPolicy, with_retries
+from callboard.actors.models.wording import Request
+from callboard.bus.effects import Failure, ModelReply
+
+DEFAULT_MODEL = "gemini-3.8-flash"
+
+_GARBAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What the SDK stumbles over when a chunk is not of the shape that it expects."""
+
+
+class GeminiModel:
+    """Turns carried out by Gemini. One client, any number of turns at a time; close it with `aclose`."""
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        provider: str = "gemini",
+        retry: RetryPolicy | None = None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """Make a client; nothing connects before the first turn.
+
+        :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
+        """
+        if not api_key:
+            message = "no key for Gemini: set GEMINI_API_KEY (or GOOGLE_API_KEY) for the worker"
+            raise ModelFailed(Failure("model.auth", message, retryable=False))
+        self.provider = provider
+        self._retry = retry or RetryPolicy()
+        genai = sdk("google.genai", "gemini")
+        httpx2 = sdk("httpx2", "gemini")
+        # A client of our own, so that the SDK takes no other library that happens to be installed, whose timeouts mean
+        # something else.
+        self._http: Any = httpx2.AsyncClient(timeout=httpx2.Timeout(silence_s, connect=CONNECT_S))
+        self._client: Any = genai.Client(
+            api_key=api_key,
+            vertexai=False,
+            http_options={
+                "base_url": base_url,
+                "httpx_async_client": self._http,
+                "timeout": int(silence_s * 1000),
+                # The SDK would have the server give up after the time in which a stream may be silent.
+                "headers": {"X-Server-Timeout": str(int(self._retry.total_s))},
+            },
+        )
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "GeminiModel":
+        """Make a client from ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY``, and ``GOOGLE_GEMINI_BASE_URL``.
+
+        :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
+        """
+        return cls(
+            api_key=env.get("GEMINI_API_KEY") or env.get("GOOGLE_API_KEY") or None,
+            base_url=env.get("GOOGLE_GEMINI_BASE_URL") or None,
+        )
+
+    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
+        """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
+
+        :raises ModelFailed: if there is no usable reply
+        """
+        request = request_of(turn)
+        return await with_retries(self._retry, lambda: self._try(request, on_text), on_retry)
+
+    async def aclose(self) -> None:
+        """Close the client's connections."""
+        await self._client.aio.aclose()
+        await self._http.aclose()
+        self._client.close()
+
+    async def _try(self, request: Request, on_text: OnText) -> ModelReply:
+        reply = await listen(self._opened(request), ContentFold(), request, on_text, failed)
+        return msgspec.structs.replace(reply, provider=self.provider)
+
+    async def _opened(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:
+        return aclosing(self._chunks(request))
+
+    async def _chunks(self, request: Request) -> AsyncGenerator[Any]:
+        """Yield the chunks of an answer as plain values."""
+        stream: Any = None
+        try:
+            stream = await self._client.aio.models.generate_content_stream(**request.params)
+            async for chunk in stream:
+                yield chunk.model_dump(mode="json", exclude_none=True)
+        except _GARBAGE as error:
+            if failed(error) is not None:
+                raise
+            raise Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
+        finally:
+            if stream is not None:
+                await stream.aclose()

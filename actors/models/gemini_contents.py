@@ -1,0 +1,92 @@
+"""Gemini's API without its socket: how a turn becomes a request of ``streamGenerateContent``. Pure."""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callboard.actors.models.model import ModelTurn
+from callboard.actors.models.schemas import GEMINI, native_schema
+from callboard.actors.models.wording import (
+    Request,
+    api_names,
+    asked_schema,
+    error_text,
+    in_order,
+    input_of,
+    request,
+    system_texts,
+)
+from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
+
+UNNAMED = "unnamed-"
+"""What the ids of calls begin with to which the model gave none."""
+
+_ROLES = {"user": "user", "assistant": "model"}
+
+
+def request_of(turn: ModelTurn) -> Request:
+    """Put a turn into the API's words.
+
+    A schema is enforced where the API's structured output has its shape and no tools are offered, which not every model
+    takes beside it; otherwise the model is asked in words.
+
+    :raises ValueError: if a part of a message is not resolved
+    """
+    native = None if turn.tools else native_schema(asked_schema(turn), GEMINI)
+    names = api_names(turn)
+    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
+    if texts := system_texts(turn, tell_schema=native is None):
+        config["system_instruction"] = "\n\n".join(texts)
+    if turn.tools:
+        config["tools"] = [{"function_declarations": [_tool(spec, names) for spec in turn.tools]}]
+    if native is not None:
+        config |= {"response_mime_type": "application/json", "response_json_schema": native}
+    if turn.max_output_tokens:
+        config["max_output_tokens"] = turn.max_output_tokens
+    if turn.temperature is not None:
+        config["temperature"] = turn.temperature
+    params = {"model": turn.model, "contents": _contents(turn.messages, names), "config": config}
+    return request(turn, params, names)
+
+
+def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {}, **spec.input_schema}
+    tool: dict[str, Any] = {"name": names[spec.name], "parameters_json_schema": schema}
+    if spec.description:
+        tool["description"] = spec.description
+    return tool
+
+
+def _contents(messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    contents: list[dict[str, Any]] = []
+    called: dict[str, str] = {}
+    for message in messages:
+        called |= {part.id: names[part.tool] for part in message.parts if isinstance(part, ToolUse)}
+        if parts := [_part(part, names, called) for part in in_order(message)]:
+            contents.append({"role": _ROLES[message.role], "parts": parts})
+    return contents
+
+
+def _part(part: Text | ToolUse | ToolOutput, names: Mapping[str, str], called: Mapping[str, str]) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"text": text}
+        case ToolUse(id, tool):
+            call = {"function_call": {**_id(id), "name": names[tool], "args": input_of(part)}}
+            return {**call, "thought_signature": signature} if (signature := _signature(part)) else call
+        case ToolOutput(id=id, output=output, error=error):
+            answer = {"output": output} if error is None else {"error": error_text(error)}
+            return {"function_response": {**_id(id), "name": called.get(id, id), "response": answer}}
+
+
+def _id(id: str) -> dict[str, str]:
+    return {} if id.startswith(UNNAMED) else {"id": id}
+
+
+def _signature(use: ToolUse) -> bytes:
+    """What the model wants to see again with its call: some refuse a conversation in which it is missing."""
+    try:
+        return b64decode(use.thought, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):  # a text that no Gemini made
+        return b""

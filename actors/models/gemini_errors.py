@@ -1,0 +1,57 @@
+"""Gemini's failures in our words: what the exceptions of its SDK are at the model port."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
+from callboard.bus.effects import JSON
+
+UNREADABLE = "model.bad_reply"
+
+CODE_OF: Mapping[str, str] = {
+    "google.APIError": "model.bad_reply",
+    "google.UnknownApiResponseError": UNREADABLE,
+    "callboard.Unreadable": UNREADABLE,
+    **TRANSPORT,
+}
+"""Codes by exception; that of an ``APIError`` is its status's, if it has one."""
+
+CODE_OF_REASON: Mapping[str, str] = {"API_KEY_INVALID": "model.auth"}
+"""Codes by the reason that is told beside an error, where it says more than the status."""
+
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
+
+
+class Unreadable(Exception):
+    """The SDK could not make anything of what it read."""
+
+
+def failed(error: Exception) -> TryFailed | None:
+    """Read an exception of the SDK, or one it lets through; None for any other, which is our own bug."""
+    entry = entry_of(type(error), CODE_OF)
+    if entry is None:
+        return None
+    status = getattr(error, "code", None)
+    code = code_of_status(status) if isinstance(status, int) and status >= 400 else CODE_OF[entry]
+    after_s: float | None = None
+    for detail in _details(getattr(error, "details", None)):
+        match detail:
+            case {"reason": str(reason)}:
+                code = CODE_OF_REASON.get(reason, code)
+            case {"retryDelay": str(delay)} if wait := _SECONDS.fullmatch(delay):
+                after_s = float(wait[1])
+            case _:
+                continue
+    details = {"status": status, "type": getattr(error, "status", None)}
+    return try_failed(error, code, message=getattr(error, "message", None), details=details, after_s=after_s)
+
+
+def _details(body: JSON) -> Iterator[JSON]:
+    """Yield what is told beside an error (``google.rpc.ErrorInfo``, ``google.rpc.RetryInfo`` and others)."""
+    match body:
+        case {"error": {"details": list() as details}}:
+            yield from cast("list[JSON]", details)
+        case _:
+            return
