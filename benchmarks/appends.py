@@ -19,7 +19,7 @@ ROUNDS = 5
 
 async def raw(connection: Connection, runs: int) -> float:
     """Guarded, acknowledged appends per second, one outstanding per run, nothing else."""
-    requests = Requests(connection.nc)
+    requests = Requests(connection.log.nc)
     subjects = Subjects(connection.config.prefix)
     body = b'{"pad":"' + b"x" * RAW_BYTES + b'"}'
 

@@ -1,16 +1,38 @@
-"""Asking the server: the JetStream API, and reading many messages at once."""
+"""Asking the server: the JetStream API, and reading many messages at once.
 
-from collections.abc import Mapping
-from typing import Any
+Nothing that is asked here does harm when it is asked twice. So what was lost with the connection is asked again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from callboard.bus.line import Line
 from callboard.bus.log import NoAnswer
-from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests
+from callboard.bus.requests import REQUEST_TIMEOUT_S, Lost, Requests
+
+T = TypeVar("T")
+
+LOSS_PATIENCE_S = 30.0
+"""How long something is asked again because the connection is lost: by then a server that restarts is back."""
+
+
+async def again(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask, and again whenever it was the connection that was lost.
+
+    :raises Lost: if that is so for `LOSS_PATIENCE_S` seconds
+    """
+    until = anyio.current_time() + LOSS_PATIENCE_S
+    while True:
+        try:
+            return await ask()
+        except Lost:
+            if anyio.current_time() >= until:
+                raise
 
 
 async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,17 +40,24 @@ async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[st
 
     :raises NoAnswer: if no answer came
     """
-    return msgspec.json.decode(await requests.request(f"$JS.API.{verb}", msgspec.json.encode(body)))
+    asked = msgspec.json.encode(body)
+    return msgspec.json.decode(await again(lambda: requests.request(f"$JS.API.{verb}", asked)))
 
 
-async def direct_get(nc: Client, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
+async def direct_get(nc: Line, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
     """One batched direct get (ADR-31): the messages, and how many more there are.
 
     :raises NoAnswer: if there was no answer, or nobody to answer
     """
+    body = msgspec.json.encode(request)
+    return await again(lambda: _direct_get(nc, stream, body))
+
+
+async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], int]:
     messages: list[Msg] = []
     pending = 0
     refusal = ""
+    lost = False
     finished = anyio.Event()
 
     async def take(message: Msg) -> None:
@@ -44,17 +73,24 @@ async def direct_get(nc: Client, stream: str, request: Mapping[str, Any]) -> tup
             refusal = status
         finished.set()
 
+    def lose() -> None:
+        nonlocal lost
+        lost = not finished.is_set()
+        finished.set()
+
     inbox = nc.new_inbox()
     subscription = await nc.subscribe(inbox, cb=take)
+    subject = f"$JS.API.DIRECT.GET.{stream}"
     try:
-        body = msgspec.json.encode(request)
-        await nc.publish(f"$JS.API.DIRECT.GET.{stream}", body, reply=inbox)
-        with anyio.fail_after(REQUEST_TIMEOUT_S * 2):
+        with nc.lost(lose), anyio.fail_after(REQUEST_TIMEOUT_S * 2):
+            await nc.publish(subject, body, reply=inbox)
             await finished.wait()
     except (TimeoutError, NatsError) as error:
-        raise NoAnswer(str(error)) from error
+        raise NoAnswer(str(error)) if nc.is_connected else Lost(subject) from error
     finally:
         await subscription.unsubscribe()
+    if lost:
+        raise Lost(subject)
     if refusal:
         raise NoAnswer(f"direct get: status {refusal}")
     return messages, pending

@@ -8,10 +8,10 @@ import re
 from collections.abc import Awaitable, Callable
 
 import anyio
-from nats.aio.client import Client
 
 from callboard.bus.asking import api, direct_get
 from callboard.bus.commit import Message
+from callboard.bus.line import Line
 from callboard.bus.log import Full, NoAnswer
 from callboard.bus.requests import Requests
 
@@ -36,9 +36,7 @@ class TooLarge(Exception):
 class Blobs:
     """The large values of a stream, each by its subject without the number of a piece."""
 
-    def __init__(
-        self, nc: Client, requests: Requests, stream: str, publish: Callable[[Message], Awaitable[int]]
-    ) -> None:
+    def __init__(self, nc: Line, requests: Requests, stream: str, publish: Callable[[Message], Awaitable[int]]) -> None:
         self._nc = nc
         self._requests = requests
         self._stream = stream

@@ -16,7 +16,6 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import structlog
-from nats.aio.client import Client
 from nats.errors import AuthorizationError, NoRespondersError
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -30,6 +29,7 @@ from callboard.bus.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
+from callboard.bus.line import Line
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +51,7 @@ TRY_WAIT_S = 5
 DRAIN_WAIT_S = 10
 CLOSE_WAIT_S = 1.0
 PROBE_WAIT_S = 5.0
+PROBE_TRY_S = 1.0
 PROBE_PAUSE_S = 0.2
 DENIED_MAX = 100
 SEEN_MAX = 100
@@ -82,7 +83,7 @@ class ConnectionWatch:
         self.refusal: str | None = None
         self.last_error: str = ""
         self._seen: set[str] = set()
-        self.client: Client | None = None
+        self.client: Line | None = None
         self.while_waiting: anyio.CancelScope | None = None
         self._refused_wait_s = refused_wait_s
         self._since = anyio.current_time() if refused_wait_s is not None else 0.0
@@ -102,7 +103,7 @@ class ConnectionWatch:
             self.refusal = text
             self._log.error("nats refused us", error=text)
             self._stop_waiting()
-            # Leave `Client.connect` here, inside this callback: cancelled any later it would forget its socket.
+            # Leave `Line.connect` here, inside this callback: cancelled any later it would forget its socket.
             await anyio.lowlevel.checkpoint()
         elif isinstance(error, ConnectionRefusedError | socket.gaierror) and self._has_waited_for_a_listener():
             self._stop_waiting()
@@ -123,12 +124,16 @@ class ConnectionWatch:
         """nats-py's ``disconnected_cb``, called also when we close the connection ourselves."""
         if self.client is None or not self.client.is_closed:
             self._warn("nats connection lost")
+        if self.client is not None:
+            self.client.say_lost()
 
     async def reconnected(self) -> None:
         """nats-py's ``reconnected_cb``."""
         self.last_error = ""
         self._seen.clear()
         self._log.info("nats connection is back")
+        if self.client is not None:
+            self.client.say_back()
 
     def _deny(self, denial: PermissionDenied) -> None:
         self.denied.append(denial)
@@ -155,7 +160,7 @@ async def connect(
     inbox_prefix: str = "_INBOX",
     connect_wait_s: float = CONNECT_WAIT_S,
     probe: bool = True,
-) -> Client:
+) -> Line:
     """Connect, and check that the server can carry the runtime; thereafter reconnect for ever.
 
     ``url`` may name several servers of a cluster, separated by commas. ``probe`` False skips the check, for clients
@@ -170,7 +175,7 @@ async def connect(
     credentials = credentials or Credentials()
     watch = watch or ConnectionWatch(name)
     shown = without_secrets(url)
-    client = watch.client = Client()
+    client = watch.client = Line()
     try:
         with anyio.CancelScope(deadline=anyio.current_time() + connect_wait_s) as waiting:
             watch.while_waiting = waiting
@@ -192,7 +197,7 @@ async def connect(
 @contextlib.asynccontextmanager
 async def connected(
     url: str, *, name: str, credentials: Credentials | None = None, watch: ConnectionWatch | None = None
-) -> AsyncGenerator[Client]:
+) -> AsyncGenerator[Line]:
     """`connect`, and `disconnect` at the end of the block."""
     client = await connect(url, name=name, credentials=credentials, watch=watch)
     try:
@@ -201,10 +206,13 @@ async def connected(
         await disconnect(client)
 
 
-async def disconnect(client: Client) -> None:
+async def disconnect(client: Line) -> None:
     """Send what is pending and close, within `DRAIN_WAIT_S`; closes also a connection that is down just now."""
-    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + DRAIN_WAIT_S):
+    draining = anyio.CancelScope(shield=True, deadline=anyio.current_time() + DRAIN_WAIT_S)
+    # What is lost with the connection is lost: nobody will say that it has arrived.
+    with draining, client.lost(draining.cancel):
         try:
+            await client.settled()
             if client.is_connected and not client.is_draining:
                 await client.drain()
         except (NatsError, OSError) as error:
@@ -212,20 +220,20 @@ async def disconnect(client: Client) -> None:
     await _close(client)
 
 
-async def _abandon(client: Client) -> None:
+async def _abandon(client: Line) -> None:
     """Close a connection that did not come about."""
     with contextlib.suppress(AssertionError):  # raised if it never began to connect
         await _close(client)
 
 
-async def _close(client: Client) -> None:
+async def _close(client: Line) -> None:
     # Bounded, because after a failed TLS handshake nobody ever tells the client that the socket is closed.
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSE_WAIT_S):
         await client.close()
 
 
 async def _open(
-    client: Client, url: str, name: str, credentials: Credentials, watch: ConnectionWatch, inbox_prefix: str
+    client: Line, url: str, name: str, credentials: Credentials, watch: ConnectionWatch, inbox_prefix: str
 ) -> None:
     shown = without_secrets(url)
     servers = [server.strip() for server in url.split(",")]
@@ -264,7 +272,7 @@ async def _open(
         raise ServerUnreachable(shown, str(error)) from error
 
 
-async def _probe(client: Client, shown: str, watch: ConnectionWatch) -> None:
+async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     version = client.connected_server_version
     found = (version.major, version.minor, version.patch)
     if found < SERVER_VERSION_MIN:
@@ -274,11 +282,11 @@ async def _probe(client: Client, shown: str, watch: ConnectionWatch) -> None:
         watch.while_waiting = waiting
         while True:
             try:
-                answer = await client.request(_INFO, timeout=PROBE_WAIT_S)
+                answer = await client.request(_INFO, timeout=PROBE_TRY_S)
             except NoRespondersError:
                 raise JetStreamDisabled(shown, "the server runs without it") from None
             except NatsTimeoutError:
-                break
+                continue  # it may have been lost with the connection
             error = msgspec.json.decode(answer.data).get("error")
             if error is None:
                 return

@@ -139,12 +139,16 @@ class RunAccepted(Fact, frozen=True):
 
 
 class RunRejected(Fact, frozen=True):
-    """A start or a tell was refused. Published on ``cb.reject``, never part of a run's log."""
+    """A start or a tell was refused. Published on ``cb.reject``, never part of a run's log.
+
+    ``cause`` is the stream sequence of what was refused.
+    """
 
     type = "run.rejected"
     problems: list[Problem]
     verb: str = "start"
     id: str | None = None
+    cause: int = 0
 
 
 class RunClaimed(Fact, frozen=True):

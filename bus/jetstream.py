@@ -11,23 +11,21 @@ the event, ``Cb-N`` is its number.
 
 import base64
 import datetime as dt
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import msgspec
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.js import JetStreamContext
-from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from callboard.bus.asking import api, direct_get
 from callboard.bus.blobs import Blobs
 from callboard.bus.commands import Registration
 from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain, publish_turn
+from callboard.bus.feed import MARK, Feed
+from callboard.bus.line import Line
 from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, RunMessage, recorded
 from callboard.bus.probing import batches_are_cheap
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
@@ -39,25 +37,29 @@ READ_BATCH = 1_000
 READ_BYTES_MAX = 16 * 1024 * 1024
 """Events, and their bytes, asked for at once when a run is read."""
 
-FEED_EVENTS_MAX = 4_096
-"""Events a follower may lag behind in memory; beyond that the server holds them back."""
-
-FOLLOW_PATIENCE_S = 30.0
-FOLLOW_RETRY_S = 0.2
-"""How long, and how often, a follower tries to begin while the server does not answer."""
-
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
 """How often, and after how long again, a large value is asked for: a replica may lag behind the event that names it."""
 
-MARK = "Cb-Id"
 NUMBER = "Cb-N"
+
+
+_NO_MESSAGE = 10037
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message of the stream that is no event."""
+
+    sequence: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 class JetStreamLog:
     """An `EventLog` on one stream. Make it with `open_log`."""
 
-    def __init__(self, nc: Client, subjects: Subjects, stream: str, partitions: int, *, group_commit: bool) -> None:
+    def __init__(self, nc: Line, subjects: Subjects, stream: str, partitions: int, *, group_commit: bool) -> None:
         self.nc = nc
         self.subjects = subjects
         self.stream = stream
@@ -173,15 +175,10 @@ class JetStreamLog:
         return await self._last(ref, self.subjects.events(ref.tenant, ref.run, event_type=event_type))
 
     async def _last(self, ref: RunRef, filter: str) -> Recorded | None:
-        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": filter})
-        if "error" in answer:
-            if answer["error"].get("err_code") == 10037:
-                return None
-            raise NoAnswer(str(answer["error"]))
-        stored = answer["message"]
-        headers = base64.b64decode(stored.get("hdrs", "")).decode()
-        mark = next((line[len(MARK) + 1 :].strip() for line in headers.split("\r\n") if line.startswith(MARK)), "")
-        data = base64.b64decode(stored.get("data", ""))
+        stored = await self._get({"last_by_subj": filter})
+        if stored is None:
+            return None
+        mark, data = _headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
         return recorded(stored["subject"], stored["seq"], ref, mark, data)
 
     async def next_sequence(self, filter: str, start: int) -> int | None:
@@ -189,12 +186,25 @@ class JetStreamLog:
 
         :raises NoAnswer: if no answer came
         """
-        answer = await self._api(
-            f"STREAM.MSG.GET.{self.stream}", {"next_by_subj": filter, "seq": start, "no_hdr": True}
-        )
+        stored = await self._get({"next_by_subj": filter, "seq": start, "no_hdr": True})
+        return stored["seq"] if stored is not None else None
+
+    async def next_message(self, filter: str, start: int) -> Stored | None:
+        """Return the first message at or behind a sequence that matches a filter, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        stored = await self._get({"next_by_subj": filter, "seq": start})
+        if stored is None:
+            return None
+        return Stored(stored["seq"], _headers(stored), base64.b64decode(stored.get("data", "")))
+
+    async def _get(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return one message of the stream, as its leader has it."""
+        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", wanted)
         if "error" not in answer:
-            return answer["message"]["seq"]
-        if answer["error"].get("err_code") == 10037:
+            return answer["message"]
+        if answer["error"].get("err_code") == _NO_MESSAGE:
             return None
         raise NoAnswer(str(answer["error"]))
 
@@ -215,34 +225,14 @@ class JetStreamLog:
 
     @asynccontextmanager
     async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
-        feed = _Feed(self.subjects)
-        subscription = await self._subscribe(filter, feed, after)
+        feed = Feed(self.requests, self.subjects, self.stream, filter, after)
         try:
-            yield feed.events()
+            await feed.begin()
+            with self.nc.back(feed.lose):
+                yield feed.events()
         finally:
-            feed.close()
             with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S), suppress(NatsError):
-                await subscription.unsubscribe()
-
-    async def _subscribe(self, filter: str, feed: "_Feed", after: int | None) -> JetStreamContext.PushSubscription:
-        """Make an ordered consumer, again while the server does not answer.
-
-        :raises NoAnswer: if it did not for `FOLLOW_PATIENCE_S` seconds
-        """
-        deadline = anyio.current_time() + FOLLOW_PATIENCE_S
-        while True:
-            if after is None:
-                config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
-            else:
-                config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
-            try:
-                return await self.nc.jetstream().subscribe(
-                    filter, stream=self.stream, cb=feed.take, ordered_consumer=True, idle_heartbeat=1.0, config=config
-                )
-            except (TimeoutError, NatsError) as error:
-                if anyio.current_time() > deadline:
-                    raise NoAnswer(f"follow {filter}: {error}") from error
-                await anyio.sleep(FOLLOW_RETRY_S)
+                await feed.close()
 
     # -- large values -------------------------------------------------------------------------------------------------
 
@@ -270,12 +260,8 @@ class JetStreamLog:
         :raises NoAnswer: if no answer came
         """
         subject = self.subjects.definition(tenant, name)
-        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", {"last_by_subj": subject})
-        if "error" in answer:
-            if answer["error"].get("err_code") == 10037:
-                return None
-            raise NoAnswer(str(answer["error"]))
-        return msgspec.json.decode(base64.b64decode(answer["message"]["data"]), type=Registration)
+        stored = await self._get({"last_by_subj": subject})
+        return msgspec.json.decode(base64.b64decode(stored["data"]), type=Registration) if stored is not None else None
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
@@ -283,47 +269,14 @@ class JetStreamLog:
         return await api(self.requests, verb, body)
 
 
-class _Feed:
-    """Between the subscription's callback and the follower: decoded events, in order, bounded."""
-
-    def __init__(self, subjects: Subjects) -> None:
-        self._subjects = subjects
-        self._events: deque[Recorded] = deque()
-        self._arrived = anyio.Event()
-        self._room = anyio.Event()
-        self._closed = False
-
-    async def take(self, message: Msg) -> None:
-        try:
-            ref = self._subjects.parse_event(message.subject).ref
-        except ValueError:
-            # A stranger's: below our prefix, and no event's subject.
-            return
-        mark = (message.headers or {}).get(MARK, "")
-        sequence = message.metadata.sequence.stream
-        self._events.append(recorded(message.subject, sequence, ref, mark, message.data))
-        self._arrived.set()
-        while len(self._events) >= FEED_EVENTS_MAX and not self._closed:
-            self._room = anyio.Event()
-            await self._room.wait()
-
-    async def events(self) -> AsyncIterator[Recorded]:
-        while not self._closed:
-            while self._events:
-                recorded = self._events.popleft()
-                self._room.set()
-                yield recorded
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
-
-    def close(self) -> None:
-        self._closed = True
-        self._arrived.set()
-        self._room.set()
+def _headers(stored: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of a message as the JetStream API tells it."""
+    lines = base64.b64decode(stored.get("hdrs", "")).decode().split("\r\n")[1:]
+    return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
 async def open_log(
-    nc: Client,
+    nc: Line,
     subjects: Subjects,
     *,
     partitions: int,

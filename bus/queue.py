@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.asking import api
+from callboard.bus.line import Line
 from callboard.bus.log import NoAnswer
 from callboard.bus.requests import Requests
 
@@ -28,8 +29,7 @@ PULL_BYTES_MAX = 8 * 1024 * 1024
 
 PULL_EXPIRES_S = 30.0
 IDLE_HEARTBEAT_S = 5.0
-CONNECTION_LOOK_S = 1.0
-"""How often a waiting puller looks whether the connection is another one: pull requests do not outlive a server."""
+"""A pull request that has been silent for three heartbeats is gone."""
 
 PULL_RETRY_S = 0.25
 """Pause after a pull that the server turned down."""
@@ -137,8 +137,19 @@ async def ensure_consumer(
     return answer.get("num_ack_pending", 0)
 
 
+async def pending_acks(requests: Requests, stream: str, durable: str) -> int:
+    """Return how many of a consumer's deliveries are out and not acknowledged.
+
+    :raises NoAnswer: if JetStream does not answer
+    """
+    return (await _info(requests, stream, durable))["num_ack_pending"]
+
+
 async def redeliver_now(requests: Requests, stream: str, durable: str) -> None:
-    """Have everything that is out and unacknowledged delivered again at once: its holder is gone."""
+    """Have everything that is out and unacknowledged delivered again at once: it has not come, or its holder is gone.
+
+    :raises NoAnswer: if JetStream does not answer
+    """
     answer = await api(requests, f"CONSUMER.RESET.{stream}.{durable}", {})
     if "error" in answer:
         log.warning("consumer could not be reset", consumer=durable, error=answer["error"].get("description"))
@@ -151,18 +162,20 @@ async def ack_floor(requests: Requests, stream: str, durable: str) -> int:
 
     :raises NoAnswer: if JetStream does not answer
     """
+    return (await _info(requests, stream, durable))["ack_floor"]["stream_seq"]
+
+
+async def _info(requests: Requests, stream: str, durable: str) -> dict[str, Any]:
     answer = await api(requests, f"CONSUMER.INFO.{stream}.{durable}", {})
     if "error" in answer:
         raise NoAnswer(f"consumer {durable}: {answer['error'].get('description')}")
-    return answer["ack_floor"]["stream_seq"]
+    return answer
 
 
 class Puller:
     """Pulls one consumer and hands each delivery to a function that must not block."""
 
-    def __init__(
-        self, nc: Client, stream: str, durable: str, deliver: Callable[[Delivery], None], send: Replies
-    ) -> None:
+    def __init__(self, nc: Line, stream: str, durable: str, deliver: Callable[[Delivery], None], send: Replies) -> None:
         self._nc = nc
         self._stream = stream
         self._durable = durable
@@ -187,15 +200,21 @@ class Puller:
         )
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._durable}"
         try:
-            while True:
-                self._left = PULL_MESSAGES
-                self._turned_down = False
-                await self._pull(subject, request, inbox)
-                if self._turned_down:
-                    await anyio.sleep(PULL_RETRY_S)
+            with self._nc.back(self._forget):
+                while True:
+                    self._left = PULL_MESSAGES
+                    self._turned_down = False
+                    await self._pull(subject, request, inbox)
+                    if self._turned_down:
+                        await anyio.sleep(PULL_RETRY_S)
         finally:
             with anyio.CancelScope(shield=True):
                 await subscription.unsubscribe()
+
+    def _forget(self) -> None:
+        """The connection is another one: pull requests do not outlive a server."""
+        self._left = 0
+        self._news.set()
 
     async def _pull(self, subject: str, request: bytes, inbox: str) -> None:
         """Ask once; return when the request is used up, has expired, or the server has fallen silent."""
@@ -205,14 +224,11 @@ class Puller:
             log.warning("could not pull", consumer=self._durable, error=str(error))
             self._turned_down = True
             return
-        reconnects = self._nc.stats["reconnects"]
-        silent_s = 0.0
         while self._left > 0:
             self._news = anyio.Event()
-            with anyio.move_on_after(CONNECTION_LOOK_S) as silence:
+            with anyio.move_on_after(3 * IDLE_HEARTBEAT_S) as silence:
                 await self._news.wait()
-            silent_s = silent_s + CONNECTION_LOOK_S if silence.cancelled_caught else 0.0
-            if silent_s >= 3 * IDLE_HEARTBEAT_S or self._nc.stats["reconnects"] != reconnects:
+            if silence.cancelled_caught:
                 return
 
     async def _take(self, message: Msg) -> None:

@@ -9,10 +9,10 @@ from itertools import count
 from typing import NamedTuple
 
 import anyio
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from callboard.bus.line import Line
 from callboard.bus.log import NoAnswer
 
 REQUEST_TIMEOUT_S = 2.0
@@ -32,6 +32,13 @@ class Silent(NoAnswer):
         self.subject = subject
 
 
+class Lost(NoAnswer):
+    """The connection was lost before the answer came, or is still down."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"{subject}: the connection was lost")
+
+
 class _Waiting(NamedTuple):
     answer: asyncio.Future[Msg | None]
     until: float
@@ -40,7 +47,7 @@ class _Waiting(NamedTuple):
 class Requests:
     """Requests over one connection."""
 
-    def __init__(self, nc: Client) -> None:
+    def __init__(self, nc: Line) -> None:
         self.nc = nc
         self._inbox = nc.new_inbox()
         self._tokens = count()
@@ -49,16 +56,19 @@ class Requests:
         self._loop = asyncio.get_running_loop()
         self._subscribing = anyio.Lock()
         self._subscribed = False
+        self._losses = 0
+        nc.when_lost(self._lose)
 
     async def request(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
         """Publish a request and return the body of its answer.
 
         :raises Silent: if there was none in time
+        :raises Lost: if it went with the connection
         :raises NoAnswer: if nobody was there to answer, or the connection is down
         """
         if not self._subscribed:
             await self._subscribe()
-        token = str(next(self._tokens))
+        token, losses = str(next(self._tokens)), self._losses
         answer: asyncio.Future[Msg | None] = self._loop.create_future()
         self._waiting[token] = _Waiting(answer, self._loop.time() + REQUEST_TIMEOUT_S)
         if not self._sweeping:
@@ -71,7 +81,7 @@ class Requests:
         finally:
             self._waiting.pop(token, None)
         if message is None:
-            raise Silent(subject)
+            raise Silent(subject) if losses == self._losses and self.nc.is_connected else Lost(subject)
         if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
             raise NoAnswer(f"{subject}: nobody answers")
         return message.data
@@ -99,6 +109,12 @@ class Requests:
         waiting = self._waiting.get(token)
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_result(message)
+
+    def _lose(self) -> None:
+        """The connection is lost, and with it every answer that is still out."""
+        self._losses += 1
+        for token in self._waiting:
+            self._settle(token, None)
 
     def _sweep(self) -> None:
         """Give up on requests whose time is over; one timer for all of them, while there are any."""

@@ -34,6 +34,14 @@ def token(name: str) -> str:
     return encoded.decode()
 
 
+def is_name(given: object) -> bool:
+    """Whether something from outside is a name that a subject takes."""
+    try:
+        return isinstance(given, str) and bool(token(given))
+    except ValueError:
+        return False
+
+
 def name_of(subject_token: str) -> str:
     """Return the name that `token` encoded."""
     if subject_token == "=":

@@ -69,8 +69,8 @@ def running(place: Place, run: str, *turns: dict[str, Any], until: str) -> Gener
 
 def ended(process: subprocess.Popen[str]) -> str:
     """Wait for a command that is to succeed; return what it said on stderr."""
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == exits.OK, err
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == exits.OK, f"{out}\n{err}"
     return err
 
 

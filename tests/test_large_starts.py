@@ -21,6 +21,7 @@ from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import ONE_NODE, Place
+from tests.hostile import say
 from tests.workflows import document
 
 PATIENCE_S = 60.0
@@ -126,7 +127,6 @@ def at(name: str) -> str:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
-    "no run": ({"run_id": None, "blobs": {"input": at("text")}}, [("start.blobs", "blobs")]),
     "a run's id that is too long": ({"run_id": "r" * 999, "blobs": {}}, [("start.run_id", "run_id")]),
     "another run": ({"run_id": "s", "blobs": {"input": at("text")}}, [("start.blob_missing", "blobs.input")]),
     "no object": ({"blobs": [at("text")]}, [("start.blobs", "blobs")]),
@@ -186,6 +186,13 @@ async def test_large_values_that_are_none_are_refused_by_name(stocked: Connectio
     message = start(run_id="r", blobs={"files.rules.md": at("text")})
     assert (await stocked.client.start(message)).status == "accepted"
     assert (await accepted(stocked, "r"))["files"] == {"rules.md": json.loads(TEXT)}
+
+
+async def test_large_values_without_a_run_are_nobodys(stocked: Connection) -> None:
+    message = {name: value for name, value in start(blobs={"input": at("text")}).items() if name != "run_id"}
+    assert [(problem.code, problem.where) for problem in (await say(stocked, message)).problems] == [
+        ("start.blobs", "blobs")
+    ]
 
 
 async def test_nothing_but_the_names_in_blobs_is_a_reference(stocked: Connection) -> None:

@@ -5,6 +5,7 @@ a run that has begun, and that of a tell is deduplicated by the server.
 """
 
 import datetime as dt
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,12 +31,13 @@ from callboard.bus.commit import Message
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Full, NoAnswer, whole
+from callboard.bus.log import UNREADABLE, Full, NoAnswer, Recorded, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
-from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, partition_of, token
+from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
+from callboard.runtime.admission.routing import route, routed, tell_id
 from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog
@@ -64,6 +66,10 @@ GATHERED_AT_ONCE = 2
 ROOM_RETRY_S = 1.0
 ROOM_RETRY_MAX_S = 10.0
 """What waits for room in a full store is looked at again so soon, at first and at last."""
+
+TOLD_APART_NS = 60 * 1_000_000_000
+"""The server knows a message that is published again for longer than that, by its id (two minutes, if nobody has
+configured the stream otherwise)."""
 
 UNKNOWN_RUN_RETRY_S = 0.05
 UNKNOWN_RUN_RETRY_MAX_S = 1.0
@@ -237,15 +243,16 @@ class Admission:
             return Verdict("rejected", run, problems=[_illegible(error.message)])
         except RunLost as error:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
-            duplicate = error.found is None or error.found.n > 1 or error.found.cause != cause
+            first = await self._log.last_of_type(ref, ev.RunAccepted.type)
+            duplicate = first is None or first.event.cause != cause
             if error.found is not None and error.found.n > 1:
-                return Verdict("accepted", run, duplicate, warnings=await self._differences(ref, accepted))
+                warnings = await self._differences(first, accepted) if duplicate else warnings
+                return Verdict("accepted", run, duplicate, warnings=warnings)
         await self._call(ref, call)
         return Verdict("accepted", run, duplicate, warnings=warnings)
 
-    async def _differences(self, ref: RunRef, asked: ev.RunAccepted) -> list[Problem]:
+    async def _differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
         """Warn whoever starts a run again with something else: the run of that id stays what it is."""
-        first = await self._log.last_of_type(ref, ev.RunAccepted.type)
         event = await whole(self._log, first) if first is not None else None
         before = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
         if not isinstance(before, ev.RunAccepted):
@@ -307,12 +314,18 @@ class Admission:
                 return None
             problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
             return Verdict("rejected", ref.run, problems=[problem])
-        if last.event.type == ev.RunEnd.type:
+        ended = last.event.type == ev.RunEnd.type
+        if ended or time.time_ns() - delivery.time_ns > TOLD_APART_NS:
+            # Delivered once more, it may have been routed before, and be what has ended the run.
+            before = await routed(self._log, ref, verb, delivery.sequence)
+            if before is not None:
+                return Verdict("accepted", ref.run, cause=before)
+        if ended:
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
         if last.event.type == ev.RunQuarantined.type and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_illegible("the run's log cannot be read")])
-        cause = await self._route(ref, verb, delivery.data, f"tell-{delivery.sequence}")
+        cause = await route(self._log, ref, verb, delivery.data, tell_id(delivery.sequence))
         return Verdict("accepted", ref.run, cause=cause)
 
     async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
@@ -324,17 +337,11 @@ class Admission:
     # -- both ---------------------------------------------------------------------------------------------------------
 
     async def _call(self, ref: RunRef, call: _Call) -> None:
-        await self._route(ref, "start", b"{}", call.message_id, call.worker)
-
-    async def _route(self, ref: RunRef, verb: str, body: bytes, message_id: str, worker: str = "") -> int:
-        """Pass a command on to the workers; return its stream sequence, the same however often this is done."""
-        subject = self._log.subjects.command(partition_of(ref, self._log.partitions), ref, verb)
-        headers = {"Nats-Msg-Id": message_id, **({WORKER_HEADER: worker} if worker else {})}
-        return await self._log.publish(Message(subject, body, headers))
+        await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
 
     async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
         message_id = verdict.run_id or str(delivery.sequence)
-        rejected = ev.RunRejected(problems=verdict.problems, verb=verb, id=message_id)
+        rejected = ev.RunRejected(problems=verdict.problems, verb=verb, id=message_id, cause=delivery.sequence)
         try:
             subject = self._log.subjects.reject(tenant, message_id)
         except ValueError:

@@ -5,7 +5,7 @@ Everything here can be done with a bare NATS client; `docs/messages.md` shows ho
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,20 +14,24 @@ import msgspec
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
 
+from callboard.bus.asking import LOSS_PATIENCE_S, again
 from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Tell
 from callboard.bus.commit import Message
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, Recorded
-from callboard.bus.subjects import RunRef
+from callboard.bus.subjects import RunRef, is_name
 from callboard.runtime.admission.admission import Verdict, derived_run_id
+from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
+from callboard.runtime.admission.routing import MESSAGE_ID
 from callboard.runtime.run.log import read_run
 
 VERDICT_WAIT_S = 10.0
 
-NO_HEADERS: Mapping[str, str] = {}
+Decided = Callable[[int], Awaitable[Verdict | None]]
+"""Says what the log holds of the verdict about the message of a stream sequence."""
 
 
 class NoVerdict(CallboardError):
@@ -79,17 +83,17 @@ class Client:
     async def start(self, message: dict[str, Any], *, worker: str = "", wait_s: float = VERDICT_WAIT_S) -> Verdict:
         """Publish a start message and wait for its verdict; ``worker`` is the one to perform it as long as it lives.
 
+        A run that is to have no id of the caller's gets one here, by which its verdict can be found.
         Of a message that is too large for the server the largest parts are stored before, as large values of the run.
 
         :raises NoVerdict: if no worker admitted or refused it in time
         :raises StoreFull: if there is no room for it, or for what follows from it
         :raises NoAnswer: if the stream did not answer
         """
-        headers = {WORKER_HEADER: worker} if worker else {}
-        subject = self.log.subjects.start(self.tenant)
+        if message.get("run_id") is None:
+            message = {**message, "run_id": _new_run_id()}
         body = msgspec.json.encode(message)
         if len(body) > self._bytes_max:
-            message = {**message, "run_id": message.get("run_id") or _new_run_id()}
             apart = detached(message, self._bytes_max)
             if apart.size > START_BYTES_MAX:
                 problem = too_large(f"{apart.size} bytes of the start do not fit into its message")
@@ -97,7 +101,14 @@ class Client:
             body = msgspec.json.encode(apart.message)
             if len(body) <= self._bytes_max:
                 await self._store(self.ref(message["run_id"]), apart.parts)
-        return await self._say(subject, body, "start", wait_s, headers)
+
+        async def decided(sequence: int) -> Verdict | None:
+            run_id = message["run_id"]
+            # What is no id is refused, and nothing in the log could name it.
+            return await verdict_of_start(self.log, self.ref(run_id), sequence) if is_name(run_id) else None
+
+        headers = {WORKER_HEADER: worker} if worker else {}
+        return await self._say(Message(self.log.subjects.start(self.tenant), body, headers), "start", wait_s, decided)
 
     async def _store(self, ref: RunRef, parts: Mapping[str, bytes]) -> None:
         try:
@@ -118,41 +129,58 @@ class Client:
         :raises StoreFull: if there is no room for it, or for what follows from it
         :raises NoAnswer: if the stream did not answer
         """
-        subject = self.log.subjects.tell(self.ref(run_id), verb)
-        return await self._say(subject, msgspec.json.encode(tell), verb, wait_s)
+        ref = self.ref(run_id)
+        said = Message(self.log.subjects.tell(ref, verb), msgspec.json.encode(tell), {})
+        return await self._say(said, verb, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence))
 
-    async def _say(
-        self, subject: str, body: bytes, what: str, wait_s: float, headers: Mapping[str, str] = NO_HEADERS
-    ) -> Verdict:
-        if len(body) > self._bytes_max:
-            code, beside = "tell.too_large", ""
-            if what == "start":
-                code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can travel beside it"
-            message, expected = f"the message has {len(body)} bytes", f"at most {self._bytes_max} bytes{beside}"
-            problem = Problem(code=code, message=message, where="message", expected=expected)
-            return Verdict("rejected", problems=[problem])
-        inbox = self.nc.new_inbox()
-        answered = anyio.Event()
+    async def _say(self, said: Message, what: str, wait_s: float, decided: Decided) -> Verdict:
+        """Publish a start or a tell, and wait for its verdict; where that may have been missed, the log is asked."""
+        if len(said.data) > self._bytes_max:
+            return Verdict("rejected", problems=[self._too_large(what, len(said.data))])
+        inbox = self.log.nc.new_inbox()
+        news = anyio.Event()
         verdicts: list[Verdict] = []
 
         async def take(message: Msg) -> None:
             verdicts.append(msgspec.json.decode(message.data, type=Verdict))
-            answered.set()
+            news.set()
 
-        subscription = await self.nc.subscribe(inbox, cb=take)
+        def look() -> None:
+            news.set()
+
+        subscription = await self.log.nc.subscribe(inbox, cb=take)
         try:
-            await self.log.publish(Message(subject, body, {REPLY_HEADER: inbox, **headers}))
-            with anyio.move_on_after(wait_s):
-                await answered.wait()
+            with self.log.nc.back(look):
+                sequence = await self._publish(said, inbox)
+                until = anyio.current_time() + wait_s + LOSS_PATIENCE_S
+                while not verdicts:
+                    with anyio.move_on_after(wait_s):
+                        await news.wait()
+                    over = not news.is_set() or anyio.current_time() > until
+                    news = anyio.Event()
+                    if not verdicts and (found := await decided(sequence)) is not None:
+                        return found
+                    if over and not verdicts:
+                        raise NoVerdict(what, wait_s)
         except Full as full:
             raise full.told(f"the {what}") from full
         finally:
             await subscription.unsubscribe()
-        if not verdicts:
-            raise NoVerdict(what, wait_s)
         if verdicts[0].status == "waiting":
             raise _waits(what, verdicts[0])
         return verdicts[0]
+
+    async def _publish(self, said: Message, inbox: str) -> int:
+        """Publish a message once, even if the connection is lost meanwhile; return its stream sequence."""
+        headers = {REPLY_HEADER: inbox, MESSAGE_ID: secrets.token_hex(), **said.headers}
+        return await again(lambda: self.log.publish(Message(said.subject, said.data, headers)))
+
+    def _too_large(self, what: str, size: int) -> Problem:
+        code, beside = "tell.too_large", ""
+        if what == "start":
+            code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can travel beside it"
+        message, expected = f"the message has {size} bytes", f"at most {self._bytes_max} bytes{beside}"
+        return Problem(code=code, message=message, where="message", expected=expected)
 
     async def events(self, run_id: str) -> list[Event]:
         """Read a run's log; what is no event in it is left out.

@@ -15,7 +15,8 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.asking import api
-from callboard.bus.jetstream import MARK, JetStreamLog
+from callboard.bus.feed import MARK
+from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, unreadable
 from callboard.bus.queue import redeliver_now
 

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
-from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, redeliver_now
+from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_S, Membership, owner
 
@@ -53,6 +53,7 @@ class Assignment:
         self._pending_acks: dict[int, int] = {}
         self._changed = anyio.Event()
         self._leaving = False
+        self._back = False
         self.ready = anyio.Event()
 
     # -- who else there is --------------------------------------------------------------------------------------------
@@ -90,6 +91,10 @@ class Assignment:
 
     async def run(self) -> None:
         """Read what falls to this worker, until cancelled."""
+        with self._log.nc.back(self._connected_anew):
+            await self._run()
+
+    async def _run(self) -> None:
         async with anyio.create_task_group() as self._tasks:
             if not self._guest:
                 self._read(_INBOX, ADMISSION, self._admit)
@@ -109,6 +114,11 @@ class Assignment:
     def _workers_changed(self) -> None:
         self._changed.set()
 
+    def _connected_anew(self) -> None:
+        self._back = True
+        if self.ready.is_set():
+            self._changed.set()
+
     async def _follow_changes(self) -> None:
         alive: set[str] = set()
         while True:
@@ -116,6 +126,9 @@ class Assignment:
             self._changed = anyio.Event()
             if self._leaving:
                 return
+            if self._back:
+                self._back = False
+                await self._miss_nothing()
             # Who has just come asks whose it was among those who were there before.
             live, sharing = self._membership.live(), self._membership.sharing
             before, alive = alive or sharing(live - {self._worker}), sharing(live)
@@ -130,7 +143,26 @@ class Assignment:
                     await self._take_over(partition, predecessor is None or predecessor not in there)
                 elif not mine and partition in self._reading:
                     self._reading.pop(partition).cancel()
+            # How many are out was so when we came. At any later take-over nobody knows.
+            self._pending_acks.clear()
             self.ready.set()
+
+    async def _miss_nothing(self) -> None:
+        """Have delivered again what was on its way to us when the connection was lost, and all that we hold with it.
+
+        Nobody else can tell the one from the other, and both are harmless. Of the admissions one of us does so.
+        """
+        mine = [queue for queue in self._reading if queue != _INBOX or self._one_of_us()]
+        async with anyio.create_task_group() as tasks:
+            for queue in mine:
+                tasks.start_soon(self._redeliver_pending, _durable(queue))
+
+    async def _redeliver_pending(self, durable: str) -> None:
+        try:
+            if await pending_acks(self._log.requests, self._log.stream, durable):
+                await redeliver_now(self._log.requests, self._log.stream, durable)
+        except NoAnswer as error:
+            logger.warning("what was on its way comes again later", consumer=durable, error=str(error))
 
     def _share_admission(self, mine: bool) -> None:
         if mine and _INBOX not in self._reading:
@@ -138,19 +170,19 @@ class Assignment:
         elif not mine and _INBOX in self._reading:
             self._reading.pop(_INBOX).cancel()
 
+    def _one_of_us(self) -> bool:
+        """Whether it is this worker that sees to the admissions' queue, which all read together."""
+        return owner(_INBOX, self._membership.sharing(self._membership.live()) or {self._worker}) == self._worker
+
     async def _readmit(self, gone: set[str]) -> None:
         """Have admitted again what a lost worker had taken in: repeating an admission is harmless, waiting is not."""
-        live = self._membership.live()
-        alone = live == {self._worker} and not self.ready.is_set()
-        one_of_us = owner(_INBOX, self._membership.sharing(live) or {self._worker}) == self._worker
-        if one_of_us and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
+        alone = self._membership.live() == {self._worker} and not self.ready.is_set()
+        if self._one_of_us() and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
             await self._redeliver(ADMISSION)
 
     async def _take_over(self, partition: int, orphaned: bool) -> None:
         if orphaned and self._pending_acks.get(partition, 1):
             await self._redeliver(_durable(partition))
-        # At the next take-over nobody knows how many are out.
-        self._pending_acks.pop(partition, None)
         self._read(partition, _durable(partition), self._deliver)
 
     async def _redeliver(self, durable: str) -> None:
@@ -163,7 +195,7 @@ class Assignment:
         if self._leaving:
             # Decided while it was being taken over: what came in would only be given back, over and over.
             return
-        puller = Puller(self._nc, self._log.stream, durable, deliver, self._outbox.send)
+        puller = Puller(self._log.nc, self._log.stream, durable, deliver, self._outbox.send)
         scope = self._reading[queue] = anyio.CancelScope()
         self._tasks.start_soon(self._pull, puller, scope)
 
@@ -172,5 +204,5 @@ class Assignment:
             await puller.run()
 
 
-def _durable(partition: int) -> str:
-    return f"partition-{partition}"
+def _durable(queue: int) -> str:
+    return ADMISSION if queue == _INBOX else f"partition-{queue}"

@@ -1,0 +1,192 @@
+"""The feed: an ephemeral consumer of the stream, followed in order, and made anew whenever it is gone.
+
+Such a consumer lives in a server's memory and ends with it, or with whichever server of a cluster had it. The new one
+begins behind the last event that came, so none is missing and none comes twice. It is made at once when the connection
+is back; a consumer that falls silent on a standing connection is noticed by its heartbeats.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import anyio
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from callboard.bus.asking import LOSS_PATIENCE_S, api
+from callboard.bus.backoff import backoff_s
+from callboard.bus.log import NoAnswer, Recorded, recorded
+from callboard.bus.requests import Requests
+from callboard.bus.subjects import Subjects
+
+FEED_EVENTS_MAX = 4_096
+"""Events a follower may lag behind in memory; beyond that the server holds them back."""
+
+HEARTBEAT_S = 1.0
+SILENCE_S = 3 * HEARTBEAT_S
+"""A consumer that has nothing to send says so once a heartbeat; one that has been silent for so long is gone."""
+
+RETRY_S = 0.2
+RETRY_MAX_S = 5.0
+"""Pause before a consumer that could not be made is tried again, at first and at most."""
+
+MARK = "Cb-Id"
+
+_STALLED = "Nats-Consumer-Stalled"
+_LAST = "Nats-Last-Consumer"
+_NS = 1_000_000_000
+
+
+class Feed:
+    """Follows the events that match a filter, behind a stream sequence; None: those from now on."""
+
+    def __init__(self, requests: Requests, subjects: Subjects, stream: str, filter: str, after: int | None) -> None:
+        self._requests = requests
+        self._subjects = subjects
+        self._stream = stream
+        self._filter = filter
+        self._after = after
+        self._events: deque[Recorded] = deque()
+        self._consumer: _Consumer | None = None
+        self._news = anyio.Event()
+        self._room = anyio.Event()
+        self._gone = False
+        self._closed = False
+
+    async def begin(self) -> None:
+        """Make the first consumer.
+
+        :raises NoAnswer: if that could not be done for `LOSS_PATIENCE_S` seconds
+        """
+        await self._renew(anyio.current_time() + LOSS_PATIENCE_S)
+
+    async def events(self) -> AsyncIterator[Recorded]:
+        """Yield the events as they come, without end."""
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                self._room.set()
+                yield event
+            if self._gone:
+                await self._renew()
+                continue
+            self._news = anyio.Event()
+            with anyio.move_on_after(SILENCE_S) as silence:
+                await self._news.wait()
+            self._gone = self._gone or silence.cancelled_caught
+
+    async def close(self) -> None:
+        """Follow no longer."""
+        self._closed = True
+        self._room.set()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Leave the present consumer; nobody listens to it any more, so the server removes it."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None and consumer.subscription is not None:
+            await consumer.subscription.unsubscribe()
+
+    def lose(self) -> None:
+        """The consumer is gone, or has left something out."""
+        self._gone = True
+        self._news.set()
+
+    async def _renew(self, until: float | None = None) -> None:
+        """Put a consumer in place that goes on behind the last event.
+
+        :raises NoAnswer: if there is an instant until which that has to be done, and it was not
+        """
+        tried = 0
+        while True:
+            self._gone = False
+            try:
+                await self._leave()
+                await self._make()
+                return
+            except (NatsError, NoAnswer) as error:
+                if until is not None and anyio.current_time() > until:
+                    raise NoAnswer(f"follow {self._filter}: {error}") from error
+            tried += 1
+            await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
+
+    async def _make(self) -> None:
+        nc = self._requests.nc
+        if self._after is None:
+            # Whatever becomes of the first consumer, the next one begins where it began.
+            self._after = int((await self._api(f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
+        inbox, name = nc.new_inbox(), secrets.token_hex(8)
+        consumer = self._consumer = _Consumer(self)
+        consumer.subscription = await nc.subscribe(inbox, cb=consumer.take)
+        config = {
+            "name": name,
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._after + 1,
+            "filter_subject": self._filter,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "num_replicas": 1,
+            "mem_storage": True,
+        }
+        await self._api(f"CONSUMER.CREATE.{self._stream}.{name}", {"stream_name": self._stream, "config": config})
+
+    async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        answer = await api(self._requests, verb, body)
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"].get("description")))
+        return answer
+
+    # -- what a consumer sends ----------------------------------------------------------------------------------------
+
+    async def take(self, consumer: "_Consumer", message: Msg) -> None:
+        """Take in what the present consumer sends; what comes late from one before is left out."""
+        if consumer is not self._consumer:
+            return
+        headers = message.headers or {}
+        if "Status" in headers:
+            # A heartbeat, or the question whether there is room for more: it stands behind what was sent before.
+            if ask := message.reply or headers.get(_STALLED):
+                await self._requests.nc.publish(ask)
+            self._look(int(headers.get(_LAST, consumer.taken)) != consumer.taken)
+            return
+        sequence = message.metadata.sequence
+        if sequence.consumer != consumer.taken + 1:
+            self._look(missed=True)
+            return
+        consumer.taken, self._after = sequence.consumer, sequence.stream
+        await self._take_event(message, headers.get(MARK, ""), sequence.stream)
+
+    def _look(self, missed: bool) -> None:
+        if missed:
+            self.lose()
+        else:
+            self._news.set()
+
+    async def _take_event(self, message: Msg, mark: str, sequence: int) -> None:
+        try:
+            ref = self._subjects.parse_event(message.subject).ref
+        except ValueError:
+            # A stranger's: below our prefix, and no event's subject.
+            return
+        self._events.append(recorded(message.subject, sequence, ref, mark, message.data))
+        self._news.set()
+        while len(self._events) >= FEED_EVENTS_MAX and not self._closed:
+            self._room = anyio.Event()
+            await self._room.wait()
+
+
+class _Consumer:
+    """One of the consumers that a feed has one after the other, and how much of what it sent has come."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.taken = 0
+        self.subscription: Subscription | None = None
+
+    async def take(self, message: Msg) -> None:
+        await self._feed.take(self, message)

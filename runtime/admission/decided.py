@@ -1,0 +1,60 @@
+"""What the log says of a start or a tell that was published: the verdict, for whoever may have missed it.
+
+A verdict is told once, on a plain subject. What it says is in the stream by then: a run's first event names the start
+that it comes from, a routed command the tell, a refusal either. All of them name it by its stream sequence.
+"""
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import UNREADABLE, whole
+from callboard.bus.queue import ack_floor
+from callboard.bus.subjects import RunRef
+from callboard.runtime.admission.admission import ADMISSION, Verdict
+from callboard.runtime.admission.routing import routed
+
+
+async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:
+    """Return what has been decided about a start of this run, None if nothing has been decided yet.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    first = await log.last_of_type(ref, ev.RunAccepted.type)
+    if first is not None and first.event.cause == sequence:
+        event = await whole(log, first)
+        accepted = ev.payload_of(event) if event.type != UNREADABLE else None
+        return Verdict("accepted", ref.run, warnings=accepted.warnings if isinstance(accepted, ev.RunAccepted) else [])
+    refused = await _refusal(log, ref, sequence)
+    if refused is None and first is not None and await ack_floor(log.requests, log.stream, ADMISSION) >= sequence:
+        return Verdict("accepted", ref.run, duplicate=True)
+    return refused
+
+
+async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> Verdict | None:
+    """Return what has been decided about a tell, None if nothing has been decided yet.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    cause = await routed(log, ref, verb, sequence)
+    return Verdict("accepted", ref.run, cause=cause) if cause else await _refusal(log, ref, sequence)
+
+
+async def _refusal(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:
+    # Told under the run's id, or under the message's sequence where that could not be read.
+    for run, told_as in ((ref.run, ref.run), (None, str(sequence))):
+        subject = log.subjects.reject(ref.tenant, told_as)
+        found = await log.next_message(subject, sequence + 1)
+        while found is not None:
+            rejected = _rejected(found.data)
+            if rejected is not None and rejected.cause == sequence:
+                return Verdict("rejected", run, problems=rejected.problems)
+            found = await log.next_message(subject, found.sequence + 1)
+    return None
+
+
+def _rejected(data: bytes) -> ev.RunRejected | None:
+    try:
+        return msgspec.json.decode(data, type=ev.RunRejected)
+    except msgspec.DecodeError:
+        return None  # a stranger's

@@ -1,0 +1,299 @@
+"""What is on its way when the connection is lost: asked again, delivered again, found in the log; and never twice."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from callboard.bus import connection as bus_connection
+from callboard.bus import requests
+from callboard.bus.commands import Cancel, Signal
+from callboard.bus.commit import Message
+from callboard.bus.connection import connect, connected, disconnect
+from callboard.bus.jetstream import JetStreamLog, open_log
+from callboard.bus.line import Line
+from callboard.bus.log import append
+from callboard.bus.queue import Delivery, Outbox
+from callboard.bus.server import EmbeddedServer
+from callboard.bus.subjects import Subjects
+from callboard.runtime.admission.admission import Admission, Verdict
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.cluster.membership import owner
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.assignment import Assignment
+from callboard.runtime.worker.bootstrap import open_worker
+from tests.test_jetstream_log import PATIENCE_S, RUN, entry
+from tests.troupe import until_end, until_type
+from tests.workflows import document
+
+NEVER_S = 3_600.0
+PARTITIONS = 4
+LONG = {"text": "late", "delay_ms": 600_000}
+"""A turn longer than any test waits."""
+
+
+def config(home: Path) -> Config:
+    fields: dict[str, Any] = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": PARTITIONS}
+    return Config(**fields, ack_wait_s=NEVER_S, allow_scripts=True)
+
+
+def start(run: str, turn: dict[str, Any]) -> dict[str, Any]:
+    definition = {"source": json.dumps(document({"a": {}}, []))}
+    return {"definition": definition, "run_id": run, "model": "scripted", "script": {"turns": {"a": [turn]}}}
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+START = Message("cb.start.acme", b"{}", {})
+
+ASKED: dict[str, Callable[[JetStreamLog], Coroutine[Any, Any, Any]]] = {
+    "the-api": lambda log: log.last(RUN),
+    "a-direct-get": lambda log: log.read(RUN),
+    "an-append": lambda log: append(log, RUN, [entry(2)], 2),
+    "a-start": lambda log: Client(log.nc, log, "acme")._publish(START, "verdicts"),  # pyright: ignore[reportPrivateUsage]
+}
+
+
+def halt(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+async def test_what_nobody_will_answer_is_asked_again(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not take until an answer would be late."""
+    monkeypatch.setattr(requests, "REQUEST_TIMEOUT_S", NEVER_S)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=PARTITIONS)
+        assert await log.publish(START) == 1
+        assert await append(log, RUN, [entry(1)], 0) == 2
+        # The server is sent what is asked, and does not come to answer it.
+        halt(server.pid)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ASKED[asked], log)
+                await anyio.wait_all_tasks_blocked()
+                server.kill()
+
+
+async def test_a_server_that_goes_while_it_is_looked_at_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, asked = Line.request, 0
+
+    async def lossy(self: Line, *args: Any, **more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise NatsTimeoutError
+        return await request(self, *args, **more)
+
+    monkeypatch.setattr(Line, "request", lossy)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        assert nc.is_connected
+    assert asked == 2
+
+
+async def test_whoever_leaves_does_not_wait_for_a_server_that_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_connection, "DRAIN_WAIT_S", NEVER_S)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server:
+        nc = await connect(server.url, name="test")
+        await nc.subscribe("news")
+        # The answer to the last words has not come.
+        monkeypatch.setattr(nc, "flush", anyio.sleep_forever)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(disconnect, nc)
+                await anyio.wait_all_tasks_blocked()
+                server.kill()
+    assert nc.is_closed
+
+
+# -- deliveries --------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads the queues of a worker and acknowledges nothing."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.taken: list[int] = []
+        self._news = anyio.Event()
+        self.assignment = Assignment(
+            connection.nc,
+            connection.log,
+            Outbox(connection.nc),
+            name,
+            admit=self._take,
+            deliver=self._take,
+            ack_wait_s=NEVER_S,
+        )
+
+    def _take(self, delivery: Delivery) -> None:
+        self.taken.append(delivery.sequence)
+        self._news.set()
+
+    async def has(self, *sequences: int) -> None:
+        """Wait until it has been delivered all of these, as often as they are named."""
+        with anyio.fail_after(PATIENCE_S):
+            while any(self.taken.count(one) < sequences.count(one) for one in sequences):
+                self._news = anyio.Event()
+                await self._news.wait()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        await self.assignment.prepare()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.assignment.run)
+            with anyio.fail_after(PATIENCE_S):
+                await self.assignment.ready.wait()
+            yield
+            tasks.cancel_scope.cancel()
+
+
+def command(log: JetStreamLog, partition: int) -> Message:
+    return Message(log.subjects.command(partition, RUN, "signal"), b"{}", {})
+
+
+async def test_what_was_being_delivered_is_delivered_again(tmp_path: Path) -> None:
+    """Not only when the time is over within which it had to be acknowledged."""
+    async with open_connection(config(tmp_path)) as connection:
+        reader = Reader(connection, "a")
+        async with reader.reading():
+            sent = [await connection.log.publish(START), await connection.log.publish(command(connection.log, 1))]
+            await reader.has(*sent)
+            assert connection.server is not None
+            connection.server.kill()
+            await reader.has(*sent, *sent)
+
+
+async def has_come(sequence: int, *readers: Reader) -> None:
+    """Wait until one of them has been delivered something."""
+    async with anyio.create_task_group() as tasks:
+
+        async def one(reader: Reader) -> None:
+            await reader.has(sequence)
+            tasks.cancel_scope.cancel()
+
+        for reader in readers:
+            tasks.start_soon(one, reader)
+
+
+async def stay(reader: Reader, left: anyio.Event, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async with reader.reading():
+        task_status.started()
+        await left.wait()
+
+
+async def test_what_a_worker_leaves_behind_goes_to_one_that_came_when_nothing_was_there(tmp_path: Path) -> None:
+    theirs = next(partition for partition in range(PARTITIONS) if owner(partition, ("a", "c")) == "a")
+    async with open_connection(config(tmp_path)) as connection:
+        assert connection.server is not None
+        there = config(tmp_path).model_copy(update={"nats_url": connection.server.url})
+        first, left = Reader(connection, "a"), anyio.Event()
+        async with open_connection(there) as other, anyio.create_task_group() as tasks:
+            await tasks.start(stay, first, left)
+            second = Reader(other, "c")
+            async with second.reading():
+                while not first.taken:
+                    # Until they have heard of each other it may come to either.
+                    sent = await connection.log.publish(command(connection.log, theirs))
+                    await has_come(sent, first, second)
+                held = list(first.taken)
+                left.set()
+                await second.has(*held)
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def performing(home: Path) -> AsyncGenerator[Connection]:
+    """A worker and a client on one connection, as a command that performs a run has them."""
+    async with open_connection(config(home)) as connection, open_worker(connection):
+        yield connection
+
+
+async def test_a_verdict_that_went_with_the_connection_is_read_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with performing(tmp_path) as connection:
+        server = connection.server
+        assert server is not None
+        monkeypatch.setattr(Admission, "_send", lambda *_: server.kill())
+        with anyio.fail_after(PATIENCE_S):
+            verdict = await connection.client.start(start("r", {"text": "x"}), wait_s=NEVER_S)
+        assert verdict == Verdict("accepted", "r")
+        await until_end(connection.client, "r")
+
+
+async def test_whoever_has_heard_no_verdict_finds_the_same_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admission, "_send", lambda *_: None)
+    async with performing(tmp_path) as connection:
+        client, nc = connection.client, connection.log.nc
+
+        async def look_again() -> None:
+            while True:
+                await anyio.sleep(0.02)
+                nc.say_back()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look_again)
+            with anyio.fail_after(PATIENCE_S):
+                assert await client.start(start("r", LONG), wait_s=NEVER_S) == Verdict("accepted", "r")
+                again = await client.start(start("r", LONG), wait_s=NEVER_S)
+                assert (again.status, again.duplicate) == ("accepted", True)
+                refused = await client.start({**start("s", LONG), "model": "none:such"}, wait_s=NEVER_S)
+                assert (refused.status, refused.run_id) == ("rejected", "s")
+                assert refused.problems
+                signals = [await client.tell("r", "signal", Signal("s"), wait_s=NEVER_S) for _ in range(2)]
+                cancelled = await client.tell("r", "cancel", Cancel(), wait_s=NEVER_S)
+                assert {told.status for told in (*signals, cancelled)} == {"accepted"}
+                causes = [item.event.cause for item in await until_end(client, "r") if item.event.cause]
+                assert causes[1:] == [told.cause for told in (*signals, cancelled)]
+                late = await client.tell("r", "signal", Signal("s"), wait_s=NEVER_S)
+                assert [problem.code for problem in late.problems] == ["run.finished"]
+            tasks.cancel_scope.cancel()
+
+
+async def test_what_is_admitted_again_is_told_what_it_was_told_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the run has gone on, and come to its end by it."""
+    admitted: list[tuple[Admission, Delivery]] = []
+    told: list[Verdict] = []
+    admit, send = Admission.admit, Admission._send  # pyright: ignore[reportPrivateUsage]
+
+    async def noted(self: Admission, delivery: Delivery) -> None:
+        admitted.append((self, delivery))
+        await admit(self, delivery)
+
+    def telling(self: Admission, verdict: Verdict, delivery: Delivery) -> None:
+        told.append(verdict)
+        send(self, verdict, delivery)
+
+    monkeypatch.setattr(Admission, "admit", noted)
+    monkeypatch.setattr(Admission, "_send", telling)
+    async with performing(tmp_path) as connection:
+        assert (await connection.client.start(start("r", LONG))).status == "accepted"
+        await until_type(connection.client, "r", "model.call")
+        assert (await connection.client.tell("r", "cancel", Cancel())).status == "accepted"
+        await until_end(connection.client, "r")
+        for admission, delivery in list(admitted):
+            await admit(admission, delivery)
+    assert told[:2] == told[2:]
+    assert not told[0].duplicate
