@@ -7,15 +7,27 @@ FOLDERS := bus actors languages projections runtime
 # The tests start hundreds of processes: none should compile the house anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint format bench clean
+# Tests without servers and processes: what is pure, and the house itself.
+QUICK := tests/test_house.py
+
+.PHONY: setup demo test quick coverage matrix lint format bench lock clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
+
+# Versions that pyproject.toml allows, with the hashes of all their files: for any Python and any system. Those that the
+# lock has stay, unless UPGRADE=--upgrade.
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --no-emit-index-url --custom-compile-command "make lock" --quiet $(UPGRADE) \
+		--output-file requirements.lock
 
 # pyright follows links, not the import hook of an editable install.
 .links: Makefile
@@ -28,6 +40,21 @@ demo: setup
 # Most tests wait for servers and processes: more of them than cores.
 test: setup
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal
+
+# In a minute: what most changes break first.
+quick: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q -n 2 $(QUICK)
+
+# What the tests execute in their own processes; what only a worker process or a tool does, counts as not executed.
+coverage: setup
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal --cov --cov-report=term:skip-covered
+
+# The whole suite with every Python of this machine, each in an environment of its own.
+matrix:
+	.ci/pythons | while read -r version python; do \
+		$(MAKE) test PYTHON="$$python" VENV=".venv-$$version" </dev/null || exit 1; done
 
 lint: setup .links
 	$(BIN)/ruff check .
