@@ -1,0 +1,173 @@
+"""The house as a picture: which room imports which, and how large they are; `python -m tests.rooms` writes it anew.
+
+A room is a folder of modules. What is below ``BEGIN`` in `docs/rooms.md` is made here and by nobody else.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "rooms.md"
+BEGIN = "<!-- what follows is written by `python -m tests.rooms` -->\n"
+SIZES = "## Sizes\n"
+
+
+@cache
+def folders() -> list[str]:
+    """The folders at the top that are packages, as `pyproject.toml` names them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return list(project["tool"]["setuptools"]["package-dir"].values())
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Every module of the house with its tree; templates are no part of it."""
+    found = sorted(path for folder in folders() for path in (ROOT / folder).rglob("*.py"))
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in found if "templates" not in path.parts}
+
+
+def room_of(path: Path) -> str:
+    """The room in which a file lies: `runtime/run` for `runtime/run/in_flight.py`, `bus` for `bus/log.py`."""
+    return "/".join(path.relative_to(ROOT).parts[:-1][:2])
+
+
+def _imported(tree: ast.Module) -> Iterable[str]:
+    """Yield the modules of the house that a module imports, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name for name in names if name.startswith("callboard."))
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Which rooms each room imports, itself left out."""
+    found: dict[str, set[str]] = {room_of(path): set() for path in modules()}
+    for path, tree in modules().items():
+        for name in _imported(tree):
+            room = "/".join(name.split(".")[1:3])
+            found[room_of(path)].add(room if room in found else room.split("/")[0])
+    used = {room for own, targets in found.items() for room in targets if room != own}
+    # `runtime` has nothing but rooms: nobody imports it, and it imports nothing.
+    return {room: targets - {room} for room, targets in sorted(found.items()) if targets - {room} or room in used}
+
+
+def needed(graph: dict[str, set[str]]) -> dict[str, list[str]]:
+    """Leave out of a graph without circles every arrow that a longer way makes up for."""
+
+    @cache
+    def reached(room: str) -> frozenset[str]:
+        return frozenset(graph[room]).union(*map(reached, graph[room]))
+
+    return {
+        room: sorted(target for target in used if not any(target in reached(other) for other in used - {target}))
+        for room, used in graph.items()
+    }
+
+
+def picture() -> str:
+    """The graph in Mermaid, with one frame for each folder that has rooms."""
+    graph = needed(imports())
+    lines = ["flowchart TD"]
+    for folder in reversed(folders()):
+        lines.append(f'  subgraph {folder}_["{folder}/"]')
+        lines += [f'    {_id(room)}["{_label(room)}"]' for room in graph if room.split("/")[0] == folder]
+        lines.append("  end")
+    lines += [f"  {_id(room)} --> {_id(target)}" for room, targets in graph.items() for target in targets]
+    return "\n".join(["```mermaid", *lines, "```", ""])
+
+
+def _id(room: str) -> str:
+    # `graph` and `flow` mean something to Mermaid.
+    return room.replace("/", "_") + "_room"
+
+
+def _label(room: str) -> str:
+    return room.partition("/")[2] or f"{room}: files"
+
+
+def table() -> str:
+    """Each room with what it says of itself and all that it imports."""
+    rows = [f"| `{room}` | {_says(room)} | {_listed(used)} |" for room, used in imports().items()]
+    return "\n".join(["| room | what it is | imports |", "| --- | --- | --- |", *rows, ""])
+
+
+def _says(room: str) -> str:
+    tree = modules().get(ROOT / room / "__init__.py")
+    docstring = (tree and ast.get_docstring(tree)) or ""
+    return docstring.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+def _listed(used: set[str]) -> str:
+    return ", ".join(f"`{room}`" for room in sorted(used)) or "nothing of the house"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a folder is: files, and lines of its files and functions."""
+
+    files: int
+    lines: int
+    median: int
+    p95: int
+    largest: int
+    function_p95: int
+    function_largest: int
+
+    @staticmethod
+    def of(paths: Iterable[Path]) -> "Size":
+        chosen = [path for path in paths if path.name != "__init__.py"]
+        lines = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in chosen)
+        functions = sorted(length for path in chosen for length in _functions(modules()[path]))
+        return Size(
+            len(lines), sum(lines), _at(lines, 50), _at(lines, 95), lines[-1], _at(functions, 95), functions[-1]
+        )
+
+
+def _functions(tree: ast.Module) -> Iterable[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _at(lengths: list[int], percent: int) -> int:
+    return lengths[min(len(lengths) - 1, len(lengths) * percent // 100)]
+
+
+def sizes() -> dict[str, Size]:
+    """The size of each folder with its rooms, and of the house."""
+    house = list(modules())
+    by_folder = {
+        f"`{name}/`": [path for path in house if path.relative_to(ROOT).parts[0] == name] for name in folders()
+    }
+    return {name: Size.of(paths) for name, paths in {**by_folder, "all": house}.items()}
+
+
+HEAD = "| folder | files | lines | file: median | p95 | largest | function: p95 | longest |"
+
+
+def sizes_table() -> str:
+    rows = [
+        f"| {name} | {size.files} | {size.lines} | {size.median} | {size.p95} | {size.largest} | {size.function_p95}"
+        f" | {size.function_largest} |"
+        for name, size in sizes().items()
+    ]
+    return "\n".join([HEAD, "| --- " + "| ---: " * 7 + "|", *rows, ""])
+
+
+def made() -> str:
+    """All that is made of the page."""
+    return "\n".join([BEGIN, picture(), table(), SIZES, sizes_table()])
+
+
+if __name__ == "__main__":
+    written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[0]
+    PAGE.write_text(written + made(), encoding="utf-8")
