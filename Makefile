@@ -7,8 +7,16 @@ FOLDERS := bus actors languages projections runtime
 # The tests start hundreds of processes: none should compile the house anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests without servers and processes: what is pure, and the house itself.
-QUICK := tests/test_house.py
+# Tests without servers and processes: of the house itself, and of what is pure. Left out are the longest of these.
+QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events subjects json_schema memory_log driver \
+	cel_core cel_data cel_doc cel_keys cel_profiles cel_syntax \
+	flow_context flow_document flow_expressions flow_outline flow_provider_document flow_published flow_requirements \
+	flow_roots flow_targets flow_temporal flow_validation \
+	graph_document graph_engine graph_expressions graph_order \
+	playbook_cases playbook_convert playbook_parse playbook_state \
+	projection_causes projection_fold projection_graph projection_metrics projection_otlp projection_results \
+	projection_runs projection_spans projection_trace projection_workflow \
+	workflow_admit workflow_checks workflow_document workflow_routing workflow_stage workflow_text golden))
 
 .PHONY: setup demo test quick coverage matrix lint format bench lock clean
 

@@ -20,7 +20,11 @@ PAGES = [
     README,
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != MESSAGES),
 ]
-OTHERS = [MESSAGES, ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "examples").rglob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+OTHERS = [
+    *(MESSAGES, CONTRIBUTING, ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md"),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 """Pages that only have their links and names checked."""
 
 INSTEAD = {
@@ -109,6 +113,19 @@ def test_the_demo_is_what_is_performed_instead_of_it() -> None:
     recipe = re.search(r"^demo:.*\n\t(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe
     assert recipe[1] == f"$(BIN)/{INSTEAD['make demo']}"
+
+
+def test_what_contributors_are_told_to_make_can_be_made() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    told = set(re.findall(r"make (\w+)", " ".join(_quoted([CONTRIBUTING.read_text(encoding="utf-8")]))))
+    assert told <= targets
+    assert targets - told == {"demo", "clean"}
+
+
+def test_files_that_contributors_are_told_of_are_there() -> None:
+    for name in _quoted([CONTRIBUTING.read_text(encoding="utf-8")]):
+        if "/" in name and not re.search(r"[<>\s]", name):
+            assert (ROOT / name).exists(), name
 
 
 def test_expected_lines_must_come_in_their_order() -> None:
