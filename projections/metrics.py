@@ -139,7 +139,7 @@ class Metrics:
                 replied = payload if isinstance(payload, ModelResult) else None
                 labels = {semconv.OPERATION_NAME: semconv.CHAT, semconv.REQUEST_MODEL: provider_model(call)}
                 if name := (replied.provider if replied else "") or provider:
-                    labels[semconv.PROVIDER_NAME] = name
+                    labels[semconv.PROVIDER_NAME] = semconv.provider_name(name)
                 if replied:
                     self._count_tokens(replied, labels)
             case ToolCall(tool=tool, via="worker"):

@@ -119,3 +119,11 @@ DURATION_BUCKETS_S: Final = tuple(round(0.01 * 2**exponent, 2) for exponent in r
 
 LONG_DURATION_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400, 604800)
 """Boundaries for what may wait for people, in seconds, up to a week."""
+
+
+_PROVIDER_NAMES = {"gemini": "gcp.gemini"}
+
+
+def provider_name(provider: str) -> str:
+    """Return a provider's name as the conventions have it, where that is another than ours."""
+    return _PROVIDER_NAMES.get(provider, provider)

@@ -81,7 +81,7 @@ def outcome_attributes(payload: Payload, content: bool) -> Attributes:
 def _chat(call: ModelCall, content: bool) -> dict[str, Attribute | None]:
     said: dict[str, Attribute | None] = {
         semconv.OPERATION_NAME: semconv.CHAT,
-        semconv.PROVIDER_NAME: call.provider,
+        semconv.PROVIDER_NAME: semconv.provider_name(call.provider),
         semconv.REQUEST_MODEL: provider_model(call),
         semconv.REQUEST_MAX_TOKENS: call.max_output_tokens,
         semconv.REQUEST_TEMPERATURE: call.temperature,
@@ -97,7 +97,7 @@ def _chat(call: ModelCall, content: bool) -> dict[str, Attribute | None]:
 def _reply(result: ModelResult, content: bool) -> Attributes:
     usage = result.usage
     said: dict[str, Attribute | None] = {
-        semconv.PROVIDER_NAME: result.provider,
+        semconv.PROVIDER_NAME: semconv.provider_name(result.provider),
         semconv.RESPONSE_ID: result.response_id,
         semconv.RESPONSE_MODEL: result.response_model,
         semconv.RESPONSE_FINISH_REASONS: (result.stop_reason,) if result.stop_reason else None,

@@ -11,6 +11,8 @@ from callboard.bus.events import (
     ChildEnd,
     ChildStart,
     EffectCancelled,
+    ModelCall,
+    ModelResult,
     NodeProgress,
     Parent,
     RunEnd,
@@ -133,6 +135,16 @@ def test_a_chat_span_has_the_attributes_of_the_conventions() -> None:
         "gen_ai.usage.cache_creation.input_tokens": 10,
     }
     assert {key: chat.attributes[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("gemini", "gcp.gemini"), ("openai", "openai"), ("local", "local")])
+def test_a_provider_has_the_name_that_the_conventions_give_it(ours: str, theirs: str) -> None:
+    log = Log().started()
+    log.enter("a")
+    log.add(ModelCall("turn", f"{ours}:m", "0", provider=ours), "a", 1, 1, "turn.0")
+    log.add(ModelResult(text="ok", provider=ours), "a", 1, 1, "turn.0")
+    log.exit("a")
+    assert named(spans_of(log), "chat m").attributes[semconv.PROVIDER_NAME] == theirs
 
 
 def test_content_is_left_out_unless_asked_for() -> None:
