@@ -38,9 +38,11 @@ lock:
 		--output-file requirements.lock
 
 # pyright follows links, not the import hook of an editable install.
-.links: Makefile
+.links: Makefile $(wildcard callboard/*.py)
+	rm -rf .links
 	mkdir -p .links/callboard
-	for folder in $(FOLDERS); do ln -sfn ../../$$folder .links/callboard/$$folder; done
+	for name in $(FOLDERS) $(filter-out %/__pycache__,$(wildcard callboard/*)); do \
+		ln -s ../../$$name .links/callboard/; done
 
 demo: setup
 	$(BIN)/python -m examples.demo

@@ -1,11 +1,13 @@
 """The result of a run, also of one that is still going: status, output, usage, and how each node last ended."""
 
 import datetime as dt
+from typing import Self
 
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -82,6 +84,25 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     nodes: dict[str, NodeState] = {}
     open: list[OpenEffect] = []
     last_n: int = 0
+
+    def raise_for_status(self) -> Self:
+        """Return this, if the run has completed.
+
+        :raises RunNotCompleted: if it ended otherwise, or has not ended
+        """
+        if self.status != "completed":
+            raise RunNotCompleted(self)
+        return self
+
+
+class RunNotCompleted(CallboardError):
+    """The run whose ``result`` this is has failed, was cancelled, or has not ended."""
+
+    def __init__(self, result: RunResult) -> None:
+        error = result.error
+        why = f": {error.code}: {error.message}" if error else ""
+        super().__init__("run.not_completed", f"the run is {result.status}{why}", result.run)
+        self.result = result
 
 
 class Results:

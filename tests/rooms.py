@@ -5,7 +5,7 @@ A room is a folder of modules. What is below ``BEGIN`` in `docs/rooms.md` is mad
 
 import ast
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,14 +47,22 @@ def _imported(tree: ast.Module) -> Iterable[str]:
         yield from (name for name in names if name.startswith("callboard."))
 
 
+def _room_named(name: str, rooms: Collection[str]) -> str:
+    """The room of a module, or of what is in one, by the name that it is imported by."""
+    parts = name.split(".")[1:]
+    # The front door has the name of the house.
+    folder, *inner = parts if parts[0] in folders() else ["callboard", *parts]
+    room = "/".join([folder, *inner[:1]])
+    return room if room in rooms else folder
+
+
 @cache
 def imports() -> dict[str, set[str]]:
     """Which rooms each room imports, itself left out."""
     found: dict[str, set[str]] = {room_of(path): set() for path in modules()}
     for path, tree in modules().items():
         for name in _imported(tree):
-            room = "/".join(name.split(".")[1:3])
-            found[room_of(path)].add(room if room in found else room.split("/")[0])
+            found[room_of(path)].add(_room_named(name, found))
     used = {room for own, targets in found.items() for room in targets if room != own}
     # `runtime` has nothing but rooms: nobody imports it, and it imports nothing.
     return {room: targets - {room} for room, targets in sorted(found.items()) if targets - {room} or room in used}

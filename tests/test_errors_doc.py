@@ -12,7 +12,7 @@ from callboard.bus.events import TYPES
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-FOLDERS = ("bus", "actors", "languages", "runtime")
+FOLDERS = ("bus", "actors", "languages", "projections", "runtime", "callboard")
 
 CODE = re.compile(r"[a-z]+\.[a-z]+(_[a-z]+)*")
 
@@ -25,6 +25,7 @@ NO_CODES = {
     "options.start_from_node": "likewise",
     "state.paused_at_step": "a place in a start message",
     "state.next_step": "a place in a start message",
+    "service.name": "an attribute of spans",
     "definition.file": "a place in what a child run is started with",
 }
 """What looks like a code in the source, and why it is none."""

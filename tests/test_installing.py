@@ -1,5 +1,6 @@
 """An installation from a checkout, `pip install .`, has all that the checkout has, and runs without it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("bus", "actors", "languages", "projections", "runtime")
+FOLDERS = ("callboard", "bus", "actors", "languages", "projections", "runtime")
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +30,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _files(folder: Path) -> set[str]:
-    there = (path for name in FOLDERS for path in (folder / name).rglob("*") if path.is_file())
+    there = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     pages = {"runtime/cli/templates/README.md"}  # For those who write templates.
-    return {str(path.relative_to(folder)) for path in there if path.suffix != ".pyc"} - pages
+    return {str(path.relative_to(folder)) for path in there} - pages
 
 
 def test_every_file_of_the_house_is_installed(installed: Path) -> None:
-    assert _files(ROOT) == _files(installed / "callboard")
+    door, *rooms = FOLDERS
+    house = _files(ROOT / door).union(*({f"{name}/{file}" for file in _files(ROOT / name)} for name in rooms))
+    assert house - {"runtime/cli/templates/README.md"} == _files(installed / "callboard")
 
 
 def test_the_program_runs_from_there(installed: Path, tmp_path: Path) -> None:
@@ -52,3 +55,38 @@ def test_the_program_runs_from_there(installed: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", where], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert Path(found.stdout.strip()).is_relative_to(installed)
+
+
+USER = """
+import asyncio
+from typing import reveal_type
+
+import callboard
+from callboard.bus.events import payload_of
+
+async def main() -> None:
+    async with callboard.Runtime(data_dir="state") as runtime:
+        run = await runtime.start("greet.md", input={"who": "Ada"}, run_id="greet-1")
+        async for event in run.events():
+            reveal_type(event.n)
+        reveal_type((await run.result()).raise_for_status().run)
+    reveal_type(await callboard.run(source="…"))
+    reveal_type(payload_of)
+    await callboard.run(sauce="…")
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_uses_it_is_type_checked(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(USER)
+    settings = {"extraPaths": [str(installed)], "typeCheckingMode": "strict", "reportMissingModuleSource": "none"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    revealed = [one["message"] for one in found if one["severity"] == "information"]
+    assert [message.split(" is ", 1)[1] for message in revealed[:3]] == ['"int"', '"str"', '"RunResult"'], found
+    assert "Event) ->" in revealed[3]
+    (wrong,) = (one["message"] for one in found if one["severity"] == "error")
+    assert '"sauce"' in wrong

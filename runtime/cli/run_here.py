@@ -22,7 +22,7 @@ from callboard.runtime.cli.interrupting import Cancellation
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.showing import Quietly, Shower, Streaming, follow
-from callboard.runtime.cli.surroundings import settled, surroundings
+from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.terminal import Terminal
 from callboard.runtime.cli.views import further, summary_text, whole_told
 from callboard.runtime.export.exporters import open_exporters
@@ -74,7 +74,7 @@ async def run_here(local: LocalRun) -> int:
         if temporary:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
             config = config.model_copy(update={"data_dir": Path(folder)})
-        config = settled(config)
+        config = config.absolute()
         env = stack.enter_context(surroundings(local.workdir, prepared.folder))
         connection = await stack.enter_async_context(
             join(config, name="callboard run", say=partial(click.echo, err=True))

@@ -6,9 +6,6 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from callboard.runtime.settings.config import Config
 
 
 @contextmanager
@@ -41,10 +38,3 @@ def _environment(folders: tuple[Path, ...]) -> Mapping[str, str]:
     given = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([*(str(folder) for folder in folders), *([given] if given else [])])
     return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)
-
-
-def settled(config: Config) -> Config:
-    """Return the configuration with its paths made absolute, so that it holds in another working directory."""
-    paths: dict[str, Any] = {name: value.absolute() for name, value in config if isinstance(value, Path)}
-    paths["prompt_folders"] = tuple(folder.absolute() for folder in config.prompt_folders)
-    return config.model_copy(update=paths)

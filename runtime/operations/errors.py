@@ -27,6 +27,9 @@ class RequestRefused(CallboardError):
         self.problems = list(problems)
         self.source = source
 
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  - {problem}" for problem in self.problems)])
+
 
 class UsageInvalid(CallboardError):
     """What was given with an operation cannot be used; ``where`` names the option or member."""

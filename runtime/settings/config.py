@@ -7,7 +7,7 @@ has its name, in the environment ``CALLBOARD_`` and its name in capitals: ``nats
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -167,6 +167,12 @@ class Config(BaseModel):
         copy._warnings = list(warnings)
         return copy
 
+    def absolute(self) -> Self:
+        """Return a copy with absolute paths, so that it holds in another working directory."""
+        paths: dict[str, Any] = {name: value.absolute() for name, value in self if isinstance(value, Path)}
+        paths["prompt_folders"] = tuple(folder.absolute() for folder in self.prompt_folders)
+        return self.model_copy(update=paths)
+
     def _shown(self, name: str) -> str:
         value = getattr(self, name)
         if value is None:
@@ -185,11 +191,12 @@ class Config(BaseModel):
 def load(
     flags: Mapping[str, Any] | None = None,
     *,
+    arguments: Mapping[str, Any] | None = None,
     file: str | Path | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
 ) -> Config:
-    """Read the configuration; a flag that is None was not given.
+    """Read the configuration; a flag that is None was not given, nor such an argument, as programs have them.
 
     ``file`` None means ``callboard.toml`` in ``cwd``, if there is one. Paths in the file are relative to the file.
 
@@ -201,7 +208,8 @@ def load(
         **_defaults(env),
         **_from_file(Path(cwd or "."), file, problems),
         **_from_env(env),
-        **_from_flags(flags or {}, problems),
+        **_given(flags or {}, problems, lambda name: f"--{name.replace('_', '-')}"),
+        **_given(arguments or {}, problems, lambda name: f"{name}="),
     }
     warnings = strangers(env)
     if "fetch_auth" in values:
@@ -288,14 +296,14 @@ def _from_env(env: Mapping[str, str]) -> Values:
     return {name: (env[variable], variable) for name, variable in names.items() if env.get(variable)}
 
 
-def _from_flags(flags: Mapping[str, Any], problems: list[Problem]) -> Values:
+def _given(settings: Mapping[str, Any], problems: list[Problem], told: Callable[[str], str]) -> Values:
+    """Return the settings that somebody gives by name; ``told`` says how the name was written."""
     found: Values = {}
-    for name, value in flags.items():
-        flag = f"--{name.replace('_', '-')}"
+    for name, value in settings.items():
         if name not in Config.model_fields:
-            problems.append(_unknown(name, flag))
+            problems.append(_unknown(name, told(name)))
         elif value is not None:
-            found[name] = (value, flag)
+            found[name] = (value, told(name))
     return found
 
 

@@ -1,0 +1,113 @@
+"""The front door: what a program needs that embeds Callboard, or talks to it.
+
+`run` performs one definition and returns its result; `Runtime` performs many, with server and worker in this program;
+`Client` talks to a server that stands. Everything is imported when it is first used, so that the import is cheap. What
+is not named here may change from version to version.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callboard.bus.effects import Failure, Usage
+    from callboard.bus.errors import (
+        CallboardError,
+        ConfigInvalid,
+        CredentialsRefused,
+        OperatorError,
+        PermissionDenied,
+        ServerFailed,
+        ServerUnreachable,
+        StoreFull,
+        StoreLocked,
+        StoreUnusable,
+    )
+    from callboard.bus.events import Event, Problem
+    from callboard.bus.log import NoAnswer
+    from callboard.client import Client, Run
+    from callboard.embedded import Runtime, run
+    from callboard.projections.results import RunNotCompleted, RunResult
+    from callboard.runtime.api.client import NoVerdict, UnknownRun
+    from callboard.runtime.api.settling import NotTaken
+    from callboard.runtime.operations.errors import NoServer, RequestRefused, UsageInvalid
+    from callboard.starting import Start
+
+    __version__: str
+
+__all__ = [
+    "CallboardError",
+    "Client",
+    "ConfigInvalid",
+    "CredentialsRefused",
+    "Event",
+    "Failure",
+    "NoAnswer",
+    "NoServer",
+    "NoVerdict",
+    "NotTaken",
+    "OperatorError",
+    "PermissionDenied",
+    "Problem",
+    "RequestRefused",
+    "Run",
+    "RunNotCompleted",
+    "RunResult",
+    "Runtime",
+    "ServerFailed",
+    "ServerUnreachable",
+    "Start",
+    "StoreFull",
+    "StoreLocked",
+    "StoreUnusable",
+    "UnknownRun",
+    "Usage",
+    "UsageInvalid",
+    "__version__",
+    "run",
+]
+
+_HOMES = {
+    "bus.effects": ("Failure", "Usage"),
+    "bus.errors": (
+        "CallboardError",
+        "ConfigInvalid",
+        "CredentialsRefused",
+        "OperatorError",
+        "PermissionDenied",
+        "ServerFailed",
+        "ServerUnreachable",
+        "StoreFull",
+        "StoreLocked",
+        "StoreUnusable",
+    ),
+    "bus.events": ("Event", "Problem"),
+    "bus.log": ("NoAnswer",),
+    "client": ("Client", "Run"),
+    "embedded": ("Runtime", "run"),
+    "projections.results": ("RunNotCompleted", "RunResult"),
+    "runtime.api.client": ("NoVerdict", "UnknownRun"),
+    "runtime.api.settling": ("NotTaken",),
+    "runtime.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
+    "starting": ("Start",),
+}
+"""Where the names come from, by the module."""
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version(__name__)
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f"{__name__}.{home}"), name)
+    # What people read in a traceback, or in `help`, is the name that they may import.
+    found.__module__ = __name__
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,172 @@
+"""The client that programs use: it starts runs on a server that stands, and talks to them.
+
+It is `callboard.runtime.api.client` with what a program needs around it: settings, definitions from files, and a handle
+for each run that waits, reads and tells.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import anyio.to_thread
+
+from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
+from callboard.bus.log import whole
+from callboard.projections.results import RunResult
+from callboard.runtime.api.client import Client as Messages
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import result_of
+from callboard.runtime.operations.tells import received
+from callboard.runtime.settings.config import Config, load
+from callboard.starting import DefinitionFile, Start, start_message
+
+
+class Client:
+    """A connection to a server that stands: ``async with Client(nats_url="nats://…") as client``.
+
+    Settings are those of ``docs/configuration.md``; what is not given is read from the environment and
+    ``callboard.toml``, as the command line does it. Without ``nats_url`` it is the server that runs over ``data_dir``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings: Mapping[str, Any] = settings
+        self._stack = AsyncExitStack()
+        self._messages: Messages | None = None
+        self._worker = ""
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        :raises ConfigInvalid: with every problem of the settings
+        :raises NoServer: if no server is named and none runs over the data directory
+        :raises OperatorError: whatever else keeps the server from being usable
+        """
+        config = load(arguments=self._settings).absolute()
+        async with AsyncExitStack() as stack:
+            self._messages = (await self._open(stack, config)).client
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._messages = None
+        await self._stack.__aexit__(kind, error, traceback)
+
+    async def _open(self, stack: AsyncExitStack, config: Config) -> Connection:
+        return await stack.enter_async_context(reach(config, reads=False, name="callboard client"))
+
+    def _connected(self) -> Messages:
+        if self._messages is None:
+            raise RuntimeError(f"a {type(self).__name__} is connected only within its `async with`")
+        return self._messages
+
+    async def start(self, file: DefinitionFile | None = None, **start: Unpack[Start]) -> "Run":
+        """Start a run and return its handle; it is admitted, and durable, when this returns.
+
+        ``file`` is the definition's; ``start`` says the rest, or what the definition is if it is in no file.
+
+        :raises RequestRefused: with every problem of the definition, or of the start
+        :raises UsageInvalid: if there is not exactly one definition
+        :raises NoVerdict: if no worker admitted or refused it in time
+        :raises StoreFull: if there is no room for it
+        :raises NoAnswer: if the log did not answer
+        """
+        messages = self._connected()
+        made = await anyio.to_thread.run_sync(partial(start_message, file, start))
+        verdict = await messages.start(made.message, worker=self._worker)
+        if verdict.status == "rejected" or verdict.run_id is None:
+            raise RequestRefused("start", verdict.problems, str(file or ""), made.source)
+        return Run(messages, verdict.run_id, warnings=[*made.warnings, *verdict.warnings])
+
+    def get_run(self, run_id: str) -> "Run":
+        """Return the handle of a run that was started before, by whomever."""
+        return Run(self._connected(), run_id)
+
+
+class Run:
+    """The handle of one run: its ``id``, and the ``warnings`` that its start was admitted with. A client makes it.
+
+    Whoever tells a run something gets the event that records it; None says that it is on its way, durably, and was not
+    recorded within five seconds.
+    """
+
+    def __init__(self, messages: Messages, id: str, *, warnings: list[Problem] | None = None) -> None:
+        self.id = id
+        self.warnings = warnings or []
+        self._messages = messages
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def result(self) -> RunResult:
+        """Wait until the run has ended, and return how.
+
+        :raises UnknownRun: if there is no such run
+        """
+        async for _event in self.events():
+            pass
+        return await self.show()
+
+    async def show(self) -> RunResult:
+        """Return how the run stands now.
+
+        :raises UnknownRun: if there is no such run
+        """
+        return result_of(await self._messages.events(self.id))
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """Yield the run's events, from the first one on and as they come, until it has ended or is quarantined.
+
+        :raises UnknownRun: if there is no such run
+        """
+        log = self._messages.log
+        if await log.last(self._messages.ref(self.id)) is None:
+            await self.show()
+        async with self._messages.follow(self.id) as feed:
+            async for recorded in feed:
+                event = await whole(log, recorded)
+                yield event
+                if event.type in (RunEnd.type, RunQuarantined.type):
+                    return
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def answer(
+        self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None
+    ) -> Event | None:
+        """Answer the question that stands open; ``interaction``, the key of its event, says which if there are several.
+
+        :raises NotTaken: if the run does not understand the answer, or it comes too late
+        :raises CallboardError: if nothing is asked
+        """
+        return await self._tell("answer", interaction=interaction, user_response=response, response_data=data, by=by)
+
+    async def signal(self, name: str, data: Any = None, *, by: str | None = None) -> Event | None:
+        """Send the run a signal. One that nobody awaits yet is kept."""
+        return await self._tell("signal", name=name, data=data, by=by)
+
+    async def cancel(self, reason: str = "", *, by: str | None = None) -> Event | None:
+        """Cancel the run: what is going on is stopped, clean-up runs, and it ends cancelled."""
+        return await self._tell("cancel", reason=reason, by=by)
+
+    async def pause(self, reason: str = "", *, by: str | None = None) -> Event | None:
+        """Let the run come to a stand before its next node."""
+        return await self._tell("pause", reason=reason, by=by)
+
+    async def resume(self, variables: Mapping[str, Any] | None = None, *, by: str | None = None) -> Event | None:
+        """Let a paused run go on, with variables overridden where its language has any."""
+        return await self._tell("resume", variables=dict(variables or {}), by=by)
+
+    async def kill(self, reason: str = "", *, by: str | None = None) -> Event | None:
+        """End the run at once, without clean-up."""
+        return await self._tell("kill", reason=reason, by=by)
+
+    async def _tell(self, verb: str, **fields: Any) -> Event | None:
+        return (await received(self._messages, self.id, verb, fields)).recorded
