@@ -140,7 +140,7 @@ class Terminal:
             case "sub", [subject]:
                 await self._subscribe(subject, from_the_beginning="--all" in command.flags)
             case "req", [subject, body]:
-                answer = json.loads((await self.nc.request(subject, body.encode(), timeout=PATIENCE_S)).data)
+                answer = await self._asked(subject, body)
                 assert "error" not in answer or answer.get("status") == "completed", f"{subject}: {answer}"
             case "pub", [subject, body]:
                 name, _, value = command.flags["-H"].partition(":")
@@ -154,6 +154,14 @@ class Terminal:
                 assert info["endpoints"]
             case _:
                 pytest.fail(f"no such command: {command}")
+
+    async def _asked(self, subject: str, body: str) -> Any:
+        """Ask, and again while the run of the command before is unknown: what is stored is not yet admitted."""
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                answer = json.loads((await self.nc.request(subject, body.encode(), timeout=PATIENCE_S)).data)
+                if (answer.get("error") or {}).get("code") != "run.unknown":
+                    return answer
 
     async def _subscribe(self, subject: str, *, from_the_beginning: bool) -> None:
         heard = self.heard.setdefault(subject, [])
