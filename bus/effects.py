@@ -88,7 +88,7 @@ class Recall(Struct, frozen=True, tag="recall", omit_defaults=True):
 
 
 class Former(Struct, frozen=True, tag="former"):
-    """What all nodes that have been left so far left behind, for languages whose nodes run one at a time.
+    """The results of all nodes left so far, as one part of a message; for languages whose nodes run one at a time.
 
     ``of`` names the node execution that was left last (``path#iteration``). It stands in a message as the members of a
     JSON object, without its braces and with a comma before each: every node's newest result under the node's name, in

@@ -160,7 +160,7 @@ class RunClaimed(Fact, frozen=True):
 
 
 class RunParked(Fact, frozen=True):
-    """Nothing is left to do here until one of the awaited keys is answered or the deadline passes.
+    """The run leaves its worker's memory, until the effect of an awaited key has its outcome or the deadline passes.
 
     ``status`` is how the run stands meanwhile, for those who see no more of it than this; logs of old leave it empty.
     """
@@ -237,7 +237,7 @@ class RunResumed(Outcome, frozen=True):
 
 
 class CancelRequested(Fact, frozen=True):
-    """The instant a cancellation won; the unwind and its clean-up follow, unless it is a kill, which skips them."""
+    """The run is cancelled as of here: it unwinds and cleans up; a kill skips both."""
 
     type = "cancel.requested"
     reason: str = ""

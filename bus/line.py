@@ -14,7 +14,7 @@ Act = Callable[[], None]
 
 
 class Line(Client):
-    """A connection that comes back. What hears of its fate must not block."""
+    """A client that connects again by itself. Functions that are called when it is lost or back must not block."""
 
     def __init__(self) -> None:
         super().__init__()

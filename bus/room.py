@@ -1,4 +1,4 @@
-"""Room: whether the stream takes in what is published, as those who publish find out, for a whole process to know."""
+"""Room: whether the stream is full, learned from publishes that were refused or taken, for a whole process to know."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ class Room:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a success would be news."""
+        """Whether the stream was found full, or silent: then the next success is to be told to `took`."""
         return self.full is not None or self._silent_once
 
     def refused(self, full: Full) -> None:

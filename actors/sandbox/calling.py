@@ -1,4 +1,4 @@
-"""What happens behind the walls: a request is read, its source compiled, its function called, each result written.
+"""Inside the sandbox's process: reads a request, compiles its source, calls its function, writes each result.
 
 The answer is JSON: ``{"results": [{"value": …} | {"error": "…", "code": "…"}, …], "printed": "…"}``, or, if nothing
 could be called at all, ``{"failure": {"code": "…", "message": "…"}}``. The names and modules that code finds are a

@@ -77,7 +77,7 @@ def _worth_another(source: ToolSource, failure: Failure) -> bool:
 
 
 class Turns:
-    """Whose turn it is among the calls of a run, tool by tool, where a tool's calls at once are bounded."""
+    """Bounds how many calls of a tool one run makes at once, where its limits say so; the others wait in order."""
 
     def __init__(self) -> None:
         self._gates: dict[tuple[str, str, int], anyio.Semaphore] = {}

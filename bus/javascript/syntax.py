@@ -1,4 +1,4 @@
-"""Regular expressions of JavaScript as trees: `js_parser` makes them of their source, `js_program` compiles them."""
+"""Regular expressions of JavaScript as trees: `parser` makes them of their source, `program` compiles them."""
 
 from dataclasses import dataclass
 

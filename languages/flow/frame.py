@@ -23,8 +23,8 @@ from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwoun
 T = TypeVar("T")
 
 STEPS_IN_A_TURN_MAX = 500
-"""Steps that may follow each other without anything from outside; then the run draws breath, so that a graph that
-turns in a circle can be watched, cancelled and taken over like any other."""
+"""Steps that a flow takes in one turn at most, that is without a delivered event. Then it sleeps for `BREATH_MS`, so
+that one that goes round in a circle can be watched, cancelled and taken over like any other."""
 
 BREATH_MS = 1
 
@@ -95,9 +95,9 @@ class Execution:
         return found
 
     async def breathe(self, path: str) -> None:
-        """Count what happens without anything from outside; let something come in when it is too much.
+        """Count a step; after `STEPS_IN_A_TURN_MAX` without a delivered event sleep, so that events are delivered.
 
-        Long before that other runs have their turn.
+        Other runs of the worker have their turn long before: each step lets the stage draw breath.
         """
         await self.stage.breathe()
         turn = self.stage.turn()

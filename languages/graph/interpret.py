@@ -18,7 +18,7 @@ from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stag
 from callboard.languages.language import Task as Running
 
 TASKS_IN_A_TURN_MAX = 200
-"""So many nodes may run without anything from outside before what has come in meanwhile is looked at."""
+"""Nodes that a graph visits in one turn at most, that is without a delivered event; then it sleeps for `BREATH_S`."""
 
 BREATH_S = 0.001
 
@@ -113,7 +113,7 @@ class _Walk:
         return await self._visitor.visit(task)
 
     async def _breathe(self) -> None:
-        """Count what happens without anything from outside; let something come in when it is too much."""
+        """Count a node; after `TASKS_IN_A_TURN_MAX` without a delivered event sleep, so that events are delivered."""
         turn = self._stage.turn()
         self._tasks_in_turn = self._tasks_in_turn + 1 if turn == self._turn else 1
         self._turn = turn

@@ -1,4 +1,4 @@
-"""Asking: the JSON objects that the service takes and answers, verb by verb.
+"""Bodies: the JSON objects that the service takes and answers, verb by verb.
 
 ``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
 `callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a

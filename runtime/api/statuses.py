@@ -1,4 +1,4 @@
-"""Standings: the list of runs with the statuses that `show` has too, whatever a run waits for.
+"""Statuses: the list of runs with the statuses that `show` has too, whatever a run waits for.
 
 The list is folded from ``run.*`` events alone. They say it of runs that are parked or over; of those at work, a bounded
 number, their own events are read.

@@ -1,4 +1,4 @@
-"""Founding a definition: templates as they lie in the package, copied into a folder under a new name."""
+"""Scaffolding: templates as they lie in the package, copied into a folder under a new name."""
 
 import re
 import shlex

@@ -22,7 +22,7 @@ GRACE_S = 1.0
 
 
 class Leader(Protocol):
-    """What a process does while it leads."""
+    """Work that one process does at a time, such as an exporter; `Leadership` runs it where it falls to this one."""
 
     async def run(self, orphaned: bool) -> None:
         """Serve until cancelled. ``orphaned``: whoever served before is gone, and may have left things half done."""
@@ -76,7 +76,7 @@ class Leadership:
             self._serving = None
 
     def hurry(self) -> None:
-        """Prepare for a cancellation, as `Holder.hurry`."""
+        """Prepare for a cancellation, as `Leader.hurry`."""
         self._holder.hurry()
 
     def _changed(self) -> None:

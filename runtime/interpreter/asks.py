@@ -1,4 +1,4 @@
-"""Asks: how an interpreter comes by what it asks for: an effect is announced, stands open, and wakes it.
+"""Asks: what an interpreter awaits. Each effect, question or signal is announced, stands open, and wakes it at its end.
 
 This is what node executions (`callboard.runtime.interpreter.nodes`) and the stage are made of; it knows neither.
 """
@@ -46,7 +46,7 @@ class Asks:
         self.ledger.cancel(effect.node, key, effect.intent.type, cause)
 
     def ordinal(self, what: str) -> int:
-        """Count like calls in the order in which the interpreter makes them."""
+        """Number calls of one kind from 0, in the order in which the interpreter makes them."""
         number = self._ordinals.get(what, 0)
         self._ordinals[what] = number + 1
         return number

@@ -1,9 +1,9 @@
 """The driver: runs interpreter coroutines by hand, in FIFO order, to quiescence; no event loop is involved.
 
-A coroutine stands still at a `Wait` that it yields; whoever has what it waits for calls `Wait.wake`. Because nothing
+A coroutine is suspended at a `Wait` that it yields; whoever has what it waits for calls `Wait.wake`. Because nothing
 but `Driver.run` resumes coroutines, the order in which they run is a function of the order of wakes alone, and the
-same in live runs and in replay (rule R1). A coroutine may draw breath (`Driver.breathe`) where it has been at it for
-long: then `Driver.run` returns before everything is at rest, and goes on in the same place when it is called again.
+same in live runs and in replay (rule R1). In long work a coroutine may *draw breath* (`Driver.breathe`): it pauses
+without waiting for anything, `Driver.run` returns early, and its next call resumes that coroutine first.
 
 Tasks form a tree. Cancelling one interrupts its subtree, leaves first: a task gets `Cancelled` raised at its await when
 everything it spawned has settled. A task under a shield is not interrupted until it leaves it, and a task that has been
@@ -28,7 +28,7 @@ class Dropped(BaseException):
 
 
 class Wait:
-    """The point at which a coroutine stands. Await it to stand there; `wake` it with the value it is to get."""
+    """Awaited by a coroutine to be suspended; `wake` lets it be resumed with a value, after all that are ready now."""
 
     __slots__ = ("_abandon", "_driver", "_task")
 
@@ -58,7 +58,7 @@ class Wait:
 
 
 class _Breath:
-    """What a coroutine yields that is to be resumed next, whatever else could go on."""
+    """Yielded by a coroutine that draws breath: it is resumed before any other that is ready."""
 
     def __await__(self) -> Generator["_Breath", None, None]:
         yield self
@@ -72,7 +72,7 @@ def _never() -> bool:
 
 
 class Task(Generic[T]):
-    """A coroutine in the driver's hands."""
+    """A coroutine with its place in the tree: its parent and children, what it waits for, how it has settled."""
 
     __slots__ = (
         "_on_settled",
@@ -139,7 +139,7 @@ class Shield:
 
 
 class Driver:
-    """The scheduler of one run's coroutines. ``pressed`` says whether somebody else should have a turn."""
+    """The scheduler of one run's coroutines. ``pressed`` says whether long work should pause for other runs."""
 
     def __init__(self, pressed: Callable[[], bool] = _never) -> None:
         self._pressed = pressed
@@ -160,7 +160,7 @@ class Driver:
 
     @property
     def unfinished(self) -> bool:
-        """Whether somebody can go on: `run` has returned because they draw breath."""
+        """Whether `run` has returned early, because a coroutine draws breath: call it again before the next event."""
         return bool(self._ready)
 
     def run(self) -> None:
@@ -245,7 +245,7 @@ class Driver:
             raise task.interruption
 
     async def breathe(self) -> None:
-        """Let others of the process have their turn, if they should. For this run it is as if nothing had happened."""
+        """Pause, if ``pressed`` says so, for other runs of the process; what this run does is the same either way."""
         self.check_alive()
         if self._pressed():
             await _BREATH

@@ -1,4 +1,4 @@
-"""Node executions as data: what one is known by, what later turns of it refer to, and what it left behind."""
+"""Node executions as data: address, conversation with models, and the results that later messages may quote."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +31,7 @@ class Execution:
 
 
 class Left:
-    """What a node execution left behind, for later messages to recall; each text is made once."""
+    """The result of a node execution that is over, as later messages quote it; each JSON text is made once and kept."""
 
     def __init__(self, exit: ev.NodeExit) -> None:
         self._exit = exit
@@ -65,7 +65,7 @@ def _pointed(document: Any, pointer: str) -> Any:
 
 
 class Memory:
-    """What the nodes of a run have left: ``exits`` by ``path#iteration``, ``told`` the newest by a node's name."""
+    """The results of a run's nodes: ``exits`` all, by ``path#iteration``; ``told`` the newest of each, by its name."""
 
     def __init__(self) -> None:
         self.exits: dict[str, Left] = {}

@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 class Ledger:
-    """What one run's interpreter states."""
+    """Makes events of what one run's interpreter states: returns the recorded one, verified, or writes a new one."""
 
     def __init__(self, journal: Journal, sink: Sink, driver: Driver) -> None:
         self._journal = journal

@@ -10,7 +10,7 @@ COSTING = frozenset({ModelResult.type, ChildEnd.type})
 
 
 class _Cost(msgspec.Struct):
-    """What is read of them; large values beside it may be missing."""
+    """The members of such an outcome that are decoded; its large values need not be there."""
 
     usage: Usage = Usage()
 

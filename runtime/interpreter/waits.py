@@ -37,7 +37,7 @@ class OpenEffect:
 
 @dataclass(slots=True)
 class Bound:
-    """A deadline around work: not an event itself, its passing is one."""
+    """A time limit around work. Setting one appends no event; if it elapses, ``timer.fired`` is appended."""
 
     due: Instant
     wake: Callable[[Any], None]
@@ -78,11 +78,11 @@ class Waits:
         self.bounds: dict[str, Bound] = {}
         self.questions: dict[str, OpenQuestion] = {}
         self.answered: dict[str, str] = {}
-        """How what waited for an answer was closed, by key: who comes too late is told."""
+        """Questions and calls that take no more answers: key to how each was closed, for the refusal of later ones."""
         self.paused = False
         self.paused_at: Instant | None = None
         self.brought: dict[str, Any] = {}
-        """What resumes brought, until a gate hands it on."""
+        """Variables that came with resumes; the next gate returns them to the interpreter."""
         self._ledger = ledger
         self._driver = driver
         self._due: list[tuple[Instant, str]] = []

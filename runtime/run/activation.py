@@ -1,4 +1,4 @@
-"""Activations: what those share who act in one run while it is active at a worker.
+"""Activations: what the parts of a run's actor share while the run is active, and what a worker lends them.
 
 A run is activated by a command, and stays active until it parks, ends, is lost, or its worker lets it go.
 """
@@ -20,7 +20,7 @@ from callboard.runtime.run.pace import Pace
 
 
 class Children(Protocol):
-    """The door through which child runs come: their parent's worker admits them itself. Nothing is gained by sending a
+    """Admits child runs, at the worker that performs their parent. Nothing is gained by sending a
     start round through the queue, and its refusal is an answer instead of a message."""
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
@@ -54,7 +54,7 @@ class Services(Protocol):
 
     @property
     def children(self) -> Children:
-        """The door through which child runs come."""
+        """Admits child runs."""
         ...
 
     async def admitted(self, first: Event) -> Admitted:
@@ -78,7 +78,7 @@ class Services(Protocol):
 
 
 def _nothing() -> None:
-    """Somebody else acknowledges."""
+    """The ``done`` of a command that somebody else acknowledges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ class Activation:
         self._news = anyio.Event()
 
     def wake(self) -> None:
-        """Something has happened that the run's loop must look at."""
+        """Have the run's loop look for news: it returns from `news`."""
         self._news.set()
 
     def quieten(self) -> None:
-        """All that has happened has been looked at."""
+        """Forget all calls of `wake` so far: the loop has looked at what they were for."""
         if self._news.is_set():
             self._news = anyio.Event()
 

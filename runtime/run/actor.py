@@ -92,7 +92,7 @@ class RunActor:
         self._active.wake()
 
     def lose(self, event: Event) -> None:
-        """The log holds this event of the run; stop at once if it follows a newer claim than ours."""
+        """Take an event that was seen in the log: if its claim is newer than ours, another worker has the run; stop."""
         if event.epoch > self._runlog.epoch > 0:
             self._lost_to = event
             self._active.wake()
@@ -267,13 +267,13 @@ class RunActor:
         return event.type == ev.RunParked.type or self._children.concerns(event)
 
     async def _enclose(self, event: Event) -> None:
-        """See to it that what an event means for another run is stored together with the event."""
+        """Put the message that an event means for another run, a parent or child, into one batch with the event."""
         message = await self._children.run_message(event)
         if message is not None:
             self._runlog.queue[0].beside = message
 
     def _follow(self, event: Event) -> None:
-        """An event is in the log: let follow what others see of it."""
+        """An event is acknowledged: acknowledge the command it records, hand its effect to a node actor."""
         self.inbox.appended(event)
         self._flight.follow(event)
         if event.type == ev.RunEnd.type:

@@ -1,4 +1,4 @@
-"""Child reports: what a run makes of what becomes of its children, as `callboard.runtime.run.children` tells it."""
+"""Child reports: record in a run what `callboard.runtime.run.children` finds out of its children: begun, or ended."""
 
 from collections.abc import Callable
 

@@ -60,7 +60,7 @@ class NotEnded(Missing):
 
 
 class Keeper(Protocol):
-    """The run whose children these are."""
+    """The parent, as `ChildRuns` needs it: what it knows of itself, and where it is told what became of a child."""
 
     @property
     def killed(self) -> bool:

@@ -28,7 +28,7 @@ QUEUED_PROGRESS_MAX = 1_000
 
 
 class InFlight:
-    """The effects of one active run. Node actors record through it what they come to."""
+    """The effects that node actors of one active run carry out, and where these hand in the events that follow."""
 
     def __init__(self, active: Activation, carrier: Carrier, spawn: Spawn, *, parked_n: int) -> None:
         self.children: ChildRuns
@@ -63,7 +63,7 @@ class InFlight:
         return True
 
     def follow(self, event: Event) -> None:
-        """An event is in the log: let follow from it what is the node actors' part."""
+        """An event is acknowledged: start or let go its node's actor, or hand its effect to one."""
         while self._afterwards and self._afterwards[0][0] <= event.n:
             self._afterwards.popleft()[1]()
         kind = ev.TYPES[event.type]
@@ -151,7 +151,7 @@ class InFlight:
         self._once_stored(lambda: self._node_actors.close_toolbox(key))
 
     def _once_stored(self, step: Callable[[], None]) -> None:
-        """Take a step when all that is numbered by now is acknowledged: nothing outside comes before that."""
+        """Call a function once all events numbered so far are acknowledged: the log comes before the world (law 4)."""
         if self._active.runlog.queue:
             self._afterwards.append((self._active.runlog.n, step))
         else:

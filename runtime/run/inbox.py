@@ -32,11 +32,11 @@ class Inbox:
         return len(self.waiting) >= COMMANDS_WAITING_MAX
 
     def know(self, cause: int) -> None:
-        """The log holds an event of this cause."""
+        """Note that the log holds an event of the command with this sequence: it is not obeyed again."""
         self._causes.add(cause)
 
     def obey_next(self, active: Activation, look_at_child: Callable[[str, Command], bool]) -> None:
-        """Number what the oldest waiting command becomes."""
+        """Take the oldest waiting command, and number the events that it becomes, if any."""
         command = self.waiting.popleft()
         if command.verb in ("start", "alarm") or command.sequence in self._causes:
             # It was there to wake the run, or is recorded already.

@@ -29,33 +29,33 @@ logger = structlog.get_logger(__name__)
 
 
 class _Requested(msgspec.Struct):
-    """What is read of a cancellation; large values may be missing, with a marker in their place."""
+    """The members of ``cancel.requested`` that are decoded here; a marker may stand for a large value."""
 
     kill: bool = False
     message: JSON = ""
 
 
 class _Born(msgspec.Struct):
-    """What is read of the first event."""
+    """The members of ``run.accepted`` that are decoded here."""
 
     parent: ev.Parent | None = None
     warnings: list[ev.Problem] = []
 
 
 class _Begun(msgspec.Struct):
-    """What is read of the start of its execution."""
+    """The members of ``run.start`` that are decoded here."""
 
     options: dict[str, JSON] = {}
 
 
 class _Child(msgspec.Struct):
-    """What is read of the start of a child run."""
+    """The members of ``child.start`` that are decoded here."""
 
     child: str
 
 
 class _Ended(msgspec.Struct):
-    """What is read of the end of a child run."""
+    """The members of ``child.end`` that are decoded here."""
 
     warnings: list[ev.Warned] = []
 

@@ -47,7 +47,7 @@ class Queued:
 
 
 class RunLog:
-    """Numbers, seals and appends the events of one run on behalf of everybody who acts in it."""
+    """The one writer of a run's events: numbers them, seals them (replaces secrets), and appends them."""
 
     def __init__(
         self,

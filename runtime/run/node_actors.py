@@ -1,4 +1,4 @@
-"""The node actors of one activation of a run: called when there is something to do, then let go."""
+"""The node actors of an active run: started when a node is entered or has an effect, let go when it is left."""
 
 from collections.abc import Callable
 

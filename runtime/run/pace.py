@@ -1,4 +1,4 @@
-"""The pace of a worker: whoever keeps its event loop for long lets everybody else have their turn.
+"""The pace of a worker: long work of one run is done in slices of `SLICE_S`, between which other runs go on.
 
 Interpreters run on the loop's own thread, and within a turn nothing interrupts them. But a turn can be done piece by
 piece, between which other runs go on: that the interpreter is not at rest yet is nobody else's affair, and no event
@@ -21,7 +21,7 @@ REST_SHARE = 0.5
 
 
 class Pace:
-    """Shares the loop of one worker. Where ``slice_s`` is infinite everybody works to the end of their turn."""
+    """Slices the work of one worker's runs. With an infinite ``slice_s`` no work is interrupted."""
 
     def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = thread_time) -> None:
         self._slice_s = slice_s

@@ -1,4 +1,4 @@
-"""Telling: what becomes of a command that reaches an active run. Pure decisions; the run actor records them.
+"""Reactions: which events a command becomes that reaches an active run. Pure decisions; the run actor records them.
 
 Consumes: cancel, kill, pause, resume, answer, signal
 Emits: cancel.requested, run.paused, run.resumed, human.answered, tool.result, signal.received, command.refused

@@ -14,7 +14,7 @@ from callboard.runtime.run.in_flight import InFlight
 
 
 class Rest:
-    """The rest of one activation."""
+    """Waits for an idle run: fires the deadlines that elapse, and parks it when nothing here is left to do."""
 
     def __init__(self, active: Activation, flight: InFlight) -> None:
         self._active = active

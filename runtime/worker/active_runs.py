@@ -1,4 +1,4 @@
-"""Hosting: which runs live at a worker, how many at once, and what becomes of the deliveries that keep them there."""
+"""Active runs: a worker's run actors, how many there are at once, and the commands they hold unacknowledged."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -40,7 +40,7 @@ QUARANTINED = "the run's log cannot be read; only a kill moves it on"
 
 
 class Router(Protocol):
-    """Where commands come in, and where those go back that a run has not looked at."""
+    """The worker, as its active runs see it: finds another place for commands that a run ended without looking at."""
 
     def take(self, delivery: Delivery) -> None:
         """Pass a command on to its run, as if it had come just now."""
@@ -155,7 +155,7 @@ class ActiveRuns:
         self._runs.spawn(ref.run, lambda: self._host(ref, hosted))
 
     def lose(self, ref: RunRef, claim: Event) -> None:
-        """The log holds this claim of a run."""
+        """Show a run's actor a claim that was seen in the log: if it is newer than its own, the run is lost here."""
         hosted = self._hosted.get(ref)
         if hosted is not None:
             hosted.actor.lose(claim)

@@ -73,7 +73,7 @@ class Assignment:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Make the consumers, or find out what they have given out.
+        """Create the consumers of the queues; of those that exist, find out how many deliveries are unacknowledged.
 
         :raises NoAnswer: if JetStream does not answer or refuses
         """

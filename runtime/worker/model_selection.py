@@ -1,4 +1,4 @@
-"""Casting: which model answers in a run, opened when it is first asked."""
+"""Model selection: which model answers in a run; it is opened when it is first asked."""
 
 from collections.abc import Mapping
 from typing import Any
