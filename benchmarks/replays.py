@@ -9,7 +9,7 @@ from benchmarks.staffed import fresh_house, staffed_connection, start_message
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.projections.runs import Runs
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold

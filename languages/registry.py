@@ -1,76 +1,39 @@
-"""Which languages there are: a name to each, and which one a text is written in.
+"""Which languages there are, and which one a text is written in.
 
-A new language is a new folder and one entry in `LANGUAGES`. Its module is imported when it is first asked for.
+A language is a folder here whose package has a ``KIT``, or an installed package that names its kit by an entry point of
+the group `GROUP`. Its modules are imported when they are first asked for.
 """
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any
 
+import callboard.languages
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.languages.language import Language
+from callboard.languages.authoring import About, Authoring
+from callboard.languages.kit import Kit
+from callboard.languages.language import Definition, Language
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of
+from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read
+from callboard.languages.titles import title_of
+
+GROUP = "callboard.languages"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A language: the module that has it as ``LANGUAGE``, and how its documents look.
-
-    ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither. A text that
-    nobody recognises is taken for this language if its file's name ends in one of ``suffixes``.
-    """
-
-    module: str
-    recognises: Callable[[dict[str, Any] | None, str], bool]
-    looks_like: str
-    suffixes: tuple[str, ...] = ()
-
-
-def _named(fields: dict[str, Any] | None, source: str, names: str) -> set[str]:
-    """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line."""
-    if fields is not None:
-        return set(fields)
-    return set(re.findall(rf"^[ \t]*[{{\"]*({names})\"?[ \t]*:", source, re.MULTILINE))
-
-
-def _is_workflow(fields: dict[str, Any] | None, source: str) -> bool:
-    """A broken document is recognised by the same fields, so that its own language tells what is wrong with it."""
-    return {"nodes", "entry"} <= _named(fields, source, "nodes|entry")
-
-
-def _is_flow(fields: dict[str, Any] | None, source: str) -> bool:
-    return {"entrypoint", "steps"} <= _named(fields, source, "entrypoint|steps")
-
-
-def _is_graph(fields: dict[str, Any] | None, source: str) -> bool:
-    named = _named(fields, source, "nodes|entry|metadata|connections")
-    return "nodes" in named and bool(named & {"metadata", "connections"}) and "entry" not in named
-
-
-_PLAYBOOK_HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
-
-
-def _is_playbook(fields: dict[str, Any] | None, source: str) -> bool:
-    """To a reader of YAML headings are comments, and the text between them may be anything."""
-    others = _is_workflow(fields, source) or _is_flow(fields, source) or _is_graph(fields, source)
-    return not others and _PLAYBOOK_HEADING.search(source.replace("\r", "\n")) is not None
-
-
-LANGUAGES: dict[str, Entry] = {
-    "flow": Entry("callboard.languages.flow.language", _is_flow, "JSON with $schema, entrypoint and steps"),
-    "graph": Entry("callboard.languages.graph.language", _is_graph, "JSON with metadata, nodes, connections"),
-    "playbook": Entry(
-        "callboard.languages.playbook.language",
-        _is_playbook,
-        "markdown with # Title and ## STEP 1: Title",
-        (".md", ".markdown"),
-    ),
-    "workflow": Entry("callboard.languages.workflow.language", _is_workflow, "YAML or JSON with entry, nodes, edges"),
-}
+@cache
+def kits() -> dict[str, Kit]:
+    """Return the kits of all languages by their names, in their order; ours come before others of the same name."""
+    folders = [one.name for one in iter_modules(callboard.languages.__path__) if one.ispkg]
+    ours = [import_module(f"{callboard.languages.__name__}.{folder}") for folder in folders]
+    found: list[Kit] = [package.KIT for package in ours if hasattr(package, "KIT")]
+    others: list[Kit] = [point.load() for point in entry_points(group=GROUP)]
+    by_name = {kit.name: kit for kit in [*others, *found]}
+    return dict(sorted(by_name.items()))
 
 
 def language(name: str) -> Language[Any]:
@@ -78,7 +41,37 @@ def language(name: str) -> Language[Any]:
 
     :raises KeyError: if there is none of that name
     """
-    return import_module(LANGUAGES[name].module).LANGUAGE
+    return kits()[name].language
+
+
+def authoring(name: str) -> Authoring:
+    """Return what a language offers to those who write in it."""
+    return kits()[name].authoring if name in kits() else Authoring()
+
+
+@cache
+def provider_contracts() -> ProviderContracts:
+    """Return the contracts of providers of the language that has them.
+
+    :raises LookupError: if none has
+    """
+    module = next((kit.providers_module for kit in kits().values() if kit.providers_module), None)
+    if module is None:
+        raise LookupError("no language has providers")
+    return import_module(module).PROVIDER_CONTRACTS
+
+
+def about(definition: Definition[Any]) -> About:
+    """Return what a definition says of itself; the first sentence of a comment is its title."""
+    found = authoring(definition.language).about(definition.document)
+    comment = definition.comment.strip()
+    return replace(found, title=title_of(comment), description=comment) if comment else found
+
+
+def parsed(source: str, file: str = "") -> Definition[Any] | list[Problem]:
+    """Read a definition's text in whichever language it is written; ``file`` is the name of its file, if it has one."""
+    name = detect(source, file)
+    return name if isinstance(name, list) else language(name).parse(source)
 
 
 def detect(source: str, file: str = "") -> str | list[Problem]:
@@ -88,14 +81,14 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
     """
     tree = read(source)
     fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
-    found = [name for name, entry in LANGUAGES.items() if entry.recognises(fields, source)]
+    found = [name for name, kit in kits().items() if kit.recognises(fields, source)]
     if len(found) == 1:
         return found[0]
     if not found:
-        found = [name for name, entry in LANGUAGES.items() if entry.suffixes and file.endswith(entry.suffixes)]
+        found = [name for name, kit in kits().items() if kit.suffixes and file.endswith(kit.suffixes)]
         if len(found) == 1:
             return found[0]
-    known = "; ".join(f"{name}: {entry.looks_like}" for name, entry in LANGUAGES.items())
+    known = "; ".join(f"{name}: {kit.looks_like}" for name, kit in kits().items())
     if found:
         message = f"the text could be any of {', '.join(found)}; say which"
         return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]

@@ -16,7 +16,7 @@ from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import DefinitionRef, Event, ModelCall, Outline, RunAccepted, RunEnd, RunStart
 from callboard.projections.projection import known
 from callboard.projections.renders import effect_label
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Node, Step
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from callboard.bus.events import Problem
-from callboard.languages.flow.contract import Contract, PhaseContract
 from callboard.languages.flow.specified import MOCK, SPECIFIED
 from callboard.languages.flow.structure import FLOW_SCHEMA, problems
 from callboard.languages.json_text import read_json
 from callboard.languages.problems import Tree
+from callboard.languages.provider_contract import Contract, PhaseContract
 
 CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", Path(__file__).parents[2] / "shared" / "conformance"))
 SCHEMAS = CONFORMANCE / "mwl-schemas"

@@ -16,8 +16,8 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.language import Definition, Language
-from callboard.projections.graph_execution import GraphExecution
 from callboard.projections.projection import fold
+from callboard.projections.results.graph import GraphExecution
 from callboard.runtime.admission.definitions import Remembering
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run

@@ -33,11 +33,11 @@ from callboard.bus.log import Recorded
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Projection, fold
-from callboard.projections.results import Results
+from callboard.projections.results.workflow import WorkflowExecution
+from callboard.projections.run_result import Results
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
-from callboard.projections.workflow_trace import WorkflowExecution
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.operations.start_messages import prepared

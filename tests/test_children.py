@@ -16,7 +16,7 @@ from callboard.bus.log import Entry, NoAnswer, Recorded
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.treetext import tree_text

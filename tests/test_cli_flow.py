@@ -9,9 +9,9 @@ import pytest
 
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences, same
+from callboard.languages.registry import about, parsed
 from callboard.languages.titles import TITLE_CHARS_MAX
 from callboard.runtime.cli import exits
-from callboard.runtime.operations.authoring import about, parsed
 from tests.cli_stage import Place, next_event
 from tests.flows import (
     CORPUS,

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from callboard.languages.registry import LANGUAGES
+from callboard.languages.registry import kits, parsed
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.scaffolding import ABOUT, Template, templates
-from callboard.runtime.operations.authoring import parsed
 from tests.cli_stage import ROOT, Place
 
 TEMPLATES = list(templates())
@@ -26,13 +25,13 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_every_folder_is_a_template_of_a_language() -> None:
-    folder = ROOT / "runtime" / "cli" / "templates"
-    there = {(path.parent.parent.name, path.parent.name) for path in folder.rglob(ABOUT)}
+    folder = ROOT / "languages"
+    there = {(path.parts[-4], path.parent.name) for path in folder.rglob(f"*/templates/*/{ABOUT}")}
     assert {(one.language, one.name) for one in TEMPLATES} == there
-    assert {one.language for one in TEMPLATES} <= set(LANGUAGES)
+    assert {one.language for one in TEMPLATES} <= set(kits())
     assert {"minimal", "triage", "review"} <= {one.name for one in TEMPLATES if one.language == "workflow"}
     assert {"minimal", "quotes"} <= {one.name for one in TEMPLATES if one.language == "flow"}
-    assert files("callboard.runtime.cli").joinpath("templates").is_dir()
+    assert all(files(f"callboard.languages.{one.language}").joinpath("templates").is_dir() for one in TEMPLATES)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=_name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.workflow.skill_files import read_skill_file
+from callboard.languages.skills.skill_files import read_skill_file
 from callboard.runtime.operations.skill_files import FILE_BYTES_MAX, FOLDERS_MAX, project_of, skill_files
 from callboard.runtime.operations.start_messages import PreparedStart, prepared
 from callboard.runtime.operations.start_request import StartRequest

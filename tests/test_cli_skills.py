@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.workflow.shipped import shipped_ids, shipped_skill
+from callboard.languages.skills.shipped import shipped_ids, shipped_skill
 from callboard.runtime.cli import exits
 from tests.cli_stage import Place
 

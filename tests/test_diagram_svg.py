@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.bus.events import NodeEnter, NodeExit, Outline, OutlineEdge, OutlineNode, Route
-from callboard.languages.registry import LANGUAGES
+from callboard.languages.registry import kits
 from callboard.projections.diagram import Diagram, DiagramFold, NodeColour
 from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.graph import Link, Size, layered
@@ -519,4 +519,4 @@ def test_a_definition_needs_no_store(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert place.here("diagram", place.triage(), "--format", "svg").exit_code == exits.OK
     assert not (tmp_path / ".callboard").exists()
-    assert "workflow" in LANGUAGES
+    assert "workflow" in kits()

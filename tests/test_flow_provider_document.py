@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard.languages.flow.contract import contract_of
 from callboard.languages.flow.provider_document import PROVIDER_SCHEMA, provider_problems
 from callboard.languages.flow.structure import FLOW_SCHEMA
+from callboard.languages.provider_contract import contract_of
 from tests.flow_documents import SCHEMAS, VALUES, Json, published, read, walk
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from callboard.actors.providers import http, nats, process
 from callboard.languages.flow.borrowing import variables
-from callboard.languages.flow.contract import contract_of
 from callboard.languages.flow.provider_document import provider_problems
 from callboard.languages.flow.providers import NATIVE
 from callboard.languages.flow.publishing import document_of
 from callboard.languages.flow.shipped import CONTRACTS, FAILURES, OURS
+from callboard.languages.provider_contract import contract_of
 from callboard.runtime.cli import exits
 from tests.cli_stage import Place
 from tests.flow_providers import ours

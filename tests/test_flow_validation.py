@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from callboard.bus.schemas.checking import ENDLESS
-from callboard.languages.flow.contract import Contract, PhaseContract, contract_of
 from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
 from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, schema_faults
+from callboard.languages.provider_contract import Contract, PhaseContract, contract_of
 
 CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", Path(__file__).parents[2] / "shared" / "conformance"))
 DOCUMENTS = CONFORMANCE / "mwl-schemas"

@@ -18,7 +18,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.projections.runs import Runs
 from callboard.runtime.interpreter.ending import conclude
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from callboard.bus import events
 from callboard.bus.commands import TELLS
+from callboard.languages.registry import kits
 
 ROOT = Path(__file__).parent.parent
 FLOORS = {
@@ -99,8 +100,21 @@ def test_languages_are_pure() -> None:
         assert not re.search(r"datetime\.now|\.utcnow\(|open\(", path.read_text()), _name(path)
 
 
-SHARED_ROOMS = {"cel", "javascript"}
+SHARED_ROOMS = {"cel", "skills"}
 """Folders of `languages` that are no languages: any of them may use these."""
+
+
+def test_nothing_outside_of_languages_names_one() -> None:
+    """Neither by an import nor as a word that decides something; its own result is found by its name."""
+    names = set(kits())
+    for path in MODULES:
+        parts = path.relative_to(ROOT).parts
+        if (parts[0] == "languages" and len(parts) > 2) or parts[:2] == ("projections", "results"):
+            continue
+        own = {f"callboard.{folder}.{name}" for name in names for folder in ("languages", "projections.results")}
+        assert not {one for one in _imports(path) if any(f"{one}.".startswith(f"{each}.") for each in own)}, _name(path)
+        words = {node.value for node in ast.walk(_tree(path)) if isinstance(node, ast.Constant)}
+        assert not words & names, _name(path)
 
 
 def test_languages_do_not_know_each_other() -> None:

@@ -13,7 +13,7 @@ from callboard.bus.events import Environment
 from callboard.languages.language import End, Stage
 from callboard.projections import effects
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.api.connection import Connection, open_connection

@@ -12,8 +12,8 @@ import anyio
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Resume
 from callboard.bus.log import Recorded
-from callboard.projections.playbook_state import PlaybookState
 from callboard.projections.projection import fold
+from callboard.projections.results.playbook_state import PlaybookState
 from callboard.runtime.api.client import Client
 from tests.playbook_cases import block, declared, doc, steps, sub
 from tests.test_kill import Case, lane, undisturbed

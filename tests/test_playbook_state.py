@@ -8,8 +8,8 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.projections.playbook_state import PlaybookState, StateDocument
 from callboard.projections.projection import fold
+from callboard.projections.results.playbook_state import PlaybookState, StateDocument
 from callboard.runtime.run.log import read_run
 from tests.playbook_cases import CASES, block, declared, doc, says, steps, sub
 from tests.playbooks import Play, live, perform, performed, plain

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from callboard.bus import events as ev
 from callboard.bus.commands import Resume
 from callboard.bus.events import Event
-from callboard.projections.playbook_stream import Onward, Piece, PlaybookStream, Told
+from callboard.projections.results.playbook_stream import PlaybookStream
+from callboard.projections.streaming import Onward, Piece, Told
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.api.streaming import stream

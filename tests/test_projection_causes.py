@@ -8,7 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.projections.causes import DISPATCHES_MAX, FAILURES_MAX, Cause, Causes, brief
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import CAUSES_SHOWN_MAX, cause_lines

@@ -12,16 +12,16 @@ import pytest
 from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.projections import projection as projection_module
 from callboard.projections.diagram import DiagramFold
-from callboard.projections.graph_execution import GraphExecution
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Checkpoint, OutOfOrder, Projection, fold
 from callboard.projections.renders import step_rows, step_table, waterfall
-from callboard.projections.results import Results
+from callboard.projections.results.graph import GraphExecution
+from callboard.projections.results.workflow import WorkflowExecution
+from callboard.projections.run_result import Results
 from callboard.projections.runs import Runs
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
-from callboard.projections.workflow_trace import WorkflowExecution
 from tests.logs import Log, cake, everything, killed
 
 

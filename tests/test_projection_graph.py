@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from callboard.bus.events import Event
-from callboard.projections.graph_execution import Execution, GraphExecution
 from callboard.projections.projection import fold
+from callboard.projections.results.graph import Execution, GraphExecution
 from tests.graphs import STARTED_MS, answers, flow, graph, node, perform, step, webhook
 from tests.simulation import World
 

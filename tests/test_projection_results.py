@@ -23,7 +23,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from tests.logs import T0, Log, at, cake, everything
 
 

@@ -8,7 +8,7 @@ import pytest
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeWarning, Outline, OutlineEdge, ToolCall, ToolResult
 from callboard.projections.projection import fold
-from callboard.projections.workflow_trace import WorkflowExecution, execution_event
+from callboard.projections.results.workflow import WorkflowExecution, execution_event
 from tests.logs import CAKE, Log, cake
 
 

@@ -15,7 +15,7 @@ from callboard.bus.log import Entry, Recorded, append, readable
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.run_result import Results
 from callboard.runtime.api.client import Client
 from callboard.runtime.run.log import read_run
 from tests.parking_lot import play

@@ -16,8 +16,8 @@ from callboard.bus import events as ev
 from callboard.bus.effects import PythonTools
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Needs
-from callboard.languages.workflow.shipped import shipped_ids, shipped_skill
-from callboard.languages.workflow.skills import aliases
+from callboard.languages.skills.shipped import shipped_ids, shipped_skill
+from callboard.languages.skills.skill import aliases
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
@@ -167,7 +167,7 @@ def test_tools_of_mcp_servers_count_as_the_same_where_that_is_certain() -> None:
 
 
 def test_each_file_is_a_skill_of_its_name() -> None:
-    folder = files("callboard.languages.workflow") / "shipped_skills"
+    folder = files("callboard.languages.skills") / "shipped_skills"
     assert sorted(entry.name for entry in folder.iterdir()) == [f"{name}.yaml" for name in shipped_ids()]
     assert all(shipped_skill(name).id == name for name in shipped_ids())
 

@@ -33,7 +33,7 @@ from callboard.bus.effects import (
     ToolSpec,
 )
 from callboard.languages.playbook.options import Options
-from callboard.languages.workflow.skills import McpServer, Skill
+from callboard.languages.skills.skill import McpServer, Skill
 from callboard.languages.workflow.toolbox import tool_sources
 from tests.flow_providers import flow_of, ours, played
 from tests.flows import FlowTheatre

@@ -11,11 +11,11 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Event, Problem, Warned
 from callboard.projections.projection import fold
-from callboard.projections.results import Results
+from callboard.projections.results.workflow import execution_event
+from callboard.projections.run_result import Results
 from callboard.projections.runs import RunRow, Runs
 from callboard.projections.trace import TraceFold
 from callboard.projections.warned import MORE, WARNINGS_MAX, WarnedFold
-from callboard.projections.workflow_trace import execution_event
 from callboard.runtime.admission.admission import Verdict
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection

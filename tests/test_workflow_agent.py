@@ -8,7 +8,7 @@ from callboard.bus.effects import ModelReply, ModelRequest, ScriptedTools, ToolO
 from callboard.languages.agent import Conversation, Policy, converse, is_json, json_in, structured
 from callboard.languages.language import End, Stage
 from callboard.languages.questions import chosen, read_verdict
-from callboard.languages.registry import LANGUAGES, detect, language
+from callboard.languages.registry import detect, kits, language
 from tests.fake_stage import FakeStage
 
 TOOLS = [ToolSpec("look", input_schema={"type": "object", "required": ["q"]}), ToolSpec("find")]
@@ -148,7 +148,7 @@ def test_a_verdict_of_many_words_is_none() -> None:
 
 
 def test_languages_by_name() -> None:
-    assert all(language(name).name == name for name in LANGUAGES)
+    assert all(language(name).name == name for name in kits())
     with pytest.raises(KeyError):
         language("esperanto")
 

@@ -28,8 +28,8 @@ from callboard.bus.events import Event, Problem
 from callboard.languages.language import Plan
 from callboard.projections.metrics import Metrics
 from callboard.projections.projection import fold
+from callboard.projections.results.workflow import WorkflowExecution, execution_event
 from callboard.projections.spans import SpanFold
-from callboard.projections.workflow_trace import WorkflowExecution, execution_event
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load

@@ -4,8 +4,8 @@ from typing import Any
 
 from callboard.bus.effects import Failure, ToolSpec
 from callboard.languages.language import Needs
-from callboard.languages.workflow.skill_files import discover, read_skill_file
-from callboard.languages.workflow.skills import Skill, aliases
+from callboard.languages.skills.skill import Skill, aliases
+from callboard.languages.skills.skill_files import discover, read_skill_file
 from tests.workflows import admitted, document, run, scripted_skill
 
 ONCE = {

@@ -9,7 +9,7 @@ from callboard.bus import events as ev
 from callboard.bus.memory import MemoryLog
 from callboard.languages.language import End, Stage
 from callboard.projections.projection import fold
-from callboard.projections.workflow_trace import WorkflowExecution
+from callboard.projections.results.workflow import WorkflowExecution
 from tests.simulation import VIRTUAL, VirtualClock, World, check_log, check_replay, copied, finish, theatre_for
 from tests.theatre import Theatre, end_of, types
 from tests.workflows import WORKFLOW, admitted, document, scripted_skill

@@ -16,7 +16,7 @@ from callboard.bus.events import Event
 from callboard.bus.memory import MemoryLog
 from callboard.languages.language import End, Stage
 from callboard.projections.projection import fold
-from callboard.projections.workflow_trace import WorkflowExecution, execution_event
+from callboard.projections.results.workflow import WorkflowExecution, execution_event
 from tests.simulation import VIRTUAL, VirtualClock, World, check_log, check_replay, copied, finish, theatre_for
 from tests.theatre import Theatre, end_of
 from tests.workflows import WORKFLOW, admitted, document

@@ -1,1 +1,20 @@
 """The flow language: Metolia Workflow Language v0.1, implemented from its specification."""
+
+from typing import Any
+
+from callboard.languages.kit import Kit, named
+
+
+def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
+    return {"entrypoint", "steps"} <= named(fields, source, ("entrypoint", "steps"))
+
+
+KIT = Kit(
+    "flow",
+    f"{__name__}.language",
+    _recognises,
+    "JSON with $schema, entrypoint and steps",
+    authoring_module=f"{__name__}.authoring",
+    templates=__name__,
+    providers_module=f"{__name__}.provider_contracts",
+)

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.languages.cel.embedding import expression_body
 from callboard.languages.flow.bindings import at_match, at_step
 from callboard.languages.flow.clauses import first_wins, matcher
-from callboard.languages.flow.embedding import expression_body
 from callboard.languages.flow.inspection import (
     Check,
     Here,

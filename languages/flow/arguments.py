@@ -4,7 +4,7 @@ Of arguments with expressions in them, only what the expressions cannot change i
 """
 
 from callboard.bus.effects import JSON
-from callboard.languages.flow.embedding import expressions_in
+from callboard.languages.cel.embedding import expressions_in
 from callboard.languages.flow.inspection import Arguments, Findings
 from callboard.languages.flow.validation import Schema, Violation
 

@@ -17,7 +17,6 @@ are the interpreter's own.
 from dataclasses import dataclass
 
 from callboard.bus.effects import JSON
-from callboard.languages.flow.contract import Contract, Phase
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
 from callboard.languages.flow.frame import aspect, outcome_of
@@ -35,6 +34,7 @@ from callboard.languages.flow.result import (
 from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.language import Cancelled, Node, Ok
+from callboard.languages.provider_contract import Contract, Phase
 
 
 @dataclass(frozen=True, slots=True)

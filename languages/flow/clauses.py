@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callboard.bus.effects import JSON
-from callboard.languages.flow.embedding import expression_body, expressions_in
+from callboard.languages.cel.embedding import expression_body, expressions_in
 from callboard.languages.flow.inspection import Here, boolean, fields, items, structural, text, typed
 
 SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.bus.effects import JSON, Failure
-from callboard.languages.flow.contract import Contract
 from callboard.languages.flow.result import UNSET, Result, as_envelope, failure
 from callboard.languages.language import Node, Ok, Stage
+from callboard.languages.provider_contract import Contract
 
 MALFORMED = "provider.malformed"
 """Code of the failure that stands for an answer that is none."""

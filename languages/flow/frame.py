@@ -12,13 +12,13 @@ from typing import Any, NoReturn, TypeVar
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import NodeOutcome
 from callboard.languages.cel.budget import Budget
-from callboard.languages.flow.contract import Contract
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
 from callboard.languages.flow.template import Scope, Template
 from callboard.languages.flow.temporal import Duration, format_instant, parse_duration
 from callboard.languages.flow.validation import Schema, Violation
 from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwound
+from callboard.languages.provider_contract import Contract
 
 T = TypeVar("T")
 

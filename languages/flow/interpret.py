@@ -3,7 +3,6 @@
 from typing import Any
 
 from callboard.bus.effects import JSON
-from callboard.languages.flow.contract import Contract, contract_of
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, outcome_of, violated
 from callboard.languages.flow.graph import run_graph
@@ -12,6 +11,7 @@ from callboard.languages.flow.shipped import CONTRACTS
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.flow.wrapping import run_stack
 from callboard.languages.language import Cancelled, End, Plan, Stage
+from callboard.languages.provider_contract import Contract, contract_of
 
 ROOT = "main"
 """Path of the root frame."""

@@ -1,12 +1,12 @@
 """Contracts as the specification's provider documents: the form in which they are published and recorded.
 
-The reverse of `callboard.languages.flow.contract.contract_of`.
+The reverse of `callboard.languages.provider_contract.contract_of`.
 """
 
 from typing import Any
 
-from callboard.languages.flow.contract import Contract, PhaseContract
 from callboard.languages.flow.provider_document import PROVIDER_SCHEMA
+from callboard.languages.provider_contract import Contract, PhaseContract
 
 
 def document_of(contract: Contract) -> dict[str, Any]:

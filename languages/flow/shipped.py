@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from callboard.languages.flow.contract import Contract
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.contracts.http import HTTP
 from callboard.languages.flow.contracts.human import HUMAN
@@ -14,6 +13,7 @@ from callboard.languages.flow.contracts.shipping import Shipped
 from callboard.languages.flow.contracts.signal import SIGNAL
 from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.specified import SPECIFIED
+from callboard.languages.provider_contract import Contract
 
 OURS: tuple[Shipped, ...] = (HTTP, MODEL, TOOL, NATS, DEFINITION, HUMAN, SIGNAL, PROCESS)
 

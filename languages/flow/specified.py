@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from callboard.bus.effects import JsonSchema
-from callboard.languages.flow.contract import CALL, MIDDLEWARE, Contract, PhaseContract
+from callboard.languages.provider_contract import CALL, MIDDLEWARE, Contract, PhaseContract
 
 MOCK = f"{CALL}mwl/mock/v1"
 RETRY = f"{MIDDLEWARE}mwl/retry/v1"

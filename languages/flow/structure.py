@@ -9,11 +9,10 @@ from functools import partial
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
+from callboard.languages.cel.embedding import expression_body, expressions_in
 from callboard.languages.flow.actions import route, step
 from callboard.languages.flow.arguments import argument_warnings
 from callboard.languages.flow.children import child_warnings
-from callboard.languages.flow.contract import Contract
-from callboard.languages.flow.embedding import expression_body, expressions_in
 from callboard.languages.flow.expressions import expression_problems
 from callboard.languages.flow.inspection import (
     STRUCTURAL_EXPRESSION,
@@ -28,6 +27,7 @@ from callboard.languages.flow.scoping import scoping_problems
 from callboard.languages.flow.targets import stack
 from callboard.languages.flow.validation import Schema, schema_faults
 from callboard.languages.problems import Tree, kind_of
+from callboard.languages.provider_contract import Contract
 
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 """What a document's ``$schema`` is: the version of the language that it is written in."""

@@ -11,9 +11,9 @@ from callboard.bus.effects import JSON
 from callboard.bus.steps import TooManySteps
 from callboard.languages.cel import program
 from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.embedding import expression_body
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.flow.depth import excess
-from callboard.languages.flow.embedding import expression_body
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant
 

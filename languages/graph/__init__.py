@@ -1,1 +1,20 @@
 """The graph language: typed nodes wired as a DAG, by the design document of the Workflow Engine V2."""
+
+from typing import Any
+
+from callboard.languages.kit import Kit, named
+
+
+def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
+    found = named(fields, source, ("nodes", "entry", "metadata", "connections"))
+    return "nodes" in found and bool(found & {"metadata", "connections"}) and "entry" not in found
+
+
+KIT = Kit(
+    "graph",
+    f"{__name__}.language",
+    _recognises,
+    "JSON with metadata, nodes, connections",
+    authoring_module=f"{__name__}.authoring",
+    typed_nodes=True,
+)

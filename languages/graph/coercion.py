@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.effects import JSON
-from callboard.languages.graph.node_specs import Field, ValueType
+from callboard.languages.node_types import Field, ValueType
 
 UNFIT: Any = object()
 """What `coerced` returns for a value that cannot be converted."""

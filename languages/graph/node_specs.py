@@ -4,16 +4,14 @@ Defaults fill in what a node's configuration leaves out; the three members of `T
 make nodes of templates, and do not apply to a node that lacks them.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.languages.node_types import Field, NodeSpec, NodeType, ValueType
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
-
-ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
 
 NODE_TYPES = (
     "TRIGGER",
@@ -36,50 +34,6 @@ _EMPTY: dict[ValueType, JSON] = {
 }
 
 _FOLDER = files("callboard.languages.graph") / "spec_files"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A configuration, an input or an output.
-
-    ``instead`` names keys any of which may stand for a required one; one that is ``granted`` comes from the account
-    that is connected, so that it need not be given. ``options``, ``min`` and ``max`` are told, and not enforced.
-    """
-
-    type: ValueType
-    required: bool = False
-    default: JSON = None
-    options: tuple[str, ...] = ()
-    min: float | None = None
-    max: float | None = None
-    instead: tuple[str, ...] = ()
-    granted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """What is known of a subtype."""
-
-    type: str
-    subtype: str
-    title: str
-    configurations: dict[str, Field]
-    input_params: dict[str, Field]
-    output_params: dict[str, Field]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeType:
-    """A type: its subtypes that have a table, and those that are known without one.
-
-    A node that is configured with one of the keys in ``instead`` needs nothing that its table requires.
-    """
-
-    name: str
-    subtypes: dict[str, NodeSpec]
-    unspecified: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
-
 
 TEMPLATE_DEFAULTS: dict[str, Field] = {
     "timeout": Field("number", default=420, min=1, max=1000),

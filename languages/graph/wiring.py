@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from callboard.bus.effects import JSON
-from callboard.languages.graph.node_specs import NodeSpec
+from callboard.languages.node_types import NodeSpec
 
 ITERATION = "iteration"
 """The output key that fans out: a list on this port runs the successor once for each item."""

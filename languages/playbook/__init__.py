@@ -1,1 +1,26 @@
 """The playbook language: PLAYBOOK.md 0.1.0, markdown with numbered steps, directives, branches and questions."""
+
+import re
+from typing import Any
+
+from callboard.languages.kit import Kit, named
+
+_HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
+
+_OTHERS = ({"nodes", "entry"}, {"nodes", "metadata"}, {"nodes", "connections"}, {"entrypoint", "steps"})
+"""Fields of documents that are none, whatever headings stand in them: to a reader of YAML headings are comments."""
+
+
+def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
+    found = named(fields, source, sorted(set().union(*_OTHERS)))
+    return not any(other <= found for other in _OTHERS) and _HEADING.search(source.replace("\r", "\n")) is not None
+
+
+KIT = Kit(
+    "playbook",
+    f"{__name__}.language",
+    _recognises,
+    "markdown with # Title and ## STEP 1: Title",
+    suffixes=(".md", ".markdown"),
+    authoring_module=f"{__name__}.authoring",
+)

@@ -11,19 +11,19 @@ from pydantic import AfterValidator, Field, ValidationError
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import Definition, Plan
+from callboard.languages.parts import Part, Whole, complaint
 from callboard.languages.problems import Location, Tree, from_pydantic, hint_at
-from callboard.languages.source_text import read
-from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
-from callboard.languages.workflow.parts import Part, Whole, complaint
-from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
-from callboard.languages.workflow.skill_files import discover
-from callboard.languages.workflow.skills import (
+from callboard.languages.skills.skill import (
     Skill,
     Variable,
     aliases,
     merged,
 )
+from callboard.languages.skills.skill_files import discover
+from callboard.languages.source_text import read
+from callboard.languages.workflow.document import Workflow
+from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
+from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
 from callboard.languages.workflow.usage import declared_sources
 
 MAX_STEPS = 200

@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 
 from callboard.bus.effects import JSON
 from callboard.bus.javascript import regex
+from callboard.languages.parts import Maybe, Part, Text, complaint
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
-from callboard.languages.workflow.parts import Maybe, Part, Text, complaint
 
 OPERATORS = {"equals": "equals", "in_": "in", "matches": "matches"}
 """The operators of a comparison: field to the name in documents."""

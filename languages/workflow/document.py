@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from callboard.languages.parts import Maybe, Part, Text, Texts, Whole, complaint
 from callboard.languages.problems import VARIANT
+from callboard.languages.skills.skill import InlineSkill, JsonSchemaField
 from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.evaluators import Evaluator
 from callboard.languages.workflow.inputs import InputField
-from callboard.languages.workflow.parts import Maybe, Part, Text, Texts, Whole, complaint
-from callboard.languages.workflow.skills import InlineSkill, JsonSchemaField
 from callboard.languages.workflow.sources import Source
 
 JUDGE_MODEL = "claude-haiku-4-5"

@@ -11,9 +11,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
+from callboard.languages.parts import Maybe, Number, Part, complaint, one_of, variant_by
 from callboard.languages.problems import VARIANT, Tree, dotted, hint_at, kind_of
 from callboard.languages.workflow.comparison import same
-from callboard.languages.workflow.parts import Maybe, Number, Part, complaint, one_of, variant_by
 
 MEANINGFUL = ("rules", "context", "dryRun")
 """Inputs that mean something to every workflow (specification, *Workflow: Inputs*), declared or not."""

@@ -9,11 +9,11 @@ from typing import Any
 from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
 from callboard.languages.language import STRICT, Cancelled, End, Plan, Stage
+from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.provision import Lacks, holding, lacks
 from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routing import END, Onward, Router, Terminal
-from callboard.languages.workflow.skills import Skill, aliases
 from callboard.languages.workflow.sources import resolve
 from callboard.languages.workflow.usage import declared_sources, layered
 from callboard.languages.workflow.visit import Context, Setting, visit

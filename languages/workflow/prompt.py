@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from callboard.bus.effects import JSON, Former, Message, Part, Recall, Text
+from callboard.languages.skills.skill import Skill
 from callboard.languages.workflow.document import Node
 from callboard.languages.workflow.evaluators import Evaluation
-from callboard.languages.workflow.skills import Skill
 from callboard.languages.workflow.usage import Layers, effective
 
 RULES_HEADING = "## Rules — You MUST Follow These"

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from callboard.bus.events import Environment
 from callboard.languages.language import Needs
-from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.shipped import PREFIX, shipped_ids, shipped_skill
-from callboard.languages.workflow.skills import (
+from callboard.languages.skills.shipped import PREFIX, shipped_ids, shipped_skill
+from callboard.languages.skills.skill import (
     Skill,
     merged,
     missing_config,
@@ -18,6 +17,7 @@ from callboard.languages.workflow.skills import (
     required_env,
     secret_env,
 )
+from callboard.languages.workflow.document import Workflow
 
 Skills = dict[str, Skill]
 

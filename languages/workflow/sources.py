@@ -13,8 +13,8 @@ from pydantic import model_validator
 
 from callboard.bus.effects import JSON, Failure
 from callboard.languages.language import Failed, Ok, Stage, Unwound
+from callboard.languages.parts import Part, complaint
 from callboard.languages.problems import kind_of
-from callboard.languages.workflow.parts import Part, complaint
 
 HASH_CHARS = 16
 """How much of the sha256, in hex, a resolved source is identified by."""

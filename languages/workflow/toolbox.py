@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from callboard.bus.durations import seconds_of
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolLimits, ToolSource, ToolSpec
+from callboard.languages.skills.skill import McpServer, Skill, SkillTool
 from callboard.languages.workflow.document import ToolFilter
-from callboard.languages.workflow.skills import McpServer, Skill, SkillTool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import encode_id
 from callboard.languages.agent import Policy, converse
 from callboard.languages.language import Cancelled, Failed, Node, Stage
+from callboard.languages.skills.skill import Skill, config_variables
 from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.judging import evaluate, feedback
 from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
 from callboard.languages.workflow.provision import Lacks
 from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet
-from callboard.languages.workflow.skills import Skill, config_variables
 from callboard.languages.workflow.toolbox import Offer, offer, tool_sources
 from callboard.languages.workflow.usage import Layers, instruction_field
 

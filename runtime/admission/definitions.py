@@ -120,9 +120,9 @@ class Definitions:
         name = source.language or registry.detect(text)
         if isinstance(name, list):
             return name
-        if name not in registry.LANGUAGES:
+        if name not in registry.kits():
             message = f"there is no language {name!r}"
-            expected = " | ".join(registry.LANGUAGES)
+            expected = " | ".join(registry.kits())
             return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]
         spoken = self.language(name)
         parsed = spoken.parse(text)

@@ -100,14 +100,14 @@ async def names(log: JetStreamLog, tenant: str) -> list[str]:
 
 def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:
     """Parse a definition in the language named, or the one it is recognised as."""
-    from callboard.languages.registry import LANGUAGES, detect
+    from callboard.languages.registry import detect, kits
 
     name = spoken or detect(source)
     if isinstance(name, list):
         return name
-    if name not in LANGUAGES:
+    if name not in kits():
         message = f"there is no language {name!r}"
-        return [Problem(code="definition.language", message=message, where="language", expected=" | ".join(LANGUAGES))]
+        return [Problem(code="definition.language", message=message, where="language", expected=" | ".join(kits()))]
     return definitions.language(name).parse(source)
 
 

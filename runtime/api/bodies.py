@@ -1,7 +1,7 @@
 """Bodies: the JSON objects that the service takes and answers, verb by verb.
 
 ``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
-`callboard.projections.results.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a
+`callboard.projections.run_result.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a
 `callboard.runtime.admission.admission.Verdict`, ``definition`` a `callboard.runtime.admission.registration.Registered`.
 """
 

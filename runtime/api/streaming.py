@@ -12,9 +12,12 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from nats.aio.msg import Msg
 
-from callboard.bus.events import Event, RunEnd
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event, RunAccepted, RunEnd, payload_of
 from callboard.bus.log import whole
-from callboard.projections.playbook_stream import Onward, Piece, PlaybookStream, Told
+from callboard.bus.subjects import RunRef
+from callboard.projections.results import view_of
+from callboard.projections.streaming import Onward, Piece, RunStream, Told
 from callboard.runtime.api.client import Client, UnknownRun
 
 PIECES_MAX = 1_000
@@ -27,15 +30,15 @@ Item = Piece | Event
 async def stream(
     client: Client, run: str, behind: str | None = None, *, pieces_max: int = PIECES_MAX
 ) -> AsyncGenerator[AsyncIterator[Told]]:
-    """Stream a run of a playbook from its beginning, or ``behind`` an id, to its end.
+    """Stream a run from its beginning, or ``behind`` an id, to its end.
 
     :raises UnknownRun: if there is no such run
+    :raises CallboardError: ``stream.none`` if its language has no stream
     :raises ValueError: if ``behind`` is no id
     """
     onward = Onward() if behind is None else Onward.behind(behind)
     ref = client.ref(run)
-    if await client.log.last(ref) is None:
-        raise UnknownRun(ref)
+    merged = await _stream_of(client, ref)
     send, receive = anyio.create_memory_object_stream[Item](pieces_max)
 
     async def take(message: Msg) -> None:
@@ -50,7 +53,7 @@ async def stream(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_events, client, run, send)
             with receive:
-                yield _told(receive, onward)
+                yield _told(receive, merged, onward)
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -66,8 +69,20 @@ async def _events(client: Client, run: str, send: MemoryObjectSendStream[Item]) 
                 return
 
 
-async def _told(receive: MemoryObjectReceiveStream[Item], onward: Onward) -> AsyncIterator[Told]:
-    merged = PlaybookStream()
+async def _stream_of(client: Client, ref: RunRef) -> RunStream:
+    accepted = await client.log.last_of_type(ref, RunAccepted.type)
+    if accepted is None:
+        raise UnknownRun(ref)
+    payload = payload_of(await whole(client.log, accepted))
+    assert isinstance(payload, RunAccepted)
+    view = view_of(payload.definition.language)
+    if view is None or view.stream is None:
+        message = f"a {payload.definition.language} has no stream"
+        raise CallboardError("stream.none", message, ref.run, "Its events are `callboard watch RUN`.")
+    return view.stream()
+
+
+async def _told(receive: MemoryObjectReceiveStream[Item], merged: RunStream, onward: Onward) -> AsyncIterator[Told]:
     async for item in receive:
         for told in merged.piece(item) if isinstance(item, Piece) else merged.event(item):
             if (new := onward.new(told)) is not None:

@@ -17,9 +17,9 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
-from callboard.projections.language_views import STATES
 from callboard.projections.projection import fold
-from callboard.projections.results import Results, RunResult
+from callboard.projections.results import view_of
+from callboard.projections.run_result import Results, RunResult
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
 from callboard.runtime.admission.admission import Verdict, check_tell
@@ -182,10 +182,10 @@ class Verbs:
         events = await self._client(tenant).events(request.run_id)
         accepted = ev.payload_of(events[0])
         language = accepted.definition.language if isinstance(accepted, ev.RunAccepted) else ""
-        made = STATES.get(language)
-        if made is None:
+        view = view_of(language)
+        if view is None or view.state is None:
             raise ApiError(400, "state.none", f"a {language} has no state document", run_id=request.run_id)
-        return fold(made(), events)
+        return fold(view.state(), events)
 
     async def result(self, tenant: str, body: bytes) -> Result:
         """Return a run's end, waiting for it if asked to."""

@@ -7,29 +7,19 @@ the warnings.
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, NodeWarning, Problem
-from callboard.projections.language_views import STATES
-from callboard.projections.projection import fold, known
-from callboard.projections.results import RunResult
+from callboard.projections.projection import known
+from callboard.projections.results import view_of
+from callboard.projections.results.view import StepRow, View
+from callboard.projections.run_result import Results, RunResult
 from callboard.runtime.operations.results import pretty
 
 _INNER = re.compile(r"[/\[:]")
 """What only the paths of nodes inside of others have."""
 
 _STATUS = {"completed": "executed", "ok": "executed"}
-
-
-class StepRow(NamedTuple):
-    """A line of the table; zero tokens are none that a model was paid for."""
-
-    number: str
-    title: str
-    status: str
-    input_tokens: int
-    output_tokens: int
 
 
 def write_artifact(result: RunResult, path: Path) -> None:
@@ -55,8 +45,8 @@ def append_summary(
 
 def summary(result: RunResult, events: Sequence[Event], warnings: Sequence[str], artifact: str) -> str:
     """Return the summary of a run in markdown."""
-    title = "PLAYBOOK.md Execution Summary" if result.language in STATES else "Execution Summary"
-    lines = [f"## {title}", ""]
+    view = view_of(result.language) or View(Results)
+    lines = [f"## {view.summary_title}", ""]
     if artifact and result.status == "completed":
         lines += [f"**Artifact:** `{artifact}`", ""]
     if result.status != "completed":
@@ -64,7 +54,7 @@ def summary(result: RunResult, events: Sequence[Event], warnings: Sequence[str],
         lines += [f"**Status:** {result.status}{because}", ""]
     lines += ["| # | Title | Status | Input tokens | Output tokens |"]
     lines += ["|---|-------|--------|--------------|---------------|"]
-    for row in _rows(result, events):
+    for row in view.steps(events) if view.steps else _rows(result):
         tokens = [str(count) if count else "-" for count in (row.input_tokens, row.output_tokens)]
         status = _STATUS.get(row.status, row.status)
         lines.append(f"| {row.number} | {_cell(row.title)} | {status} | {tokens[0]} | {tokens[1]} |")
@@ -73,11 +63,7 @@ def summary(result: RunResult, events: Sequence[Event], warnings: Sequence[str],
     return "\n".join([*lines, ""]) + "\n"
 
 
-def _rows(result: RunResult, events: Sequence[Event]) -> list[StepRow]:
-    made = STATES.get(result.language)
-    if made is not None:
-        steps = fold(made(), events).steps
-        return [StepRow(one.label, one.title, one.status, one.input_tokens, one.output_tokens) for one in steps]
+def _rows(result: RunResult) -> list[StepRow]:
     rows: list[StepRow] = []
     for number, node in enumerate((one for one in result.nodes.values() if not _INNER.search(one.path)), 1):
         usage = result.usage_by_path.get(node.path)

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log import whole
-from callboard.languages.flow.claim import CLAIM
-from callboard.languages.flow.comparison import differences
+from callboard.languages.authoring import Conformance
+from callboard.languages.registry import authoring, kits
 from callboard.runtime.api.client import NoVerdict
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
@@ -57,6 +57,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
     missing: list[str] = []
 
 
+def conformance_of() -> tuple[str, Conformance]:
+    """Return the language that has a corpus, and what it claims."""
+    [found] = [(name, one) for name in kits() if (one := authoring(name).conformance)]
+    return found
+
+
 def conform(corpus: str | None, pattern: str | None, *, skip_temporal: bool, settings: Settings) -> int:
     """Print the claim, and run a corpus if there is one; return the exit code.
 
@@ -65,7 +71,7 @@ def conform(corpus: str | None, pattern: str | None, *, skip_temporal: bool, set
     :raises CallboardError: whatever keeps server or worker from working
     """
     if corpus is None:
-        click.echo(compact({"claim": CLAIM}) if settings.as_json else _claim_text())
+        click.echo(compact({"claim": conformance_of()[1].claim}) if settings.as_json else _claim_text())
         return exits.OK
     cases = chosen(read_corpus(Path(corpus)), pattern)
     skipped = {case.name for case in cases if skip_temporal and TEMPORAL in case.marks}
@@ -97,7 +103,7 @@ def chosen(cases: Sequence[Case], pattern: str | None) -> list[Case]:
 
 def missing(case: Case) -> list[str]:
     """Return the profiles that a case requires and the claim does not have; one without any is out of no scope."""
-    return [profile for profile in case.profiles if profile not in CLAIM]
+    return [profile for profile in case.profiles if profile not in conformance_of()[1].claim]
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
@@ -119,6 +125,7 @@ async def run_cases(
 ) -> dict[str, Outcome]:
     """Start every scenario where a worker stands, and compare what comes of it; by ``case/scenario``."""
     batch = uuid4().hex[:8]
+    language, conformance = conformance_of()
     found: dict[str, Outcome] = {}
     starts = anyio.CapacityLimiter(STARTS_MAX)
 
@@ -126,7 +133,7 @@ async def run_cases(
         name = f"{case.name}/{scenario.name}"
         run = f"{case.name}-{scenario.name}-{batch}"
         message = {
-            "definition": {"language": "flow", "source": case.source},
+            "definition": {"language": language, "source": case.source},
             "input": scenario.input,
             "arguments": scenario.arguments,
             "run_id": run,
@@ -137,7 +144,11 @@ async def run_cases(
             wrong = [f"refused: {problem}" for problem in refused]
         else:
             result = await _result(connection, run, wait_s)
-            wrong = [f"no Result within {wait_s:g} s"] if result is None else differences(scenario.expected, result)
+            wrong = (
+                [f"no Result within {wait_s:g} s"]
+                if result is None
+                else conformance.differences(scenario.expected, result)
+            )
         found[name] = Outcome(scenario.name, run, wrong)
 
     async with anyio.create_task_group() as tasks:
@@ -183,7 +194,7 @@ def _report(case: Case, found: dict[str, Outcome], *, skipped: bool) -> Report:
 
 
 def _json(reports: Sequence[Report]) -> str:
-    return compact({"claim": CLAIM, "counts": _counts(reports), "cases": reports})
+    return compact({"claim": conformance_of()[1].claim, "counts": _counts(reports), "cases": reports})
 
 
 def _counts(reports: Sequence[Report]) -> dict[str, int]:
@@ -194,7 +205,7 @@ def _counts(reports: Sequence[Report]) -> dict[str, int]:
 
 
 def _claim_text() -> str:
-    return "\n".join(CLAIM)
+    return "\n".join(conformance_of()[1].claim)
 
 
 _MARKS: dict[Verdict, tuple[str, str | None]] = {
@@ -206,7 +217,7 @@ _MARKS: dict[Verdict, tuple[str, str | None]] = {
 
 
 def _text(reports: Sequence[Report], kept: bool) -> str:
-    lines = ["Claim:", *(f"  {profile}" for profile in CLAIM), ""]
+    lines = ["Claim:", *(f"  {profile}" for profile in conformance_of()[1].claim), ""]
     for report in reports:
         lines += _lines(report, kept)
     counts = _counts(reports)

@@ -7,11 +7,9 @@ from typing import Any
 import click
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.flow.contract import Contract, contract_of
-from callboard.languages.flow.publishing import document_of
-from callboard.languages.flow.shipped import CONTRACTS, FAILURES
-from callboard.languages.flow.specified import SPECIFIED
 from callboard.languages.problems import hint_at
+from callboard.languages.provider_contract import Contract, contract_of
+from callboard.languages.registry import provider_contracts
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.providers import installed
@@ -47,9 +45,10 @@ def known_providers(config: Config) -> list[Known]:
 
     :raises ConfigInvalid: if one that is installed cannot be used
     """
+    known = provider_contracts()
     ours = [
-        Known(contract, document_of(contract), "specification" if uri in SPECIFIED else "callboard")
-        for uri, contract in CONTRACTS.items()
+        Known(contract, known.document_of(contract), "specification" if uri in known.specified else "callboard")
+        for uri, contract in known.shipped.items()
     ]
     theirs = [Known(contract_of(one.document), one.document, one.origin) for one in installed(config.providers)]
     return sorted([*ours, *theirs], key=lambda one: (one.kind, one.contract.uri))
@@ -85,7 +84,7 @@ def show_provider(config: Config, wanted: str, *, as_json: bool) -> None:
     """
     one = _found(known_providers(config), wanted)
     if as_json:
-        failures = {code: FAILURES.get(code, "") for code in one.contract.closed}
+        failures = {code: provider_contracts().failures.get(code, "") for code in one.contract.closed}
         click.echo(compact({"origin": one.origin, "document": one.document, "failures": failures}))
         return
     for line in _told(one):
@@ -128,7 +127,7 @@ def _told(one: Known) -> Iterator[str]:
     yield "\nFailures" if contract.closed or contract.open else "\nFailures: none of its own"
     for code in contract.closed:
         yield f"  {code}"
-        yield from _wrapped(FAILURES.get(code, ""), "    ")
+        yield from _wrapped(provider_contracts().failures.get(code, ""), "    ")
     for region in contract.open:
         yield f"  {region}  (open)"
 

@@ -7,9 +7,8 @@ import click
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.languages.registry import LANGUAGES, detect
+from callboard.languages.registry import authoring, detect, kits
 from callboard.runtime.cli import exits
-from callboard.runtime.operations.authoring import authoring
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact
@@ -42,7 +41,7 @@ def converted_file(file: str, form: str | None, output: str | None, *, as_json: 
 def _converter(source: str, file: str, form: str) -> Callable[[str], str | list[Problem]]:
     """Return what makes the other form: of a text in its language, of JSON in the one that reads it."""
     if form == TEXT:
-        [found] = [known for name in LANGUAGES if (known := authoring(name).from_forms.get(JSON))]
+        [found] = [known for name in kits() if (known := authoring(name).from_forms.get(JSON))]
         return found
     name = detect(source, file)
     if isinstance(name, list):

@@ -12,12 +12,12 @@ from msgspec import Raw
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload, payload_of
+from callboard.languages.registry import about, authoring, parsed
 from callboard.projections.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import took
-from callboard.runtime.operations.authoring import about, authoring, parsed
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact, result_of

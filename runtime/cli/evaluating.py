@@ -8,9 +8,9 @@ import msgspec
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
+from callboard.languages.cel.embedding import OPENING, expression_body
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.cel.program import Program, compile
-from callboard.languages.flow.embedding import OPENING, expression_body
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.start_messages import input_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.bus.events import Event, NodeProgress, Payload
 from callboard.projections.intents import OpenIntents
 from callboard.projections.projection import known
-from callboard.projections.results import Results, RunResult
+from callboard.projections.run_result import Results, RunResult
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Effect, Node, Trace
 from callboard.runtime.cli.livewords import AT_WORK, PERSON, clock_text, doing, quoted_end

@@ -51,7 +51,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "conformance": "conformance:conformance",
         "skills": "skills:skills",
         "providers": "providers:providers",
-        "graph": "graph:graph",
         "config": "config:config",
         "completion": "completion:completion",
     },
@@ -70,16 +69,35 @@ SUGGESTIONS_MAX = 2
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
+LAST_SECTION = "Write and set up"
+"""The section that has the commands of languages too."""
+
+
+def _languages() -> list[str]:
+    """The languages that have a command of their own."""
+    from callboard.languages.registry import kits
+
+    return [kit.name for kit in kits().values() if kit.typed_nodes]
+
+
+def _command_of(language: str) -> click.Command | None:
+    if language not in _languages():
+        return None
+    from callboard.runtime.cli.nodes import command_of
+
+    return command_of(language)
+
+
 class Board(click.Group):
     """A group that imports its commands when they are asked for, and shows errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *_languages()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
         if place is None:
-            return None
+            return _command_of(cmd_name)
         module, _, attribute = place.partition(":")
         return getattr(import_module(f"callboard.runtime.cli.{module}"), attribute)
 
@@ -95,7 +113,8 @@ class Board(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in SECTIONS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
+            listed = [*names, *(_languages() if section == LAST_SECTION else ())]
+            commands = [(name, self.get_command(ctx, name)) for name in listed]
             # Whole sentences: what does not fit on a line goes on below it.
             rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
             with formatter.section(section):

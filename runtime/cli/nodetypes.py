@@ -1,13 +1,13 @@
-"""Node types of graphs as people and machines read them."""
+"""Node types as people and machines read them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import click
 import msgspec
 
-from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, Field, NodeSpec, node_type
+from callboard.languages.node_types import Field, NodeSpec, NodeType, NodeTypes
 from callboard.languages.problems import hint_at
 from callboard.runtime.operations.results import compact
 
@@ -17,29 +17,29 @@ VALUE_CHARS_MAX = 60
 """How much of a default a table shows."""
 
 
-def list_nodes(*, as_json: bool) -> None:
+def list_nodes(types: NodeTypes, *, as_json: bool) -> None:
     """Print every type with its subtypes; those without a table in parentheses."""
     if as_json:
-        click.echo(compact({"types": {name: _type_object(name) for name in NODE_TYPES}}))
+        click.echo(compact({"types": {name: _type_object(types.of(name)) for name in types.names}}))
         return
-    for name in NODE_TYPES:
-        known = node_type(name)
+    for name in types.names:
+        known = types.of(name)
         bare = [f"({subtype})" for subtype in known.unspecified]
         click.echo(f"{click.style(name, bold=True)}\n  {' '.join([*known.subtypes, *bare])}")
 
 
-def show_nodes(name: str, *, as_json: bool) -> None:
+def show_nodes(types: NodeTypes, name: str, *, as_json: bool) -> None:
     """Print the subtypes of a type, or the fields of a subtype.
 
     :raises UsageError: if there is none of this name
     """
     type, _, subtype = name.upper().partition(".")
-    if type not in NODE_TYPES:
-        raise _unknown(name, NODE_TYPES)
-    specs = node_type(type).subtypes
+    if type not in types.names:
+        raise _unknown(name, types.names)
+    specs = types.of(type).subtypes
     if not subtype:
         if as_json:
-            click.echo(compact(_type_object(type)))
+            click.echo(compact(_type_object(types.of(type))))
             return
         for spec in specs.values():
             required = [key for key, field in spec.configurations.items() if field.required]
@@ -50,18 +50,18 @@ def show_nodes(name: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(compact(_spec_object(specs[subtype])))
         return
-    _show(specs[subtype])
+    _show(specs[subtype], types.common)
 
 
 def _unknown(name: str, known: Iterable[str]) -> click.UsageError:
     return click.UsageError(f"there is no node type {name}{hint_at(name.upper(), known)}")
 
 
-def _show(spec: NodeSpec) -> None:
+def _show(spec: NodeSpec, common: Mapping[str, Field]) -> None:
     for part in PARTS:
         fields: dict[str, Field] = getattr(spec, part)
         if part == "configurations":
-            fields = {**fields, **TEMPLATE_DEFAULTS}
+            fields = {**fields, **common}
         click.echo(click.style(part, bold=True))
         width = max(map(len, fields), default=0)
         for key, field in fields.items():
@@ -83,8 +83,7 @@ def _told(field: Field) -> str:
     return ", ".join(words)
 
 
-def _type_object(name: str) -> dict[str, Any]:
-    known = node_type(name)
+def _type_object(known: NodeType) -> dict[str, Any]:
     return {
         "subtypes": {subtype: _spec_object(spec) for subtype, spec in known.subtypes.items()},
         "unspecified": list(known.unspecified),

@@ -11,11 +11,11 @@ from callboard.bus.events import Event, payload_of
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.eliding import elided
 from callboard.projections.jaeger import jaeger
-from callboard.projections.language_views import RESULTS, STATES
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
 from callboard.projections.renders import step_rows, step_table, waterfall
-from callboard.projections.results import RunResult
+from callboard.projections.results import view_of
+from callboard.projections.run_result import RunResult
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
@@ -72,10 +72,10 @@ def state_of(events: Sequence[Event], language: str) -> Any:
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
-    made = STATES.get(language)
-    if made is None:
+    view = view_of(language)
+    if view is None or view.state is None:
         raise CallboardError("state.none", f"a {language} has no state document", remedy="Only playbooks have one.")
-    return fold(made(), events)
+    return fold(view.state(), events)
 
 
 def _standing(result: RunResult, events: Sequence[Event], settings: Settings, *, full: bool) -> str:
@@ -139,8 +139,8 @@ def spans_of(events: Sequence[Event]) -> list[Span]:
 def language_result(events: Sequence[Event]) -> Any:
     """Return a run's result as its language's specification has it."""
     common = result_of(events)
-    made = RESULTS.get(common.language)
-    return fold(made(), events) if made else common
+    view = view_of(common.language)
+    return fold(view.result(), events) if view else common
 
 
 def _waterfall(events: Sequence[Event]) -> str:

@@ -19,10 +19,10 @@ from callboard.bus.events import Event
 from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.diagram import DiagramFold
-from callboard.projections.language_views import RESULTS
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.projection import Projection
-from callboard.projections.results import Results
+from callboard.projections.results import view_of
+from callboard.projections.run_result import Results
 from callboard.projections.runs import Runs
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
@@ -69,7 +69,8 @@ VIEWS: dict[str, Callable[[], Projection[Any]]] = {
 
 def views_of(language: str) -> dict[str, Callable[[], Projection[Any]]]:
     """Return the views of a run: those of every run, and that of its language."""
-    return {**VIEWS, **{f"{name} result": made for name, made in RESULTS.items() if name == language}}
+    view = view_of(language)
+    return {**VIEWS, **({f"{language} result": view.result} if view else {})}
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,10 @@ import msgspec
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
+from callboard.languages.registry import about
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, names, parse, registered
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.operations.authoring import about
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config

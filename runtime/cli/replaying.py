@@ -16,7 +16,7 @@ from callboard.bus.log import readable
 from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.projections.results import OpenEffect, RunResult
+from callboard.projections.run_result import OpenEffect, RunResult
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli.options import Settings

@@ -12,11 +12,9 @@ from pathlib import Path
 import click
 
 from callboard.bus.errors import CallboardError
+from callboard.languages.registry import kits
 from callboard.runtime.cli.views import program
 from callboard.runtime.operations.results import compact
-
-USUAL = "workflow"
-"""The language of a template that several languages have, unless another is asked for."""
 
 ABOUT = "template.toml"
 """The file that says what a template is; it is not copied."""
@@ -30,7 +28,8 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-
 class Template:
     """A template. ``definition``, ``script`` and ``input`` are names of its files.
 
-    Some need no input, and those that have no model no script; ``name_line`` is empty where definitions have no name.
+    ``usual`` says that it is meant where other languages have one of the same name, and none is named. Some need no
+    input, and those that have no model no script; ``name_line`` is empty where definitions have no name.
     """
 
     language: str
@@ -39,6 +38,7 @@ class Template:
     definition: str
     script: str | None
     input: str | None
+    usual: bool
     name_line: str
     name_becomes: str
     folder: Traversable
@@ -60,17 +60,18 @@ class Template:
 
 def templates() -> Iterator[Template]:
     """Yield the templates of all languages, in the order of their names; ``minimal`` is the first of its language."""
-    languages = files("callboard.runtime.cli").joinpath("templates")
-    for language in sorted(_folders(languages), key=lambda one: one.name):
-        for folder in sorted(_folders(language), key=lambda one: (one.name != "minimal", one.name)):
+    for kit in kits().values():
+        place = files(kit.templates).joinpath("templates") if kit.templates else None
+        for folder in sorted(_folders(place) if place else (), key=lambda one: (one.name != "minimal", one.name)):
             about = tomllib.loads(folder.joinpath(ABOUT).read_text(encoding="utf-8"))
             yield Template(
-                language=language.name,
+                language=kit.name,
                 name=folder.name,
                 about=about["about"],
                 definition=about["definition"],
                 script=about.get("script"),
                 input=about.get("input"),
+                usual=about.get("usual", False),
                 name_line=about.get("name_line", ""),
                 name_becomes=about.get("name_becomes", ""),
                 folder=folder,
@@ -123,7 +124,7 @@ def found(name: str | None, language: str | None, template: str, *, force: bool,
 
 
 def _chosen(language: str | None, template: str) -> Template:
-    """Return the template of that name; where several languages have one, that of `USUAL` unless one is named."""
+    """Return the template of that name; where several languages have one, the usual one unless one is named."""
     known = list(templates())
     languages = list(dict.fromkeys(one.language for one in known))
     if language is not None and language not in languages:
@@ -135,7 +136,7 @@ def _chosen(language: str | None, template: str) -> Template:
     if not named:
         there = ", ".join(dict.fromkeys(one.name for one in ours))
         raise click.BadParameter(f"there is no template {template!r}; there are {there}", param_hint="--template")
-    return next((one for one in named if one.language == USUAL), named[0])
+    return next((one for one in named if one.usual), named[0])
 
 
 def _check(folder: Path, texts: dict[str, str], *, force: bool) -> None:

@@ -12,9 +12,9 @@ import msgspec
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.languages.workflow.shipped import shipped_ids, shipped_skill
-from callboard.languages.workflow.skill_files import FOLDERS, discover, read_skill_file
-from callboard.languages.workflow.skills import Skill, merged, missing_config, optional_env, required_env
+from callboard.languages.skills.shipped import shipped_ids, shipped_skill
+from callboard.languages.skills.skill import Skill, merged, missing_config, optional_env, required_env
+from callboard.languages.skills.skill_files import FOLDERS, discover, read_skill_file
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.results import compact
 

@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from callboard.bus.events import Problem
+from callboard.languages.registry import authoring
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.problems import problem_text
-from callboard.runtime.operations.authoring import authoring
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.start_request import StartRequest

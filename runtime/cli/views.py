@@ -15,7 +15,7 @@ from callboard.bus.connection import without_secrets
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.projections.causes import Cause, brief
 from callboard.projections.renders import duration_text
-from callboard.projections.results import NodeState, OpenEffect, RunResult
+from callboard.projections.run_result import NodeState, OpenEffect, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short

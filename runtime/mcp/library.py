@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.registry import detect
+from callboard.languages.registry import about, authoring, detect, parsed
 from callboard.runtime.mcp.answers import Workflow
-from callboard.runtime.operations.authoring import about, authoring, parsed
 from callboard.runtime.operations.files import text_of
 
 SUFFIXES = (".yaml", ".yml", ".json", ".md")

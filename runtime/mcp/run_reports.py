@@ -10,7 +10,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
-from callboard.projections.results import OpenEffect
+from callboard.projections.run_result import OpenEffect
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.mcp.answers import NodeResult, Page, Run, Seen, Waiting
 from callboard.runtime.mcp.arguments import WatchRun

@@ -18,7 +18,7 @@ from callboard.bus.events import Problem
 from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, Plan
-from callboard.languages.registry import language
+from callboard.languages.registry import authoring, language, parsed
 from callboard.projections.projection import known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import names
@@ -30,7 +30,6 @@ from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.mcp import answers, arguments
 from callboard.runtime.mcp.library import Library, described
 from callboard.runtime.mcp.run_reports import page_of, run_of
-from callboard.runtime.operations.authoring import authoring, parsed
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.narration import narrated

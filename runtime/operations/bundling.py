@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.bus.commands import Bundle
 from callboard.bus.events import Problem
+from callboard.languages.authoring import Authoring
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, dotted
+from callboard.languages.registry import authoring, parsed
 from callboard.languages.source_text import read
 from callboard.runtime.admission.definitions import called
-from callboard.runtime.operations.authoring import Authoring, authoring, parsed
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import document_of, why
 from callboard.runtime.operations.start_request import StartRequest

@@ -9,7 +9,7 @@ import msgspec
 from callboard.bus.events import Event, NodeEnter
 from callboard.bus.paths import last_id
 from callboard.projections.projection import fold
-from callboard.projections.results import Results, RunResult
+from callboard.projections.run_result import Results, RunResult
 
 _INNER = re.compile(r"[/\[:]")
 

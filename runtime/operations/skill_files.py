@@ -18,7 +18,7 @@ import msgspec
 
 from callboard.bus.events import Problem
 from callboard.languages.problems import Tree
-from callboard.languages.workflow.skill_files import FOLDERS, read_skill_file
+from callboard.languages.skills.skill_files import FOLDERS, read_skill_file
 from callboard.languages.yaml12 import read_yaml
 
 FILE = "SKILL.md"

@@ -15,9 +15,9 @@ import msgspec
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
+from callboard.languages.registry import about, authoring, parsed
 from callboard.languages.source_text import read
 from callboard.runtime.admission.definitions import called
-from callboard.runtime.operations.authoring import about, authoring, parsed
 from callboard.runtime.operations.bundling import Permit, bundled, everything, skills_beside
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.files import document_of, text_of, why

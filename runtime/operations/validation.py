@@ -8,8 +8,7 @@ import msgspec
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.registry import detect, language
-from callboard.runtime.operations.authoring import about, authoring, parsed
+from callboard.languages.registry import about, authoring, detect, language, parsed
 from callboard.runtime.operations.bundling import Permit, everything
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.start_messages import StartRequest, prepared

@@ -14,8 +14,8 @@ import msgspec
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.languages.flow.contract import CALL
-from callboard.languages.flow.provider_document import provider_problems
+from callboard.languages.provider_contract import CALL
+from callboard.languages.registry import provider_contracts
 
 GROUP = "callboard.providers"
 """The group of entry points that name such classes."""
@@ -98,7 +98,7 @@ def _document_problems(document: JSON) -> list[Problem]:
         msgspec.json.encode(document)
     except (TypeError, ValueError) as error:
         return [Problem("provider.unusable", f"its document is no JSON: {error}", expected="plain JSON values")]
-    problems = [problem for problem in provider_problems(document) if problem.severity == "error"]
+    problems = [problem for problem in provider_contracts().check_document(document) if problem.severity == "error"]
     phases = document.get("phases") if not problems else None
     for name, phase in phases.items() if isinstance(phases, dict) else ():
         if phase.get("structural"):

@@ -11,11 +11,10 @@ from callboard.actors.providers.process import PROCESS, Process
 from callboard.actors.providers.process_rules import ProcessRules
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
-from callboard.languages.flow.contract import contract_of
-from callboard.languages.flow.shipped import CONTRACTS
-from callboard.languages.flow.structure import problems
 from callboard.languages.language import Plan
 from callboard.languages.problems import Tree, hint_at
+from callboard.languages.provider_contract import contract_of
+from callboard.languages.registry import provider_contracts
 from callboard.languages.source_text import read
 from callboard.runtime.settings.provider_settings import ProviderSettings
 from callboard.runtime.worker.installed import Installed, find
@@ -54,15 +53,16 @@ class Providing:
         tree = read(plan.definition.source) if needed else None
         if not isinstance(tree, Tree):
             return []
-        contracts = {**CONTRACTS, **{uri: contract_of(one.document) for uri, one in self.installed.items()}}
-        return [problem for problem in problems(tree, contracts) if problem.severity == "error"]
+        known = provider_contracts()
+        contracts = {**known.shipped, **{uri: contract_of(one.document) for uri, one in self.installed.items()}}
+        return [problem for problem in known.check_definition(tree, contracts) if problem.severity == "error"]
 
     def documents(self, needed: list[str]) -> dict[str, dict[str, Any]]:
         """Return the documents of those among the providers needed that are installed, for the run's record."""
         return {uri: self.installed[uri].document for uri in needed if uri in self.installed}
 
     def _unknown(self, uri: str) -> Problem:
-        known = [*CONTRACTS, *self.installed]
+        known = [*provider_contracts().shipped, *self.installed]
         kind = uri.partition("/")[0]
         hint = hint_at(uri, known)
         message = f"this worker has no provider {uri!r}{hint}"

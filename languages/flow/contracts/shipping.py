@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.bus.effects import JsonSchema
-from callboard.languages.flow.contract import CALL, Contract
+from callboard.languages.provider_contract import CALL, Contract
 
 NAMESPACE = "callboard"
 

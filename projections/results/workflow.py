@@ -30,6 +30,7 @@ from callboard.bus.events import (
 from callboard.bus.paths import last_id
 from callboard.projections.edges import edge_index
 from callboard.projections.projection import known
+from callboard.projections.results.view import View
 
 END = "(end)"
 """Target of a route that follows no edge."""
@@ -177,3 +178,6 @@ _SHAPES: dict[type[Payload], Callable[[Event, Any], dict[str, Any]]] = {
     NodeWarning: _shape("node:warning", lambda p: {"node": p.node, "reason": p.reason, "fields": p.fields}),
     RunEnd: _shape("workflow:end", lambda p: {"results": p.results or {}}),
 }
+
+
+VIEW = View(WorkflowExecution)

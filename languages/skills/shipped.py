@@ -7,13 +7,13 @@ from functools import cache
 from importlib.resources import files
 
 from callboard.languages.problems import Tree
-from callboard.languages.workflow.skills import Skill
+from callboard.languages.skills.skill import Skill
 from callboard.languages.yaml12 import read_yaml
 
 PREFIX = "shipped:"
 """Before the id of a shipped skill, where it is recorded what a worker has: no skill of a start has such an id."""
 
-_FOLDER = files("callboard.languages.workflow") / "shipped_skills"
+_FOLDER = files("callboard.languages.skills") / "shipped_skills"
 _SUFFIX = ".yaml"
 
 

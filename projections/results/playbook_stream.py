@@ -8,46 +8,13 @@ behind it.
 """
 
 from dataclasses import dataclass
-from typing import Literal
-
-from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ModelCall, ModelResult, NodeExit
 from callboard.bus.paths import last_id
-from callboard.projections.playbook_state import PlaybookState, StepState
 from callboard.projections.projection import known
-
-
-class Piece(Struct, frozen=True):
-    """A message on ``cb.live``: the k-th piece of the answer to the call that is event n."""
-
-    n: int
-    epoch: int
-    k: int
-    path: str
-    text: str
-
-
-class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An event of the stream.
-
-    ``text`` is content, and takes the place of all that the step has said so far if ``reset``; ``status``, tokens,
-    latency and ``output`` are a finished step's; ``message`` and ``code`` say why one failed.
-    """
-
-    type: Literal["content", "done", "error"]
-    id: str
-    step: str
-    text: str | None = None
-    reset: bool = False
-    status: str | None = None
-    output: str | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    latency_ms: int | None = None
-    message: str | None = None
-    code: str | None = None
+from callboard.projections.results.playbook_state import PlaybookState, StepState
+from callboard.projections.streaming import Piece, Told
 
 
 @dataclass(slots=True)
@@ -133,32 +100,3 @@ class PlaybookStream:
 
 def _content(n: int, turn: _Turn, text: str, *, reset: bool) -> Told:
     return Told(type="content", id=f"{n}.{len(turn.text)}", step=turn.step, text=text, reset=reset)
-
-
-@dataclass(slots=True)
-class Onward:
-    """Leaves out what somebody has been told already, who has the ``id`` of the last thing."""
-
-    n: int = 0
-    characters: int = 0
-
-    @classmethod
-    def behind(cls, id: str) -> "Onward":
-        """Go on behind an id.
-
-        :raises ValueError: if it is none
-        """
-        n, _, k = id.partition(".")
-        return cls(int(n), int(k or 0))
-
-    def new(self, told: Told) -> Told | None:
-        """Return what of an event is new, None if nothing is."""
-        n, _, k = told.id.partition(".")
-        if int(n) != self.n or told.reset:
-            return told if int(n) >= self.n else None
-        if not k or int(k) <= self.characters or told.text is None:
-            return None
-        missing = int(k) - self.characters
-        self.characters = int(k)
-        whole = missing >= len(told.text)
-        return told if whole else Told(type="content", id=told.id, step=told.step, text=told.text[-missing:])

@@ -14,6 +14,7 @@ from callboard.bus.events import Event, Outline, RunAccepted, RunEnd
 from callboard.bus.paths import last_id
 from callboard.projections.outlined import Shown
 from callboard.projections.projection import known
+from callboard.projections.results.view import View
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Attempt, Effect, Node, Step
 
@@ -252,3 +253,6 @@ def _retry(attempt: Attempt) -> Retry:
 
 def _way(step: Step) -> Way:
     return Way(step.target, str(step.edge), step.reason.removeprefix("caught ") if "caught " in step.reason else "")
+
+
+VIEW = View(FlowTrace)

@@ -1,7 +1,7 @@
 """A run of a graph in the design document's own shape: the Execution with its NodeExecutions, also while it goes on.
 
 Section 3 of the document; times are milliseconds of the epoch. With it come the rows of people in the loop
-(`callboard.projections.graph_people`).
+(`callboard.projections.results.graph_people`).
 """
 
 import datetime as dt
@@ -27,8 +27,9 @@ from callboard.bus.events import (
     TimerSet,
 )
 from callboard.bus.paths import activation_id
-from callboard.projections.graph_people import ExecutionPause, HilInteraction, People
 from callboard.projections.projection import known
+from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
+from callboard.projections.results.view import View
 from callboard.projections.status import RunStatus, StatusFold
 
 _STATUS: dict[RunStatus, str] = {
@@ -317,3 +318,6 @@ _RESULT = (
 def _node_result(told: dict[str, JSON]) -> JSON:
     """What the snapshot for interfaces has of a node."""
     return {**{name: told[name] for name in _RESULT}, "logs": []}
+
+
+VIEW = View(GraphExecution)

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from callboard.bus.events import Problem
+from callboard.languages.parts import Part
 from callboard.languages.problems import Tree, from_pydantic
-from callboard.languages.workflow.parts import Part
-from callboard.languages.workflow.skills import CATEGORIES, ConfigField, McpServer, Skill, skill_id_fault
+from callboard.languages.skills.skill import CATEGORIES, ConfigField, McpServer, Skill, skill_id_fault
 from callboard.languages.yaml12 import read_yaml
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from callboard.bus.durations import DURATION
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, JsonSchema, ToolLimits
 from callboard.languages.json_schema import schema_fault
-from callboard.languages.workflow.parts import Maybe, Part, Text, Whole, complaint, one_of
+from callboard.languages.parts import Maybe, Part, Text, Whole, complaint, one_of
 
 CATEGORIES = ("general", "git", "tasks", "notification", "observability", "data")
 Category = Literal["general", "git", "tasks", "notification", "observability", "data"]

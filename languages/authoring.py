@@ -1,0 +1,62 @@
+"""What a language offers to those who write in it, beyond its port: files that a definition names, its shape, inputs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callboard.bus.events import Outline, Problem
+from callboard.languages.language import Definition
+from callboard.languages.node_types import NodeTypes
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a document says of itself.
+
+    ``inputs`` are the declared fields of its input, by name, as they stand there; ``parameters`` are what it takes as
+    arguments.
+    """
+
+    title: str = ""
+    description: str = ""
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Conformance:
+    """The profiles that a language claims to satisfy, and how its results are held against those that are expected."""
+
+    claim: Sequence[str]
+    differences: Callable[[Any, Any], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Authoring:
+    """``files`` takes a document and a run's input and returns the named paths by field; ``outline`` the shape.
+
+    ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
+    a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
+    ``misfits`` returns what is wrong with the arguments that a start is to bring. ``beside`` returns patterns of files
+    that travel along if they are there. ``report`` makes the result of a check, given every problem, in the shape that
+    the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
+    and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children;
+    ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
+    ``of_start`` are codes of warnings that say nothing of a definition by itself.
+    """
+
+    files: Callable[[Any, Any], dict[str, str]] = lambda _document, _input: {}
+    outline: Callable[[Any], Outline] = lambda _document: Outline()
+    skills_beside: bool = False
+    dry_runs: bool = False
+    about: Callable[[Any], About] = lambda _document: About()
+    skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
+    misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []
+    beside: Callable[[Any, Any], list[str]] = lambda _document, _input: []
+    of_start: frozenset[str] = frozenset()
+    report: Callable[[str, Sequence[Problem]], Any] | None = None
+    forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
+    from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
+    children: Callable[[Definition[Any]], dict[str, str]] = lambda _definition: {}
+    conformance: Conformance | None = None
+    node_types: NodeTypes | None = None

@@ -1,0 +1,44 @@
+"""What the flow language offers to those who write in it."""
+
+from typing import Any
+
+import msgspec
+
+from callboard.bus.events import Problem
+from callboard.languages.authoring import About, Authoring, Conformance
+from callboard.languages.flow.children import child_files
+from callboard.languages.flow.claim import CLAIM
+from callboard.languages.flow.comparison import differences
+from callboard.languages.flow.document import Flow
+from callboard.languages.flow.interpret import ROOT
+from callboard.languages.flow.outline import outline
+from callboard.languages.language import Definition
+from callboard.languages.problems import dotted
+
+
+def _about(flow: Flow) -> About:
+    declared: Any = flow.parameters.schema.get("properties")
+    return About(parameters=dict(declared) if isinstance(declared, dict) else {})
+
+
+def _children(definition: Definition[Flow]) -> dict[str, str]:
+    return {dotted(at): file for at, file in child_files(msgspec.json.decode(definition.canonical))}
+
+
+def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
+    found = flow.parameters.violation(arguments)
+    # Such a run is started all the same, and its Result tells of it: the specification wants it so.
+    message = "the arguments do not fit the parameters, so the run fails at once"
+    violations = (found, *found.all) if found else ()
+    return [Problem("ARGUMENTS", f"{message}: {one}", "arguments", severity="warning") for one in violations]
+
+
+AUTHORING = Authoring(
+    lambda _document, _input: {},
+    lambda flow: outline(flow, ROOT),
+    skills_beside=False,
+    about=_about,
+    misfits=_misfits,
+    children=_children,
+    conformance=Conformance(CLAIM, differences),
+)

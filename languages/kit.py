@@ -1,0 +1,54 @@
+"""The kit of a language: what costs nothing to know of it, and where the rest is.
+
+`callboard.languages.registry` finds the ``KIT`` of every folder here, and of packages that are installed beside us.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from callboard.languages.authoring import Authoring
+from callboard.languages.language import Language
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """A language of a ``name``.
+
+    ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither, and the
+    text. A text that nobody recognises is taken for this language if its file's name ends in one of ``suffixes``.
+    ``looks_like`` says so to people. ``module`` has the rest: ``LANGUAGE``, the language itself, and, if it offers
+    something to those who write in it, ``AUTHORING``. ``templates`` is the package whose folder ``templates`` has some;
+    ``providers_module`` has the ``PROVIDER_CONTRACTS``, where a language has providers. ``typed_nodes`` says that its
+    authoring lists node types.
+    """
+
+    name: str
+    module: str
+    recognises: Callable[[dict[str, Any] | None, str], bool]
+    looks_like: str
+    suffixes: tuple[str, ...] = ()
+    authoring_module: str = ""
+    templates: str = ""
+    providers_module: str = ""
+    typed_nodes: bool = False
+
+    @property
+    def language(self) -> Language[Any]:
+        return import_module(self.module).LANGUAGE
+
+    @property
+    def authoring(self) -> Authoring:
+        return import_module(self.authoring_module).AUTHORING if self.authoring_module else Authoring()
+
+
+def named(fields: dict[str, Any] | None, source: str, names: Collection[str]) -> set[str]:
+    """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line.
+
+    So a broken document is recognised by the same fields, and its own language tells what is wrong with it.
+    """
+    if fields is not None:
+        return set(fields)
+    return set(re.findall(rf"^[ \t]*[{{\"]*({'|'.join(names)})\"?[ \t]*:", source, re.MULTILINE))

@@ -1,0 +1,61 @@
+"""Node types: what a node of each type is configured with, takes in and puts out, as tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from callboard.bus.effects import JSON
+
+ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A configuration, an input or an output.
+
+    ``instead`` names keys any of which may stand for a required one; one that is ``granted`` comes from the account
+    that is connected, so that it need not be given. ``options``, ``min`` and ``max`` are told, and not enforced.
+    """
+
+    type: ValueType
+    required: bool = False
+    default: JSON = None
+    options: tuple[str, ...] = ()
+    min: float | None = None
+    max: float | None = None
+    instead: tuple[str, ...] = ()
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """What is known of a subtype."""
+
+    type: str
+    subtype: str
+    title: str
+    configurations: dict[str, Field]
+    input_params: dict[str, Field]
+    output_params: dict[str, Field]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A type: its subtypes that have a table, and those that are known without one.
+
+    A node that is configured with one of the keys in ``instead`` needs nothing that its table requires.
+    """
+
+    name: str
+    subtypes: dict[str, NodeSpec]
+    unspecified: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTypes:
+    """The types of a language by their names; ``common`` are the fields that every configuration has besides."""
+
+    names: Sequence[str]
+    of: Callable[[str], NodeType]
+    common: Mapping[str, Field]

@@ -1,0 +1,32 @@
+"""What the playbook language offers to those who write in it."""
+
+from typing import Any
+
+from callboard.languages.authoring import About, Authoring
+from callboard.languages.playbook.convert import to_json, to_markdown
+from callboard.languages.playbook.document import Playbook
+from callboard.languages.playbook.files import prompt_files
+from callboard.languages.playbook.outline import outline
+from callboard.languages.playbook.report import report
+
+
+def _about(playbook: Playbook) -> About:
+    return About(playbook.title, playbook.description, {one.name: _declared(one) for one in playbook.inputs})
+
+
+def _declared(one: Any) -> dict[str, Any]:
+    told = one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True)
+    return {**told, "type": one.type, "required": one.required}
+
+
+AUTHORING = Authoring(
+    lambda _document, _input: {},
+    outline,
+    skills_beside=False,
+    about=_about,
+    beside=prompt_files,
+    of_start=frozenset({"UNKNOWN_CONNECTION"}),
+    report=report,
+    forms={"json": to_json},
+    from_forms={"json": to_markdown},
+)
