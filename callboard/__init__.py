@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from callboard.bus.log import NoAnswer
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
-    from callboard.projections.results import RunNotCompleted, RunResult
+    from callboard.projections.run_result import RunNotCompleted, RunResult
     from callboard.runtime.api.client import NoVerdict, UnknownRun
     from callboard.runtime.api.settling import NotTaken
     from callboard.runtime.operations.errors import NoServer, RequestRefused, UsageInvalid
@@ -83,7 +83,7 @@ _HOMES = {
     "bus.log": ("NoAnswer",),
     "client": ("Client", "Run"),
     "embedded": ("Runtime", "run"),
-    "projections.results": ("RunNotCompleted", "RunResult"),
+    "projections.run_result": ("RunNotCompleted", "RunResult"),
     "runtime.api.client": ("NoVerdict", "UnknownRun"),
     "runtime.api.settling": ("NotTaken",),
     "runtime.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),

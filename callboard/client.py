@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
 from callboard.bus.log import whole
-from callboard.projections.results import RunResult
+from callboard.projections.run_result import RunResult
 from callboard.runtime.api.client import Client as Messages
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.errors import RequestRefused

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import structlog
 
 from callboard.client import Client
-from callboard.projections.results import RunResult
+from callboard.projections.run_result import RunResult
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.operations.reach import join

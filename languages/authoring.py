@@ -1,4 +1,4 @@
-"""What a language offers to those who write in it, beyond its port: files that a definition names, its shape, inputs."""
+"""What a language offers to those who write in it, beyond its port: files that it names, shape, inputs, other forms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
