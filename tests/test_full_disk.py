@@ -20,7 +20,7 @@ from callboard.bus.commit import Message
 from callboard.bus.connection import connected
 from callboard.bus.errors import StoreFull, StreamBounded
 from callboard.bus.jetstream import JetStreamLog, open_log
-from callboard.bus.log import Full
+from callboard.bus.log import Full, NoAnswer
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverprogram import Usage
 from callboard.bus.serverroom import ServerRoom
@@ -82,12 +82,12 @@ async def refused(log: JetStreamLog) -> list[int]:
 
 
 async def taken(log: JetStreamLog) -> int:
-    """Publish, again and again, until it is taken in."""
+    """Publish, again and again, until it is taken in; the server may be started anew meanwhile."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:
                 return await log.publish(Message("cb.start.acme", b"at last", {}))
-            except Full:
+            except (Full, NoAnswer):
                 await anyio.sleep(0.05)
 
 
