@@ -79,4 +79,4 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-* .links .callboard build dist *.egg-info
+	rm -rf $(VENV) .venv-* .links .callboard .coverage .coverage.* build dist *.egg-info
