@@ -49,7 +49,7 @@ demo: setup
 
 # Most tests wait for servers and processes: more of them than cores.
 test: setup
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal
 
 # In a minute: what most changes break first.
 quick: setup

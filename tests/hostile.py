@@ -60,7 +60,7 @@ def _aliases() -> str:
 TEXTS: dict[str, Hostile] = {
     "blank lines without end": Hostile("UNKNOWN_LANGUAGE", lambda: start("\n" * 400 * KB + "x")),
     "blanks without end": Hostile("PARSE", lambda: start(" " * 700 * KB + "x: [")),
-    "a YAML of thousands of lines": Hostile("PARSE", lambda: start(_yaml(8_000))),
+    "a YAML of thousands of lines": Hostile("PARSE", lambda: start(_yaml(6_000))),
     "aliases of aliases": Hostile("PARSE", lambda: start(_aliases())),
     "brackets within brackets": Hostile("PARSE", lambda: start("a: " + "[" * 5_000)),
     "objects within objects": Hostile("PARSE", lambda: start('{"a":' * 5_000)),
@@ -88,7 +88,7 @@ def _edges_to_nowhere() -> dict[str, Any]:
 
 
 def _steps_to_nowhere() -> dict[str, Any]:
-    names = _names(4_000, "step")
+    names = _names(2_000, "step")
     return flow({name: {"action": "Pass", "next": name.replace("name", "mane")} for name in names})
 
 
@@ -222,30 +222,30 @@ HEAVY = "lists.range(40000).filter(i, i > 0 && i < 5).size()"
 """Some ten milliseconds; a step may be made of many."""
 
 
-def _passing(output: Any, turns: int = 300) -> dict[str, Any]:
+def _passing(output: Any, turns: int) -> dict[str, Any]:
     steps = {f"s{n}": {"action": "Pass", "output": output, "next": f"s{n + 1}"} for n in range(turns)}
     return flow({**steps, f"s{turns}": returned(1)}, parameters={"type": "object", "additionalProperties": True})
 
 
 def _matching() -> dict[str, Any]:
-    cases = [{"when": f"{{{{ {HEAVY} == {n} + 100 }}}}", "next": "r"} for n in range(100)]
+    cases = [{"when": f"{{{{ {HEAVY} == {n} + 100 }}}}", "next": "r"} for n in range(20)]
     return flow({"m": {"action": "Match", "cases": cases, "default": {"next": "r"}}, "r": returned(1)})
 
 
 def _stacked() -> dict[str, Any]:
     heavy = {"when": f"{{{{ {HEAVY} > 3 }}}}"}
-    return flow({"c": call(mock(value=1), "r", middleware=[shown(heavy, onSuccess=heavy)] * 40), "r": returned()})
+    return flow({"c": call(mock(value=1), "r", middleware=[shown(heavy, onSuccess=heavy)] * 10), "r": returned()})
 
 
 def _fanned_out() -> dict[str, Any]:
     arm = {"onSuccess": {"value": f"{{{{ {HEAVY} }}}}"}}
-    gather = {"action": "Gather", "over": "{{ lists.range(100) }}", "call": mock(value=1) | arm, "next": "r"}
+    gather = {"action": "Gather", "over": "{{ lists.range(20) }}", "call": mock(value=1) | arm, "next": "r"}
     return flow({"g": gather, "r": returned(1)})
 
 
 def _cleaning() -> dict[str, Any]:
     shaped = mock(value=1) | {"onSuccess": {"assign": {"x": f"{{{{ {HEAVY} }}}}"}}}
-    return flow({"c": call(mock(value=1), "r", middleware=[cleanup(shaped)] * 40), "r": returned()})
+    return flow({"c": call(mock(value=1), "r", middleware=[cleanup(shaped)] * 10), "r": returned()})
 
 
 def _growing() -> dict[str, Any]:
@@ -259,18 +259,18 @@ def _circle() -> dict[str, Any]:
     turn = {"action": "Pass", "assign": {"n": "{{ vars.n + 1.0 }}"}, "next": "m"}
     match = {
         "action": "Match",
-        "cases": [{"when": "{{ vars.n > 400.0 }}", "next": "r"}],
+        "cases": [{"when": "{{ vars.n > 100.0 }}", "next": "r"}],
         "default": {"next": "a"},
     }
     return flow({"s": text, "a": turn, "m": match, "r": returned(1)}, parameters=parameters) | {"entrypoint": "s"}
 
 
 FLOWS: dict[str, Hostile] = {
-    "a hundred heavy conditions": Hostile("", lambda: start(_matching())),
-    "a hundred heavy arms": Hostile("", lambda: start(_fanned_out())),
+    "heavy conditions": Hostile("", lambda: start(_matching())),
+    "heavy arms": Hostile("", lambda: start(_fanned_out())),
     "a stack of heavy loops": Hostile("", lambda: start(_stacked())),
     "a stack of heavy clean-ups": Hostile("", lambda: start(_cleaning())),
-    "fifty heavy steps": Hostile("", lambda: start(_passing(f"{{{{ {HEAVY} }}}}", 50))),
+    "heavy steps": Hostile("", lambda: start(_passing(f"{{{{ {HEAVY} }}}}", 10))),
     "a value that doubles": Hostile(FAULT, lambda: start(_growing(), input="x" * 10_000)),
     "a large value at every step": Hostile("", lambda: start(_circle(), arguments={"text": "x" * 250_000, "n": 0})),
     "as many dispatches as items": Hostile(

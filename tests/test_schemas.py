@@ -119,7 +119,7 @@ def _above(inner: st.SearchStrategy[Any], uri: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_verdicts_are_those_of_the_library(uri: str, data: st.DataObject) -> None:
     inner = _schemas(uri)
@@ -138,7 +138,7 @@ def test_verdicts_are_those_of_the_library(uri: str, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_what_is_a_schema_is_what_the_library_takes_for_one(uri: str, data: st.DataObject) -> None:
     kind = THEIRS[uri]

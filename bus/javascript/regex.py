@@ -26,7 +26,7 @@ from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
 
 __all__ = ["BadPattern", "Search", "TooManySteps", "check"]
 
-STEPS_MAX = 1_000_000
+STEPS_MAX = 700_000
 """How many steps one check may take, some tenths of a second."""
 
 INSTRUCTION_STEPS = 5
