@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bus actors languages projections runtime
+DOOR := $(filter-out %/__pycache__,$(wildcard callboard/*))
 
 # The tests start hundreds of processes: none should compile the house anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,10 +39,10 @@ lock:
 		--output-file requirements.lock
 
 # pyright follows links, not the import hook of an editable install.
-.links: Makefile $(wildcard callboard/*.py)
+.links: Makefile $(DOOR)
 	rm -rf .links
 	mkdir -p .links/callboard
-	for name in $(FOLDERS) $(filter-out %/__pycache__,$(wildcard callboard/*)); do \
+	for name in $(FOLDERS) $(DOOR); do \
 		ln -s ../../$$name .links/callboard/; done
 
 demo: setup

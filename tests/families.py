@@ -19,8 +19,10 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Cancelled, End, Expired, Ok, Stage
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
+from callboard.testing.crashes import Crash, CrashingLog
+from callboard.testing.virtual_time import VirtualClock
 from tests.plays import after, effect, value
-from tests.simulation import Crash, CrashingLog, Effects, VirtualClock
+from tests.simulation import Effects
 from tests.theatre import Play, Theatre, types
 
 LOOK_S = 0.5

@@ -8,8 +8,10 @@ from callboard.actors.providers.provider import Answer, Request
 from callboard.bus.effects import JSON
 from callboard.bus.events import Event
 from callboard.bus.log import Entry
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
 from tests.flows import SCHEMA, FlowTheatre, result_of
-from tests.simulation import CrashingLog, CrashPoint, World, check_log, check_replay, finish
+from tests.simulation import World, finish
 
 ASKED_AT = dt.datetime(2026, 11, 20, 11, tzinfo=dt.UTC)
 
@@ -71,7 +73,7 @@ async def played(
     ref = await theatre.begin(flow, input)
     events = await finish(theatre, ref, world or World())
     check_log(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
     result = result_of(events)
     assert result["type"] == "success", result
     return result["value"], events

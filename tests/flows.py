@@ -22,7 +22,10 @@ from callboard.languages.language import Definition, Language
 from callboard.runtime.admission.definitions import Remembering
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog
-from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, finish, simulate
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VirtualClock, simulate
+from tests.simulation import World, finish
 from tests.theatre import Theatre
 
 SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
@@ -266,7 +269,7 @@ def perform(
             await theatre.perform(ref, *(theatre.command(verb, **body) for verb, body in commands))
         events = await finish(theatre, ref, World())
         check_log(events)
-        check_replay(theatre, ref, events)
+        check_replay(theatre.language, ref, events)
         performances.append(Performance(theatre, ref, events))
 
     simulate(body)

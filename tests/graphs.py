@@ -21,17 +21,10 @@ from callboard.projections.results.graph import GraphExecution
 from callboard.runtime.admission.definitions import Remembering
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
-from tests.simulation import (
-    BEGINNING,
-    CrashingLog,
-    VirtualClock,
-    World,
-    check_log,
-    check_replay,
-    copied,
-    finish,
-    simulate,
-)
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import BEGINNING, VirtualClock, simulate
+from tests.simulation import World, copied, finish
 from tests.theatre import Theatre
 
 REMEMBERING = Remembering(LANGUAGE)
@@ -250,7 +243,7 @@ def perform(
             await theatre.perform(ref, *(theatre.command(verb, **body) for verb, body in commands))
         events = await finish(theatre, ref, world or World())
         check_log(events)
-        check_replay(theatre, ref, events)
+        check_replay(theatre.language, ref, events)
         check_view(events)
         performances.append(Performance(theatre, ref, events))
 
@@ -292,7 +285,7 @@ def check_deaths(
             cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
             events = await finish(other, undisturbed.ref, world or World())
             check_log(events)
-            check_replay(other, undisturbed.ref, events)
+            check_replay(other.language, undisturbed.ref, events)
             end = ev.payload_of(events[-1])
             assert isinstance(end, ev.RunEnd)
             assert timeless(end.results) == expected, f"after {boundary} events"

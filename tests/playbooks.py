@@ -25,7 +25,10 @@ from callboard.runtime.admission.admission import accepted_event
 from callboard.runtime.admission.definitions import Remembering
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
-from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, copied, finish, simulate
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VirtualClock, simulate
+from tests.simulation import World, copied, finish
 from tests.theatre import Theatre
 
 VECTORS = Path(__file__).parents[2] / "shared" / "conformance" / "playbook" / "vectors"
@@ -211,7 +214,7 @@ async def performed(play: Play, **names: Any) -> Performance:
     theatre, ref = await play.begun(**names)
     events = await finish(theatre, ref, play.world)
     check_log(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
     return Performance(theatre, ref, events)
 
 
@@ -237,7 +240,7 @@ async def die_everywhere(play: Play) -> None:
         cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
         events = await finish(other, done.ref, play.world)
         check_log(events)
-        check_replay(other, done.ref, events)
+        check_replay(other.language, done.ref, events)
         again = Performance(other, done.ref, events)
         assert essence(again) == essence(done), f"after {boundary} events"
 

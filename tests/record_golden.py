@@ -44,8 +44,8 @@ from callboard.runtime.operations.start_messages import prepared
 from callboard.runtime.operations.start_request import StartRequest
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import bootstrap
+from callboard.testing.checks import check_log
 from tests import parking_lot
-from tests.simulation import check_log
 from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say_start, until, until_end
 from tests.worker_process import Kill
 from tests.workflows import document, scripted_skill

@@ -9,8 +9,10 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import Ending, RunActor
+from callboard.testing.crashes import Crash, CrashingLog, never
+from callboard.testing.virtual_time import VIRTUAL
 from tests.plays import effect
-from tests.simulation import VIRTUAL, Crash, CrashingLog, never, theatre_for
+from tests.simulation import theatre_for
 from tests.theatre import Theatre, types
 
 

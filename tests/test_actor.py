@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from callboard.actors.actor import Mailbox, MailboxClosed, MailboxFull, Restart, Supervisor
-from tests.simulation import VIRTUAL
+from callboard.testing.virtual_time import VIRTUAL
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.simulation import check_log
+from callboard.testing.checks import check_log
 from tests.theatre import PlayLanguage
 from tests.workflows import document
 

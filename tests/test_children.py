@@ -23,8 +23,10 @@ from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import open_line
 from callboard.runtime.run.children import BEHIND_MAX, LINEAGE_MAX
 from callboard.runtime.run.log import RunLog
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import VIRTUAL
 from tests.families import Hands, children_of, family_theatre
-from tests.simulation import VIRTUAL, CrashingLog, CrashPoint, check_log, check_replay
 from tests.theatre import end_of, types
 
 
@@ -92,7 +94,7 @@ async def perform(case: Case, hands: Hands) -> dict[RunRef, ev.RunEnd]:
         events = await hands.theatre.events(member)
         check_log(events)
         if end_of(events).status == "completed":
-            check_replay(hands.theatre, member, events)
+            check_replay(hands.theatre.language, member, events)
         ends[member] = end_of(events)
     return ends
 

@@ -23,9 +23,9 @@ from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.api.client import Client
 from callboard.runtime.cluster.membership import owner
 from callboard.runtime.run.children import LINEAGE_MAX
+from callboard.testing.checks import check_log
 from tests.households import child_of
 from tests.parking_lot import play, triage
-from tests.simulation import check_log
 from tests.troupe import (
     KILLED,
     TENANT,

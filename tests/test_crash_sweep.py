@@ -13,20 +13,11 @@ from callboard.bus.log import Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
+from callboard.testing.checks import check_log, check_replay, outcome_keys
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import VIRTUAL, VirtualClock
 from tests import plays
-from tests.simulation import (
-    VIRTUAL,
-    CrashingLog,
-    CrashPoint,
-    VirtualClock,
-    World,
-    check_log,
-    check_replay,
-    copied,
-    finish,
-    outcome_keys,
-    theatre_for,
-)
+from tests.simulation import World, copied, finish, theatre_for
 from tests.theatre import Theatre, end_of, types
 
 
@@ -107,7 +98,7 @@ def check_finished(case: Case, theatre: Theatre, ref: RunRef, events: list[Event
     check_log(events)
     assert end_of(events) == expected
     if case.status == "completed":
-        check_replay(theatre, ref, events)
+        check_replay(theatre.language, ref, events)
 
 
 @every_case

@@ -10,6 +10,9 @@ from callboard.bus.events import Event
 from callboard.languages.flow.outline import LEVELS_MAX
 from callboard.languages.flow.scoping import FLOW_LEVELS_MAX
 from callboard.runtime.run.log import read_run
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.flow_cases import EXCEEDED, EXHAUSTED, bad, ok, shown
 from tests.flows import (
     LOOP,
@@ -29,7 +32,7 @@ from tests.flows import (
     subflow,
     timeout,
 )
-from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, copied, finish, simulate
+from tests.simulation import World, copied, finish
 
 # -- cancelled after any event -----------------------------------------------------------------------------------------
 
@@ -101,7 +104,7 @@ def test_a_cancellation_after_any_event_unwinds_and_replays(name: str) -> None:
             await other.perform(ref, other.command("cancel", reason="operator"))
             events = await finish(other, ref, World())
             check_log(events)
-            check_replay(other, ref, events)
+            check_replay(other.language, ref, events)
             result = result_of(events)
             seen[result.get("code", "success")] += 1
             if result["type"] == "cancellation":
@@ -265,7 +268,7 @@ def test_a_failure_with_surprising_members_is_a_failure_like_any(name: str) -> N
         ref = await theatre.begin(flow(steps))
         events = await finish(theatre, ref, World())
         check_log(events)
-        check_replay(theatre, ref, events)
+        check_replay(theatre.language, ref, events)
         assert result_of(events)["code"] == "X"
 
     simulate(body)

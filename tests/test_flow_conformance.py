@@ -6,8 +6,11 @@ import pytest
 
 from callboard.languages.flow.comparison import differences
 from callboard.runtime.run.log import read_run
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.flows import FlowTheatre, Scenario, result_of, scenarios
-from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, copied, finish, simulate
+from tests.simulation import World, copied, finish
 
 
 @pytest.mark.parametrize("scenario", scenarios())
@@ -19,7 +22,7 @@ def test_corpus(scenario: Scenario, always_replay: bool) -> None:
         events = await finish(theatre, ref, World())
         assert not differences(scenario.expected, result_of(events))
         check_log(events)
-        check_replay(theatre, ref, events)
+        check_replay(theatre.language, ref, events)
 
     simulate(body)
 
@@ -40,6 +43,6 @@ def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
             events = await finish(other, ref, World())
             assert not differences(scenario.expected, result_of(events)), f"after {boundary} events"
             check_log(events)
-            check_replay(other, ref, events)
+            check_replay(other.language, ref, events)
 
     simulate(body)

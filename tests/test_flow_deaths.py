@@ -6,6 +6,9 @@ from typing import Any, cast
 import pytest
 
 from callboard.runtime.run.log import read_run
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.flows import (
     LOOP,
     FlowTheatre,
@@ -22,7 +25,7 @@ from tests.flows import (
     subflow,
     timeout,
 )
-from tests.simulation import CrashingLog, VirtualClock, World, check_log, check_replay, copied, finish, simulate
+from tests.simulation import World, copied, finish
 
 SLOW = mock(delay="PT60S", value="slow")
 NAP = {"action": "Sleep", "for": "PT1H", "next": "done"}
@@ -104,7 +107,7 @@ def test_a_death_after_any_event_changes_nothing(name: str) -> None:
             cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
             again = await finish(other, ref, World())
             check_log(again)
-            check_replay(other, ref, again)
+            check_replay(other.language, ref, again)
             assert _essence(result_of(again)) == expected, f"after {boundary} events"
             assert _cleanups(again) == cleaned, f"after {boundary} events"
 

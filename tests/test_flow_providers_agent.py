@@ -8,9 +8,10 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import simulate
 from tests.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.flows import FlowTheatre
-from tests.simulation import CrashingLog, simulate
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 

@@ -21,9 +21,11 @@ from callboard.actors.providers.http_response import retry_after_s
 from callboard.actors.providers.provider import Answer
 from callboard.bus import events as ev
 from callboard.bus.log import Entry
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
 from tests.flow_providers import code_of, flow_of, ours, played, request, value_of
 from tests.flows import RETRY, SCHEMA, FlowTheatre, result_of
-from tests.simulation import CrashingLog, CrashPoint, World, check_log, check_replay, finish
+from tests.simulation import World, finish
 
 
 class Site(ThreadingHTTPServer):
@@ -372,7 +374,7 @@ async def test_retry_waits_as_long_as_the_server_asks(site: Site) -> None:
     keys = [headers["idempotency-key"] for _, _, headers, _ in site.seen]
     assert len(set(keys)) == 3, "every attempt is a request of its own"
     check_log(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None:

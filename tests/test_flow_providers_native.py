@@ -16,9 +16,12 @@ from callboard.languages.flow.result import UNSET
 from callboard.languages.signals import has
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.log import RunLog
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import BEGINNING, simulate
 from tests.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.flows import TIMEOUT, FlowTheatre, result_of
-from tests.simulation import BEGINNING, CrashingLog, World, check_log, check_replay, finish, simulate
+from tests.simulation import World, finish
 from tests.theatre import Nursery, Theatre, types
 
 ASK = "main/a:call#1.1!ask"
@@ -156,7 +159,7 @@ async def _with_signals(theatre: FlowTheatre, flow: dict[str, Any], *signals: Co
     await theatre.perform(ref, *signals)
     events = await finish(theatre, ref, World())
     check_log(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
     return result_of(events)["value"], events
 
 

@@ -9,11 +9,12 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.flow.depth import DEPTH_MAX
 from callboard.runtime.worker.installed import GROUP, find
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import simulate
 from tests import own_providers as own
 from tests.flow_providers import crashing_everywhere, flow_of, played
 from tests.flows import MOCK, TIMEOUT, FlowTheatre
 from tests.own_providers import CACHE, CIPHER, NOTIFY, SHOUT
-from tests.simulation import CrashingLog, simulate
 
 CLASSES = (own.Shout, own.Whisper, own.Cache, own.Notify, own.Cipher)
 

@@ -41,7 +41,9 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.main import cli
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.simulation import World, check_log, check_replay, finish, simulate, theatre_for
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import simulate
+from tests.simulation import World, finish, theatre_for
 from tests.test_connection import nats_server
 from tests.test_memory_log import entry
 from tests.workflows import document
@@ -298,7 +300,7 @@ def test_a_run_whose_log_is_full_again_and_again_goes_on_and_repeats_nothing() -
             ref = await theatre.accept("p")
             events = await finish(theatre, ref, World())
             check_log(events)
-            check_replay(theatre, ref, events)
+            check_replay(theatre.language, ref, events)
             assert len(theatre.executed) == len(set(theatre.executed)) == 5
             assert [event.type for event in events].count(ev.RunClaimed.type) == 1, "the run was never given back"
             tasks.cancel_scope.cancel()

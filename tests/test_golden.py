@@ -23,8 +23,8 @@ from callboard.projections.runs import Runs
 from callboard.runtime.interpreter.ending import conclude
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
 from callboard.runtime.run.observing import Observer
+from callboard.testing.checks import check_log
 from tests.record_golden import GOLDEN, SCENARIOS, VIEWS, Spans, golden_lines, golden_names, views_of
-from tests.simulation import check_log
 from tests.troupe import TENANT
 
 NAMES = golden_names()

@@ -8,6 +8,8 @@ from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply
 from callboard.languages.graph.human.labels import explicit, worded
 from callboard.languages.graph.human.relevance import read_score
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import simulate
 from tests.graphs import (
     GraphTheatre,
     Performance,
@@ -21,7 +23,7 @@ from tests.graphs import (
     step,
     webhook,
 )
-from tests.simulation import World, check_log, check_replay, finish, simulate
+from tests.simulation import World, finish
 
 ASK = "h#1.1!ask"
 
@@ -349,7 +351,7 @@ def test_an_answer_after_the_end_or_for_somebody_else_changes_nothing() -> None:
         await theatre.perform(ref, other, first, second)
         events = await finish(theatre, ref, World())
         check_log(events)
-        check_replay(theatre, ref, events)
+        check_replay(theatre.language, ref, events)
         end = ev.payload_of(events[-1])
         assert isinstance(end, ev.RunEnd)
         assert end.results["execution_sequence"] == ["t", "h", "confirmed", "on"]

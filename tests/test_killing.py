@@ -30,9 +30,12 @@ from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.services import Services
+from callboard.testing.checks import check_log
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VIRTUAL
 from tests import plays
 from tests.plays import after, effect
-from tests.simulation import VIRTUAL, CrashingLog, check_log, copied, theatre_for
+from tests.simulation import copied, theatre_for
 from tests.theatre import Theatre, end_of, types
 
 PATIENCE_S = 30.0

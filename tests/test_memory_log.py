@@ -11,7 +11,7 @@ from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.log import Alarm, Entry, NoAnswer, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.subjects import RunRef, Subjects
-from tests.simulation import BEGINNING, VIRTUAL
+from callboard.testing.virtual_time import BEGINNING, VIRTUAL
 
 REF = RunRef("acme", "r1")
 OTHER = RunRef("acme", "r2")

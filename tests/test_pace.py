@@ -12,9 +12,12 @@ from callboard.languages.language import End, Stage
 from callboard.runtime.interpreter.driver import Driver
 from callboard.runtime.run.log import read_run
 from callboard.runtime.run.pace import SLICE_S, Pace
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import simulate
 from tests.flow_cases import Case, shown
 from tests.flows import Performance, call, cleanup, flow, mock, perform, retry, returned, subflow
-from tests.simulation import CrashingLog, World, check_log, check_replay, copied, finish, simulate, theatre_for
+from tests.simulation import World, copied, finish, theatre_for
 from tests.test_flow_cases_bounds import LOOPS
 from tests.test_flow_cases_gather import GATHERS
 
@@ -203,7 +206,7 @@ def test_a_replay_draws_breath_too() -> None:
         other = theatre_for(play, log, pace=breathless())
         again = await finish(other, RUN, World())
         check_log(again)
-        check_replay(other, RUN, again)
+        check_replay(other.language, RUN, again)
         assert _types(again) == _types(events)
 
     simulate(body)

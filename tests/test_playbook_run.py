@@ -10,9 +10,11 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Recall
 from callboard.bus.events import Event
 from callboard.languages.playbook.context import INLINE_CHARS_MAX
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import BEGINNING, VirtualClock
 from tests.playbook_cases import block, declared, doc, says, steps, sub
 from tests.playbooks import Performance, Play, PlaybookTheatre, live, payloads, perform
-from tests.simulation import BEGINNING, VirtualClock, check_log, check_replay, finish
+from tests.simulation import finish
 
 DAY = dt.timedelta(hours=24)
 ASKS = doc(steps("a", '@elicit(select, "Which?", "x", "y")\n@output(way)', "{{way}}"))
@@ -154,7 +156,7 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
         assert done.named == {"__elicit_step_2": "x", "way": "x"}
         assert [(answered.k, answered.by) for answered in payloads(done.events, ev.HumanAnswered)] == [(1, "ada")]
         check_log(done.events)
-        check_replay(theatre, ref, done.events)
+        check_replay(theatre.language, ref, done.events)
 
     live(body)
 
@@ -212,7 +214,7 @@ def test_nobody_comes_and_the_run_expires(name: str) -> None:
         assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
         done = Performance(theatre, ref, await theatre.events(ref))
         check_log(done.events)
-        check_replay(theatre, ref, done.events)
+        check_replay(theatre.language, ref, done.events)
         assert (done.end.status, done.end.output) == ("expired", "A")
         assert done.end.error is not None
         assert done.end.error.code == "playbook.expired"
@@ -282,7 +284,7 @@ def test_a_run_that_waits_is_cancelled(name: str) -> None:
         assert await theatre.perform(ref, theatre.command("cancel", message="enough")) == "ended"
         done = Performance(theatre, ref, await theatre.events(ref))
         check_log(done.events)
-        check_replay(theatre, ref, done.events)
+        check_replay(theatre.language, ref, done.events)
         assert done.end.status == "cancelled"
         assert done.end.error is not None
         assert done.end.error.message == "enough"

@@ -11,9 +11,9 @@ from callboard.bus.events import Event
 from callboard.projections.projection import fold
 from callboard.projections.results.playbook_state import PlaybookState, StateDocument
 from callboard.runtime.run.log import read_run
+from callboard.testing.virtual_time import BEGINNING
 from tests.playbook_cases import CASES, block, declared, doc, says, steps, sub
 from tests.playbooks import Play, live, perform, performed, plain
-from tests.simulation import BEGINNING
 
 SOURCE = doc(
     "## SYSTEM\n\nBe brief.",

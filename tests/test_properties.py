@@ -15,8 +15,11 @@ from callboard.bus.log import Entry
 from callboard.bus.memory import Fault
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Expired, Failed, Ok, Stage, Task
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import simulate
 from tests.plays import after, value
-from tests.simulation import CrashingLog, CrashPoint, World, check_log, check_replay, finish, simulate, theatre_for
+from tests.simulation import World, finish, theatre_for
 from tests.theatre import end_of
 
 # -- trees -------------------------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: 
     ref = await theatre.accept("p")
     events = await finish(theatre, ref, World())
     check_log(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
     assert not [key for key, again in started if again], "a recorded effect was executed again"
     return end_of(events)
 

@@ -10,9 +10,12 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.languages.language import Ask, Cancelled, End, Ok, Stage, Unwound
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VIRTUAL
 from tests import plays
 from tests.plays import after, effect
-from tests.simulation import VIRTUAL, CrashingLog, World, check_log, check_replay, finish, theatre_for
+from tests.simulation import World, finish, theatre_for
 from tests.theatre import end_of, types
 
 
@@ -162,7 +165,7 @@ async def test_work_with_a_bound_inside_a_shield_is_not_cancelled() -> None:
     assert end_of(events).output is True
     assert sorted(theatre.executed) == ["a#1.1!careful", "a#1.1!soon"]
     assert "effect.cancelled" not in types(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up() -> None:
@@ -207,7 +210,7 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
     events = await theatre.events(ref)
     check_log(events)
     assert not {"a#1.1!next", "a#1.1!after outcome"} & set(theatre.executed)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
@@ -267,7 +270,7 @@ async def test_an_orphan_is_cancelled_with_its_parents_end() -> None:
     cancelled = next(ev.payload_of(event) for event in events if event.type == ev.EffectCancelled.type)
     assert isinstance(cancelled, ev.EffectCancelled)
     assert cancelled.cause.code == "orphaned"
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_an_outcome_that_comes_after_the_cancellation_is_dropped() -> None:

@@ -9,8 +9,11 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.language import Ask, End, Expired, Ok, Stage
 from callboard.runtime.run.activation import Command
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, never
+from callboard.testing.virtual_time import VIRTUAL
 from tests.plays import after, effect, value
-from tests.simulation import VIRTUAL, CrashingLog, World, check_log, check_replay, finish, never, theatre_for
+from tests.simulation import World, finish, theatre_for
 from tests.theatre import Theatre, end_of, types
 
 ASK = "a#1.1!ask"
@@ -62,7 +65,7 @@ async def test_a_question_is_parked_at_and_answered() -> None:
     assert [(answer.k, answer.by) for answer in payloads(events, ev.HumanAnswered)] == [(1, "Bob"), (2, "Ada")]
     assert payloads(events, ev.HumanClosed) == [ev.HumanClosed(outcome="answered", k=2)]
     assert end_of(events).output == [2, 3, "Ada"]
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
@@ -107,7 +110,7 @@ async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
     events = await theatre.events(ref)
     assert [answer.interaction for answer in payloads(events, ev.HumanAnswered)] == [ASK, "b#1.1!ask"]
     assert end_of(events).output == [2, 3]
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_answers_queue_until_the_interpreter_takes_them() -> None:
@@ -193,7 +196,7 @@ async def test_signals_are_kept_until_somebody_asks() -> None:
         "a#1.1!signal.0",
         "a#1.1!signal.1",
     ]
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def stepping(stage: Stage) -> End:
@@ -220,7 +223,7 @@ async def test_pause_and_resume_by_command() -> None:
     events = await theatre.events(ref)
     check_log(events)
     assert end_of(events).output == [None, {"x": 1}]
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_resuming_what_is_not_paused_is_refused() -> None:
@@ -240,7 +243,7 @@ async def test_breakpoints_hold_the_run_and_take_variables() -> None:
     events = await theatre.events(ref)
     check_log(events)
     assert end_of(events).output == [None, {"y": 2}]
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_a_command_acts_once_however_often_it_comes() -> None:

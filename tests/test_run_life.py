@@ -11,9 +11,11 @@ from callboard.bus.effects import ModelReply, ModelRequest, Recall, ToolOutput, 
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages.language import End, Expired, Failed, Ok, Stage
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import BEGINNING, VIRTUAL, VirtualClock
 from tests import plays
 from tests.plays import after, effect, value
-from tests.simulation import BEGINNING, VIRTUAL, VirtualClock, World, check_log, check_replay, finish, theatre_for
+from tests.simulation import World, finish, theatre_for
 from tests.theatre import Theatre, end_of, types
 
 
@@ -58,7 +60,7 @@ async def test_a_run_parks_with_an_alarm_and_goes_on_when_it_rings() -> None:
     assert types(events)[-5:] == ["run.parked", "run.claimed", "timer.fired", "node.exit", "run.end"]
     assert end_of(events).output == 60
     assert events[-1].epoch == 2
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
 
 
 async def test_a_spurious_alarm_is_harmless() -> None:
@@ -128,7 +130,7 @@ async def test_a_bound_against_a_result(wait_s: int, expected: str) -> None:
     check_log(events)
     assert end_of(events).output == expected
     assert types(events)[5:-2] == (["effect.result"] if expected == "x" else ["timer.fired", "effect.cancelled"])
-    check_replay(theatre, RunRef("acme", "r1"), events)
+    check_replay(theatre.language, RunRef("acme", "r1"), events)
 
 
 async def test_a_result_that_is_in_the_log_beats_a_deadline_that_passed_while_nobody_looked() -> None:

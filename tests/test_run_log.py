@@ -12,16 +12,10 @@ from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.memory import MemoryLog
 from callboard.languages.language import End, Expired, Failed, Ok, Stage
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import VIRTUAL
 from tests.plays import LOST, after, effect
-from tests.simulation import (
-    VIRTUAL,
-    World,
-    check_log,
-    check_replay,
-    copied,
-    finish,
-    theatre_for,
-)
+from tests.simulation import World, copied, finish, theatre_for
 from tests.theatre import Theatre, end_of, types
 
 MIB = 1024 * 1024
@@ -311,4 +305,4 @@ async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:
     events = await finish(theatre, ref, World())
     check_log(events)
     assert end_of(events).output == wide
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)

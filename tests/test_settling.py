@@ -14,9 +14,10 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.settling import NotTaken, Settling, told
+from callboard.testing.virtual_time import VIRTUAL
 from tests.flow_providers import flow_of, ours
 from tests.plays import after, effect
-from tests.simulation import VIRTUAL, World, finish, theatre_for
+from tests.simulation import World, finish, theatre_for
 from tests.test_service import Caller, standing
 from tests.theatre import Theatre
 

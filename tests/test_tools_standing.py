@@ -20,9 +20,9 @@ from callboard.actors.tools.toolbox import Toolbox, open_toolbox
 from callboard.bus import events as ev
 from callboard.bus.effects import McpTools, ToolLimits
 from callboard.bus.log import Entry
+from callboard.testing.crashes import CrashingLog, CrashPoint
 from tests.flow_providers import ours, played
 from tests.flows import SCHEMA, FlowTheatre
-from tests.simulation import CrashingLog, CrashPoint
 
 SERVER = [sys.executable, str(Path(__file__).parent / "fixtures" / "tools" / "mcp_server.py")]
 DESK = McpTools("desk", SERVER, scope="run")

@@ -18,8 +18,8 @@ from callboard.runtime.api.client import Client
 from callboard.runtime.cluster.membership import owner
 from callboard.runtime.run.actor import Ending
 from callboard.runtime.run.log import read_run
+from callboard.testing.checks import check_log
 from tests.parking_lot import PLAYS, play
-from tests.simulation import check_log
 from tests.theatre import Theatre
 from tests.troupe import (
     KILLED,

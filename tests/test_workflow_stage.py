@@ -10,7 +10,9 @@ from callboard.bus.memory import MemoryLog
 from callboard.languages.language import End, Stage
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import WorkflowExecution
-from tests.simulation import VIRTUAL, VirtualClock, World, check_log, check_replay, copied, finish, theatre_for
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import VIRTUAL, VirtualClock
+from tests.simulation import World, copied, finish, theatre_for
 from tests.theatre import Theatre, end_of, types
 from tests.workflows import WORKFLOW, admitted, document, scripted_skill
 
@@ -115,7 +117,7 @@ async def test_cut_after_every_event_the_run_comes_to_the_same_end() -> None:
     theatre = theatre_of(BUSY)
     ref = await theatre.accept("p")
     events = await finish(theatre, ref, World())
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
     recorded = await theatre.log.read(ref)
     for k in range(1, len(recorded)):
         log = MemoryLog()

@@ -17,7 +17,9 @@ from callboard.bus.memory import MemoryLog
 from callboard.languages.language import End, Stage
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import WorkflowExecution, execution_event
-from tests.simulation import VIRTUAL, VirtualClock, World, check_log, check_replay, copied, finish, theatre_for
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import VIRTUAL, VirtualClock
+from tests.simulation import World, copied, finish, theatre_for
 from tests.theatre import Theatre, end_of
 from tests.workflows import WORKFLOW, admitted, document
 
@@ -93,7 +95,7 @@ async def performed(raw: dict[str, Any], script: dict[str, Any], given: Any = No
     ref = await theatre.accept("cake")
     events = await finish(theatre, ref, World())
     check_log(events)
-    check_replay(theatre, ref, events)
+    check_replay(theatre.language, ref, events)
     return events
 
 

@@ -37,8 +37,8 @@ from callboard.runtime.cluster.membership import owner
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
+from callboard.testing.checks import RefusingSink, check_log
 from tests import parking_lot
-from tests.simulation import RefusingSink, check_log
 from tests.worker_process import Carried, Kill, Notice, Orders
 
 PATIENCE_S = 40.0

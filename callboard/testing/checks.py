@@ -1,0 +1,115 @@
+"""What must hold of a run's log when it is over: its order, its outcomes, and that a replay comes to the same end."""
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable, Sequence
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Ok
+from callboard.projections.status import StatusFold
+from callboard.runtime.interpreter.replay import LanguageOf, admitted, build_stage, replay
+from callboard.runtime.interpreter.stage import Stage
+from callboard.testing.virtual_time import BEGINNING
+
+
+def open_intents(events: Iterable[Event]) -> list[Event]:
+    """Intents without an outcome, in the order of the log."""
+    opened: dict[str, Event] = {}
+    for event in events:
+        kind = ev.TYPES[event.type].kind
+        if kind == "intent" and event.key:
+            opened[event.key] = event
+        elif kind == "outcome":
+            opened.pop(event.key, None)
+    return list(opened.values())
+
+
+def outcome_keys(events: Iterable[Event]) -> set[str]:
+    return {event.key for event in events if ev.TYPES[event.type].kind == "outcome" and event.key}
+
+
+def check_log(events: Sequence[Event]) -> None:
+    """Check what holds of every finished log: numbers, times, the end, that each intent has exactly one outcome, and
+    that a run is parked with the status that its events give."""
+    assert [event.n for event in events] == list(range(1, len(events) + 1))
+    assert all(a.time <= b.time and a.epoch <= b.epoch for a, b in itertools.pairwise(events))
+    assert [event.type for event in events].count(ev.RunEnd.type) == 1
+    assert events[-1].type == ev.RunEnd.type
+    intents: dict[str, str] = {}
+    closed: set[str] = set()
+    for event in events:
+        kind = ev.TYPES[event.type]
+        if kind.kind == "intent" and event.key:
+            assert event.key not in intents, f"{event.key} was announced twice"
+            intents[event.key] = event.type
+        elif kind.kind == "outcome" and event.key:
+            assert event.key not in closed, f"{event.key} has two outcomes"
+            closed.add(event.key)
+            if kind is ev.TimerFired and event.key not in intents:
+                continue
+            of = ev.TYPES[intents[event.key]]
+            assert kind in (ev.OUTCOME_OF[of], ev.EffectCancelled), f"{event.key}: {of.type} closed by {kind.type}"
+    assert set(intents) <= closed, f"left open: {set(intents) - closed}"
+    fold = StatusFold()
+    # Where large values are elsewhere, not every event can be read here.
+    for event in [] if any(event.blobs for event in events) else events:
+        fold.apply(event, payload := ev.payload_of(event))
+        assert not isinstance(payload, ev.RunParked) or payload.status == fold.status
+    entered = [(e.path, e.iteration) for e in events if e.type == ev.NodeEnter.type]
+    left = [(e.path, e.iteration) for e in events if e.type == ev.NodeExit.type]
+    assert sorted(entered) == sorted(left)
+
+
+class RefusingSink:
+    """A sink for replays of finished logs: everything has been written already."""
+
+    def __init__(self, at: dt.datetime = BEGINNING) -> None:
+        self._at = at
+
+    def seal(self, payload: ev.Payload) -> bytes:
+        return ev.encode_payload(payload)
+
+    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
+        raise AssertionError(f"a replay appends {event_type} {key or path}: {payload.decode()}")
+
+    def clock(self) -> dt.datetime:
+        return self._at
+
+    def abandon(self, key: str) -> None:
+        pass
+
+    def close_toolbox(self, key: str) -> None:
+        pass
+
+
+def replayed(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> Stage:
+    """Replay a finished log into a stage that may not append; return the stage."""
+    # The end is stated by the run and not by its interpreter.
+    events = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
+    admission = admitted(events[0], language_of)
+    stage, started = build_stage(admission, ref, events, RefusingSink())
+    replay(stage, admission, started, events)
+    stage.ledger.verify_replayed()
+    return stage
+
+
+def check_replay(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> None:
+    """Check that a replay of a finished log appends nothing and comes to the recorded end."""
+    stage = replayed(language_of, ref, events)
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert stage.main is not None
+    match stage.main.settled:
+        case Ok(came):
+            assert (came.status, came.output, came.results, came.error) == (
+                end.status,
+                end.output,
+                end.results,
+                end.error,
+            )
+        case unwound:
+            assert unwound is not None
+            assert end.status == "cancelled"
+    assert stage.ledger.usage.total == end.usage

@@ -1,0 +1,35 @@
+"""Crashes to order: an in-memory log whose writers die at chosen appends."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from callboard.bus.log import Beside, Entry
+from callboard.bus.memory import MemoryLog
+from callboard.bus.subjects import RunRef
+
+
+class Crash(BaseException):
+    """The worker dies here."""
+
+
+CrashPoint = Literal["before", "after"] | None
+
+
+def never(_entry: Entry) -> CrashPoint:
+    return None
+
+
+class CrashingLog(MemoryLog):
+    """An in-memory log whose writers die at chosen appends, before the entry is stored or right after."""
+
+    crash: Callable[[Entry], CrashPoint] = staticmethod(never)
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        for entry in entries:
+            point = self.crash(entry)
+            if point == "before":
+                raise Crash
+            after = await super().put(ref, [entry], after, beside)
+            if point == "after":
+                raise Crash
+        return after

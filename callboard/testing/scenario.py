@@ -1,0 +1,307 @@
+"""A scenario: one run on an in-memory log under virtual time, and what happens to it, step by step."""
+
+import asyncio
+import datetime as dt
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import TELLS
+from callboard.bus.events import Event, RunParked
+from callboard.bus.log import Entry
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import NOT_UNDERSTOOD
+from callboard.projections.projection import Projection, fold
+from callboard.projections.run_result import RunResult
+from callboard.runtime.admission.admission import accepted_event, definition_token
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.start_message import examine
+from callboard.runtime.api.settling import NotTaken
+from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
+from callboard.runtime.operations.results import result_of
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.actor import RunActor
+from callboard.runtime.run.log import RunLog, read_run
+from callboard.starting import DefinitionFile, Start, start_message
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
+from callboard.testing.services import Answers, Services
+from callboard.testing.virtual_time import VirtualClock, VirtualLoop
+
+ACTIVATIONS_MAX = 400
+"""A run that does not come to rest after so many activations never will."""
+
+FIRST_SEQUENCE = 1_000
+"""Commands are told apart by their place in the stream; these are beyond those of any event."""
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What was done, so that it can be done again, and what it raised."""
+
+    do: Callable[["Scenario"], object]
+    raised: type[Exception] | None
+
+
+class Scenario:
+    """One run and what happens to it; ``with Scenario() as scenario``, or the fixture.
+
+    Every step returns when the run has come to rest: it waits for somebody or for a time, or has ended. ``effects`` are
+    answers by kind of effect (``service``, ``code`` …) or by the URI of a provider, as HTTP is one; models and tools
+    answer as the start's ``script`` says.
+    """
+
+    def __init__(self, *, effects: Mapping[str, Answers] | None = None, env: Mapping[str, str] | None = None) -> None:
+        self._effects = dict(effects or {})
+        self._env = dict(env or {})
+        self._runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self._log = CrashingLog()
+        self._clock = VirtualClock()
+        self._services = Services(Definitions(), self._effects, self._env)
+        self._ref: RunRef | None = None
+        self._sequence = FIRST_SEQUENCE
+        self._steps: list[_Step] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the event loop back."""
+        self._runner.close()
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def start(self, file: DefinitionFile | None = None, **start: Unpack[Start]) -> Self:
+        """Start the run, as `callboard.Client.start` does.
+
+        :raises RequestRefused: with every problem of the definition, or of the start
+        """
+        return self._step(lambda scenario: scenario._start(file, start))
+
+    def answer(self, response: Any, *, interaction: str = "", data: Any = None) -> Self:
+        """Answer the question that stands open; ``interaction``, its key, says which if there are several.
+
+        :raises NotTaken: if the run does not understand it, or nothing is asked
+        """
+        return self._told("answer", interaction=interaction, user_response=response, response_data=data)
+
+    def signal(self, name: str, data: Any = None) -> Self:
+        """Send the run a signal."""
+        return self._told("signal", name=name, data=data)
+
+    def pause(self) -> Self:
+        """Let the run come to a stand before its next node."""
+        return self._told("pause")
+
+    def resume(self, variables: Mapping[str, Any] | None = None) -> Self:
+        """Let the paused run go on."""
+        return self._told("resume", variables=dict(variables or {}))
+
+    def cancel(self, reason: str = "") -> Self:
+        """Cancel the run; its clean-up runs."""
+        return self._told("cancel", reason=reason)
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Self:
+        """Let time pass: whatever is due until then happens, in its order."""
+        delta = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return self._step(lambda scenario: scenario._run(scenario._advance(delta)))
+
+    # -- what is seen -------------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> list[Event]:
+        """The run's log so far."""
+        return self._run(self._read())
+
+    @property
+    def result(self) -> RunResult:
+        """How the run stands, or how it ended."""
+        return result_of(self.events)
+
+    @property
+    def carried_out(self) -> list[str]:
+        """Keys of the effects in the order in which they were carried out, repetitions included."""
+        return list(self._services.carried)
+
+    @property
+    def now(self) -> dt.datetime:
+        """The virtual time of day."""
+
+        async def clock() -> dt.datetime:
+            return self._clock()
+
+        return self._run(clock())
+
+    def view(self, projection: Projection[V]) -> V:
+        """Fold the log so far into a view."""
+        return fold(projection, self.events)
+
+    def payloads(self, event_type: str) -> list[ev.Payload]:
+        """The payloads of all events of a type, such as ``human.asked``."""
+        return [ev.payload_of(event) for event in self.events if event.type == event_type]
+
+    # -- what must hold -----------------------------------------------------------------------------------------------
+
+    def crash_everywhere(self) -> None:
+        """Repeat the scenario once for each event, with a worker that dies right after it, and compare.
+
+        :raises AssertionError: if the run comes out otherwise, an effect is carried out again although its outcome
+            stood in the log, or the log, or its replay, is not sound
+        """
+        self._check()
+        expected = self._essence()
+        for n, event in enumerate(self.events, start=1):
+            with Scenario(effects=self._effects, env=self._env) as other:
+                other._die_after(n)
+                for step in self._steps:
+                    other._repeat(step)
+                other._check()
+                assert other._essence() == expected, (
+                    f"with a death after event {n} ({event.type}) it came out otherwise:\n"
+                    f"{other._essence()}\ninstead of\n{expected}"
+                )
+                repeated = [key for key in set(other.carried_out) if other.carried_out.count(key) > 1]
+                done = {one.key for one in other.events if one.n <= n and ev.TYPES[one.type].kind == "outcome"}
+                again = sorted(done & set(repeated))
+                assert not again, f"with a death after event {n} ({event.type}) {again} were carried out twice"
+
+    def _essence(self) -> tuple[Any, ...]:
+        """What must not depend on who died when."""
+        result = self.result
+        left = {path: (node.iteration, node.outcome) for path, node in result.nodes.items()}
+        code = result.error.code if result.error else None
+        return result.status, result.output, code, left, sorted(one.key for one in result.open)
+
+    def _check(self) -> None:
+        events = self.events
+        if events[-1].type == ev.RunEnd.type:
+            check_log(events)
+            check_replay(self._services.language, self._known(), events)
+
+    def _die_after(self, n: int) -> None:
+        died: list[Entry] = []
+
+        def crash(entry: Entry) -> CrashPoint:
+            if died or entry.n != n:
+                return None
+            died.append(entry)
+            return "after"
+
+        self._log.crash = crash
+
+    # -- how it is done -----------------------------------------------------------------------------------------------
+
+    def _step(self, do: Callable[["Scenario"], object]) -> Self:
+        raised: type[Exception] | None = None
+        try:
+            do(self)
+        except Exception as error:
+            raised = type(error)
+            raise
+        finally:
+            self._steps.append(_Step(do, raised))
+        return self
+
+    def _repeat(self, step: _Step) -> None:
+        try:
+            step.do(self)
+        except Exception as error:
+            if type(error) is not step.raised:
+                raise
+
+    def _run(self, work: Any) -> Any:
+        return self._runner.run(work)
+
+    def _known(self) -> RunRef:
+        if self._ref is None:
+            raise UsageInvalid("the scenario has not started a run yet", "start")
+        return self._ref
+
+    async def _read(self) -> list[Event]:
+        return [item.event for item in await read_run(self._log, self._known())]
+
+    def _start(self, file: DefinitionFile | None, given: Start) -> None:
+        if self._ref is not None:
+            raise UsageInvalid("a scenario has one run", "start")
+        made = start_message(file, given)
+        named = {"run_id": "run-1", **made.message}
+        examined = examine(msgspec.json.encode(named))
+        start = examined.start
+        if start is None or examined.problems:
+            raise RequestRefused("start", examined.problems, str(file or ""), made.source)
+        plan = self._services.definitions.plan(start.definition, start)
+        if isinstance(plan, list):
+            raise RequestRefused("start", plan, str(file or ""), made.source)
+        ref = self._ref = RunRef("default", named["run_id"])
+        accepted = accepted_event(start, plan, ref, None, [*plan.definition.warnings, *plan.warnings])
+        self._run(self._admit(ref, accepted, definition_token(plan.definition)))
+
+    async def _admit(self, ref: RunRef, accepted: ev.RunAccepted, definition: str) -> None:
+        runlog = RunLog(self._log, ref, writer="admission", clock=self._clock)
+        runlog.definition = definition
+        runlog.state(accepted)
+        with suppress(Crash):  # the event is stored: whoever comes next finds it
+            await runlog.append_queued()
+        await self._to_rest()
+
+    def _told(self, verb: str, **fields: Any) -> Self:
+        return self._step(lambda scenario: scenario._run(scenario._tell(verb, fields)))
+
+    async def _tell(self, verb: str, fields: dict[str, Any]) -> None:
+        before = len(events := await self._read())
+        if events[-1].type == ev.RunEnd.type:
+            raise NotTaken("run.finished", f"the run has ended; {verb} comes too late", self._known().run)
+        self._sequence += 1
+        sequence = self._sequence
+        await self._to_rest(Command(sequence, verb, msgspec.json.encode(TELLS[verb](**fields))))
+        for event in (await self._read())[before:]:
+            match ev.payload_of(event):
+                case ev.CommandRefused(code=code, message=message) if event.cause == sequence:
+                    raise NotTaken(code, message, self._known().run)
+                case ev.NodeWarning(code=code, reason=reason) if verb == "answer" and code == NOT_UNDERSTOOD:
+                    raise NotTaken("answer.not_understood", reason, self._known().run)
+                case _:
+                    pass
+
+    async def _advance(self, delta: dt.timedelta) -> None:
+        until = self._clock() + delta
+        while (due := await self._due()) is not None and due <= until:
+            self._clock.set(max(self._clock(), due))
+            self._sequence += 1
+            await self._to_rest(Command(self._sequence, "alarm", b"{}"))
+        self._clock.set(max(self._clock(), until))
+
+    async def _due(self) -> dt.datetime | None:
+        last = (await self._read())[-1]
+        payload = ev.payload_of(last)
+        return payload.deadline if isinstance(payload, RunParked) else None
+
+    async def _to_rest(self, *commands: Command) -> None:
+        """Activate the run, by another worker whenever one dies, until it is parked or has ended."""
+        for _ in range(ACTIVATIONS_MAX):
+            actor = RunActor(self._known(), self._log, self._services, self._clock)
+            for command in commands:
+                actor.tell(command)
+            try:
+                await actor.run()
+            except Crash:
+                continue
+            except BaseExceptionGroup as group:
+                _died, other = group.split(Crash)
+                if other is not None:
+                    raise
+                continue
+            return
+        raise AssertionError(f"no rest after {ACTIVATIONS_MAX} activations")

@@ -1,0 +1,159 @@
+"""What a worker lends its runs, by hand: a scripted model, scripted tools, and scripted effects of every kind."""
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job
+from callboard.actors.models.model import Model
+from callboard.actors.models.scripted import ScriptedModel
+from callboard.actors.providers.catalog import Providers
+from callboard.actors.providers.mock import MOCK
+from callboard.actors.sources import SourceFailed, SourceRules, resolve
+from callboard.actors.tools.tool import ToolEnvironment
+from callboard.bus import events as ev
+from callboard.bus.effects import JSON, Failure
+from callboard.bus.events import Environment, Event, Problem
+from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Language
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.run.pace import Pace
+
+Answers = Callable[[Any], JSON | Awaitable[JSON]] | Sequence[JSON]
+"""Answers effects of one kind: a function of the request, or values in order, the last one for ever."""
+
+KINDS = ("channel", "code", "memory", "prompt", "service")
+"""Kinds of effects that reach the world, and are therefore answered from the script alone."""
+
+EFFECTS_AT_ONCE = 100
+MODEL_TIMEOUT_S = 60.0
+
+
+def fails(code: str, message: str = "") -> Callable[[Any], JSON]:
+    """Answer an effect with a failure of this code."""
+
+    def answer(_request: Any) -> JSON:
+        raise EffectFailed(Failure(code, message or code))
+
+    return answer
+
+
+@dataclass
+class Services:
+    """`callboard.runtime.run.activation.Services` over scripts."""
+
+    definitions: Definitions
+    effects_scripted: Mapping[str, Answers]
+    """By kind of effect, or by the URI of a provider."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    worker: str = "test"
+    partitions: int = 1
+    park_linger_s: float = 0.0
+    inline_bytes_max: int = INLINE_BYTES_MAX
+    always_replay: bool = False
+    carried: list[str] = field(default_factory=list[str])
+    """Keys of effects in the order in which they were carried out, repetitions included."""
+
+    def __post_init__(self) -> None:
+        self.effects = anyio.CapacityLimiter(EFFECTS_AT_ONCE)
+        self.pace = Pace(math.inf)
+        self._providers = Providers({})
+        self._asked: dict[str, list[str]] = {}
+
+    @property
+    def children(self) -> "NoChildren":
+        """The door through which child runs come: it is shut."""
+        return NoChildren()
+
+    def language(self, name: str) -> Language[Any]:
+        """Return a language by its name."""
+        return self.definitions.language(name)
+
+    async def admitted(self, first: Event) -> Admitted:
+        return admitted(first, self.language)
+
+    def environment(self, admission: Admitted) -> Environment:
+        return Environment(
+            default_model="scripted",
+            stand_in="scripted",
+            skills=dict.fromkeys(admission.plan.needs.skills, True),
+            offline=True,
+        )
+
+    def secrets(self, admission: Admitted) -> dict[str, str]:
+        return {}
+
+    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        script = admission.start.script or {}
+        carried = self.carried
+
+        def models(_spec: str) -> tuple[Model, str]:
+            return ScriptedModel(script), "scripted"
+
+        async def source(_job: Job, request: JSON) -> tuple[JSON, JSON]:
+            try:
+                return await resolve(request, admission.start.files, None, SourceRules(offline=True)), None
+            except SourceFailed as error:
+                raise EffectFailed(error.failure) from error
+
+        class Counting(Carrier):
+            async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
+                carried.append(job.key)
+                return await super().carry(job, sessions, reporter)
+
+        scripted = {kind: self._scripted(kind) for kind in {*KINDS, *self.effects_scripted}}
+        return Counting(
+            models=models,
+            tools=ToolEnvironment(env=self.env, script=script),
+            kinds={"source": source, "provider": self._provider, **scripted},
+            on_delta=lambda _job, _k, _text: None,
+            model_timeout_s=MODEL_TIMEOUT_S,
+        )
+
+    def _scripted(self, kind: str) -> CarryEffect:
+        async def carry(job: Job, request: JSON) -> tuple[JSON, JSON]:
+            return await self._answer(kind, job, request), None
+
+        return carry
+
+    async def _provider(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        uri: str = request["provider"]
+        if uri == MOCK and uri not in self.effects_scripted:
+            return await self._providers.carry(job, request)
+        try:
+            value = await self._answer(uri, job, request["with"])
+        except EffectFailed as failed:
+            failure = {"type": "error", "code": failed.failure.code, "message": failed.failure.message}
+            return {"result": failure, "metadata": {}}, None
+        return {"result": {"type": "success", "value": value}, "metadata": {}}, None
+
+    async def _answer(self, kind: str, job: Job, request: Any) -> JSON:
+        answers = self.effects_scripted.get(kind)
+        if answers is None:
+            message = f"nothing is scripted for {kind}; it is asked for {request}"
+            raise EffectFailed(Failure("testing.unscripted", message))
+        if not callable(answers):
+            # An effect that is carried out again, because a worker died, is the same one.
+            asked = self._asked.setdefault(kind, [])
+            if job.key not in asked:
+                asked.append(job.key)
+            return answers[min(asked.index(job.key), len(answers) - 1)]
+        answer = answers(request)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class NoChildren:
+    """Refuses child runs: a scenario has one run."""
+
+    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
+        expected = "a Runtime over a temporary folder, which performs them"
+        return [Problem("testing.no_children", "a scenario performs no child runs", expected=expected)]
+
+    async def call_child(self, child: RunRef) -> None:
+        raise AssertionError(f"{child.run} was never admitted")
