@@ -1,17 +1,14 @@
 """Flows whose worker dies after any event: another one finishes them, with the same Result and each clean-up once."""
 
+import json
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from callboard.runtime.run.log import read_run
-from callboard.testing.checks import check_log, check_replay
-from callboard.testing.crashes import CrashingLog
-from callboard.testing.virtual_time import VirtualClock, simulate
+from callboard.testing import Scenario
 from tests.flows import (
     LOOP,
-    FlowTheatre,
     call,
     caught,
     cleanup,
@@ -25,7 +22,6 @@ from tests.flows import (
     subflow,
     timeout,
 )
-from tests.simulation import World, copied, finish
 
 SLOW = mock(delay="PT60S", value="slow")
 NAP = {"action": "Sleep", "for": "PT1H", "next": "done"}
@@ -85,33 +81,15 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_death_after_any_event_changes_nothing(name: str) -> None:
     definition, cancelled = CASES[name]
-
-    async def body() -> None:
-        theatre = FlowTheatre()
-        ref = await theatre.begin(definition)
+    with Scenario() as scenario:
+        scenario.start(source=json.dumps(definition))
         if cancelled:
-            assert await theatre.perform(ref) == "parked"
-            await theatre.perform(ref, theatre.command("cancel", reason="operator"))
-        events = await finish(theatre, ref, World())
-        check_log(events)
-        expected, cleaned = _essence(result_of(events)), _cleanups(events)
+            scenario.cancel("operator")
+        scenario.advance(hours=3)
+        cleaned = _cleanups(scenario.events)
         assert cleaned, "the flow cleans up"
         assert max(cleaned.values()) == 1, "each clean-up once"
-        recorded = await read_run(theatre.log, ref)
-        for boundary in range(1, len(recorded)):
-            if cancelled and "cancel.requested" not in {item.event.type for item in recorded[:boundary]}:
-                # The command would come again; that it is obeyed then is another test's affair.
-                continue
-            other = FlowTheatre()
-            await copied(recorded[:boundary], cast("CrashingLog", other.log))
-            cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
-            again = await finish(other, ref, World())
-            check_log(again)
-            check_replay(other.language, ref, again)
-            assert _essence(result_of(again)) == expected, f"after {boundary} events"
-            assert _cleanups(again) == cleaned, f"after {boundary} events"
-
-    simulate(body)
+        scenario.crash_everywhere(lambda one: (_essence(result_of(one.events)), _cleanups(one.events)))
 
 
 def _cleanups(events: list[Any]) -> Counter[str]:

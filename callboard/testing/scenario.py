@@ -154,23 +154,26 @@ class Scenario:
 
     # -- what must hold -----------------------------------------------------------------------------------------------
 
-    def crash_everywhere(self) -> None:
+    def crash_everywhere(self, same: Callable[["Scenario"], object] = lambda _scenario: None) -> None:
         """Repeat the scenario once for each event, with a worker that dies right after it, and compare.
+
+        ``same`` says what must come out the same besides status, output, error and nodes.
 
         :raises AssertionError: if the run comes out otherwise, an effect is carried out again although its outcome
             stood in the log, or the log, or its replay, is not sound
         """
         self._check()
-        expected = self._essence()
+        expected = (*self._essence(), same(self))
         for n, event in enumerate(self.events, start=1):
             with Scenario(effects=self._effects, env=self._env) as other:
                 other._die_after(n)
                 for step in self._steps:
                     other._repeat(step)
                 other._check()
-                assert other._essence() == expected, (
+                found = (*other._essence(), same(other))
+                assert found == expected, (
                     f"with a death after event {n} ({event.type}) it came out otherwise:\n"
-                    f"{other._essence()}\ninstead of\n{expected}"
+                    f"{found}\ninstead of\n{expected}"
                 )
                 repeated = [key for key in set(other.carried_out) if other.carried_out.count(key) > 1]
                 done = {one.key for one in other.events if one.n <= n and ev.TYPES[one.type].kind == "outcome"}
