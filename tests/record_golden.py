@@ -33,6 +33,7 @@ from callboard.bus.log import Recorded
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import Projection, fold
+from callboard.projections.results import view_of
 from callboard.projections.results.workflow import WorkflowExecution
 from callboard.projections.run_result import Results
 from callboard.projections.span import Span
@@ -45,7 +46,7 @@ from callboard.runtime.operations.start_request import StartRequest
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import bootstrap
 from callboard.testing.checks import check_log
-from tests import parking_lot
+from tests import graphs, parking_lot, test_flow_kill, test_playbook_kill
 from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say_start, until, until_end
 from tests.worker_process import Kill
 from tests.workflows import document, scripted_skill
@@ -98,7 +99,12 @@ VIEWS: dict[str, Callable[[], Projection[Any]]] = {
 
 def views_of(events: Sequence[Event]) -> bytes:
     """Fold a log into all views; return them as they stand in ``NAME.views.json``."""
-    views = {name: fold(make(), events) for name, make in VIEWS.items()}
+    accepted = ev.payload_of(events[0])
+    assert isinstance(accepted, ev.RunAccepted)
+    own = view_of(accepted.definition.language)
+    views: dict[str, Any] = {name: fold(make(), events) for name, make in VIEWS.items()}
+    if own is not None and accepted.definition.language not in views:
+        views = {**views, accepted.definition.language: fold(own.result(), events)}
     return msgspec.json.format(msgspec.json.encode(views), indent=1) + b"\n"
 
 
@@ -257,6 +263,35 @@ async def killed_worker(home: Path) -> list[Recorded]:
         return await recorded_run(connection, run_id)
 
 
+async def playbook(home: Path) -> list[Recorded]:
+    """Three questions, two breakpoints, a branch and a tool; answered and resumed each time it has lain down."""
+    async with hosting(home) as client:
+        await say_start(client, test_playbook_kill.start("golden-playbook"))
+        return await test_playbook_kill.attended(client, "golden-playbook")
+
+
+async def flow(home: Path) -> list[Recorded]:
+    """Four subflows at once, one of which fails, each with a clean-up."""
+    return await performed(home, test_flow_kill.start_of(test_flow_kill.FLOWS[0].definition, "golden-flow"))
+
+
+async def graph(home: Path) -> list[Recorded]:
+    """A condition, a filter, a fan-out with a conversion, a delay, and a join."""
+    nodes = [
+        graphs.webhook(),
+        graphs.condition("i", "$json.body.n > 1"),
+        graphs.flow("each", "FOR_EACH"),
+        graphs.flow("pause", "DELAY", duration_seconds=0.05),
+        graphs.flow("all", "MERGE", merge_strategy="concatenate"),
+        graphs.step("never"),
+    ]
+    split = "i.true -> each | lambda value: value['data']['body']['items']"
+    wires = ["t -> i", split, "each.iteration -> pause", "pause -> all", "i.false -> never", "never -> all"]
+    source = msgspec.json.encode(graphs.graph(nodes, *wires)).decode()
+    start = {"definition": {"language": "graph", "source": source}, "input": {"body": {"n": 2, "items": [1, 2, 3]}}}
+    return await performed(home, {**start, "run_id": "golden-graph"})
+
+
 SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {
     "incident-triage": incident_triage,
     "bake": bake,
@@ -264,6 +299,9 @@ SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {
     "cancelled": cancelled,
     "killed-worker": killed_worker,
     "warned": warned,
+    "playbook": playbook,
+    "flow": flow,
+    "graph": graph,
 }
 
 

@@ -24,6 +24,7 @@ from callboard.runtime.interpreter.ending import conclude
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
 from callboard.runtime.run.observing import Observer
 from callboard.testing.checks import check_log
+from tests.graphs import timeless
 from tests.record_golden import GOLDEN, SCENARIOS, VIEWS, Spans, golden_lines, golden_names, views_of
 from tests.troupe import TENANT
 
@@ -57,7 +58,7 @@ def test_every_scenario_has_its_log() -> None:
     ends = {name: events_of(name)[-1] for name in NAMES}
     statuses = {msgspec.json.decode(end.payload)["status"] for end in ends.values()}
     assert {"completed", "failed", "cancelled"} <= statuses
-    assert max(end.epoch for end in ends.values()) == 2
+    assert max(end.epoch for end in ends.values()) >= 2
 
 
 def _without_defaults(payload: bytes) -> Any:
@@ -106,7 +107,11 @@ def test_cut_anywhere_a_log_folds_and_replays(name: str) -> None:
 
 
 def _stated(event: Event) -> tuple[str, str, bytes]:
-    return event.type, event.key or f"{event.path}#{event.iteration}", bytes(event.payload)
+    """What an event states; a graph's end has times in it of which only the whole log can know."""
+    payload = bytes(event.payload)
+    if event.type == ev.RunEnd.type and event.run == "golden-graph":
+        payload = msgspec.json.encode(timeless(msgspec.json.decode(payload)))
+    return event.type, event.key or f"{event.path}#{event.iteration}", payload
 
 
 @pytest.mark.parametrize("name", NAMES)
