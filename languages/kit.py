@@ -6,11 +6,21 @@
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import Any
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
-from callboard.languages.authoring import Authoring
-from callboard.languages.language import Language
+import callboard.languages
+
+if TYPE_CHECKING:
+    # What is heavy is imported when it is asked for: commands list languages before anything else is there.
+    from callboard.languages.authoring import Authoring
+    from callboard.languages.language import Language
+
+GROUP = "callboard.languages"
+"""The group of entry points that name kits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +46,13 @@ class Kit:
     typed_nodes: bool = False
 
     @property
-    def language(self) -> Language[Any]:
+    def language(self) -> "Language[Any]":
         return import_module(self.module).LANGUAGE
 
     @property
-    def authoring(self) -> Authoring:
+    def authoring(self) -> "Authoring":
+        from callboard.languages.authoring import Authoring
+
         return import_module(self.authoring_module).AUTHORING if self.authoring_module else Authoring()
 
 
@@ -52,3 +64,14 @@ def named(fields: dict[str, Any] | None, source: str, names: Collection[str]) ->
     if fields is not None:
         return set(fields)
     return set(re.findall(rf"^[ \t]*[{{\"]*({'|'.join(names)})\"?[ \t]*:", source, re.MULTILINE))
+
+
+@cache
+def kits() -> dict[str, Kit]:
+    """Return the kits of all languages by their names, in their order; ours come before others of the same name."""
+    folders = [one.name for one in iter_modules(callboard.languages.__path__) if one.ispkg]
+    ours = [import_module(f"{callboard.languages.__name__}.{folder}") for folder in folders]
+    found: list[Kit] = [package.KIT for package in ours if hasattr(package, "KIT")]
+    others: list[Kit] = [point.load() for point in entry_points(group=GROUP)]
+    by_name = {kit.name: kit for kit in [*others, *found]}
+    return dict(sorted(by_name.items()))

@@ -1,39 +1,22 @@
 """Which languages there are, and which one a text is written in.
 
-A language is a folder here whose package has a ``KIT``, or an installed package that names its kit by an entry point of
-the group `GROUP`. Its modules are imported when they are first asked for.
+What there is of them says `callboard.languages.kit`; their modules are imported when they are first asked for.
 """
 
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from pkgutil import iter_modules
 from typing import Any
 
-import callboard.languages
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring
-from callboard.languages.kit import Kit
+from callboard.languages.kit import kits
 from callboard.languages.language import Definition, Language
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read
 from callboard.languages.titles import title_of
-
-GROUP = "callboard.languages"
-
-
-@cache
-def kits() -> dict[str, Kit]:
-    """Return the kits of all languages by their names, in their order; ours come before others of the same name."""
-    folders = [one.name for one in iter_modules(callboard.languages.__path__) if one.ispkg]
-    ours = [import_module(f"{callboard.languages.__name__}.{folder}") for folder in folders]
-    found: list[Kit] = [package.KIT for package in ours if hasattr(package, "KIT")]
-    others: list[Kit] = [point.load() for point in entry_points(group=GROUP)]
-    by_name = {kit.name: kit for kit in [*others, *found]}
-    return dict(sorted(by_name.items()))
 
 
 def language(name: str) -> Language[Any]:

@@ -23,8 +23,7 @@ from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.effects import PythonTools
 from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
-from callboard.languages import registry
-from callboard.languages.kit import Kit
+from callboard.languages.kit import Kit, kits
 from callboard.languages.language import End, Failed, Stage
 from callboard.runtime.admission.admission import Verdict
 from callboard.runtime.api.client import Client
@@ -580,7 +579,7 @@ LANGUAGE = PlayLanguage({"hanging": hanging})
 
 async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     play = Kit("play", __name__, lambda _fields, _source: False, "a play's name")
-    monkeypatch.setitem(registry.kits(), "play", play)
+    monkeypatch.setitem(kits(), "play", play)
     end = await hall.ran(start(run_id="hangs", definition={"language": "play", "source": "hanging"}))
     assert (end.status, end.output) == ("completed", "behaves well")
     assert end.results["code"] == "tool.timeout"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from callboard.languages.registry import kits, parsed
+from callboard.languages.kit import kits
+from callboard.languages.registry import parsed
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.scaffolding import ABOUT, Template, templates
 from tests.cli_stage import ROOT, Place

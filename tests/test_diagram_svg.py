@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.bus.events import NodeEnter, NodeExit, Outline, OutlineEdge, OutlineNode, Route
-from callboard.languages.registry import kits
+from callboard.languages.kit import kits
 from callboard.projections.diagram import Diagram, DiagramFold, NodeColour
 from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.graph import Link, Size, layered

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from callboard.bus import events
 from callboard.bus.commands import TELLS
-from callboard.languages.registry import kits
+from callboard.languages.kit import kits
 
 ROOT = Path(__file__).parent.parent
 FLOORS = {

@@ -6,9 +6,10 @@ import pytest
 
 from callboard.bus.effects import ModelReply, ModelRequest, ScriptedTools, ToolOutput, ToolSpec, user
 from callboard.languages.agent import Conversation, Policy, converse, is_json, json_in, structured
+from callboard.languages.kit import kits
 from callboard.languages.language import End, Stage
 from callboard.languages.questions import chosen, read_verdict
-from callboard.languages.registry import detect, kits, language
+from callboard.languages.registry import detect, language
 from tests.fake_stage import FakeStage
 
 TOOLS = [ToolSpec("look", input_schema={"type": "object", "required": ["q"]}), ToolSpec("find")]

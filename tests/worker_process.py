@@ -34,7 +34,7 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import RunRef
 from callboard.languages import registry
-from callboard.languages.kit import Kit
+from callboard.languages.kit import Kit, kits
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.settings.config import Config
@@ -238,7 +238,7 @@ def _become_worker(orders: Orders) -> None:
     notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     bootstrap.worker_name = lambda: orders.name
     bootstrap.Services = _services(orders, notes)
-    registry.kits()["play"] = Kit("play", parking_lot.__name__, lambda _fields, _source: False, "a play's name")
+    kits()["play"] = Kit("play", parking_lot.__name__, lambda _fields, _source: False, "a play's name")
     if orders.kill is not None:
         executioner = _Executioner(orders.kill)
         if orders.kill.what == "append":
@@ -304,7 +304,7 @@ def _serve(connection: socket.socket) -> None:
 
 def main() -> None:
     """Serve one connection after the other."""
-    for language in registry.kits():
+    for language in kits():
         registry.language(language)
     for module in BEFORE_FORK:
         importlib.import_module(module)

@@ -11,6 +11,7 @@ from callboard.languages import registry
 from callboard.languages.cel.embedding import OPENING
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.inspection import Findings
+from callboard.languages.kit import kits
 from callboard.languages.language import Definition
 from callboard.languages.problems import Location, dotted
 
@@ -68,7 +69,7 @@ def _wrong_with(source: str, spoken: JSON) -> str:
     name = spoken if spoken is not None else registry.detect(source)
     if isinstance(name, list):
         return name[0].message
-    if not isinstance(name, str) or name not in registry.kits():
+    if not isinstance(name, str) or name not in kits():
         return ""
     found = registry.language(name).parse(source)
     return "" if isinstance(found, Definition) else found[0].message

@@ -17,6 +17,7 @@ from anyio import to_thread
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import token
+from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.languages.planning import planned
 from callboard.languages.problems import hints_within
@@ -120,9 +121,9 @@ class Definitions:
         name = source.language or registry.detect(text)
         if isinstance(name, list):
             return name
-        if name not in registry.kits():
+        if name not in kits():
             message = f"there is no language {name!r}"
-            expected = " | ".join(registry.kits())
+            expected = " | ".join(kits())
             return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]
         spoken = self.language(name)
         parsed = spoken.parse(text)

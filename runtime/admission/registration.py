@@ -100,7 +100,8 @@ async def names(log: JetStreamLog, tenant: str) -> list[str]:
 
 def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:
     """Parse a definition in the language named, or the one it is recognised as."""
-    from callboard.languages.registry import detect, kits
+    from callboard.languages.kit import kits
+    from callboard.languages.registry import detect
 
     name = spoken or detect(source)
     if isinstance(name, list):

@@ -15,7 +15,8 @@ from msgspec import Struct
 from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.languages.authoring import Conformance
-from callboard.languages.registry import authoring, kits
+from callboard.languages.kit import kits
+from callboard.languages.registry import authoring
 from callboard.runtime.api.client import NoVerdict
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits

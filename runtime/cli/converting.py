@@ -7,7 +7,8 @@ import click
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.languages.registry import authoring, detect, kits
+from callboard.languages.kit import kits
+from callboard.languages.registry import authoring, detect
 from callboard.runtime.cli import exits
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of

@@ -75,7 +75,7 @@ LAST_SECTION = "Write and set up"
 
 def _languages() -> list[str]:
     """The languages that have a command of their own."""
-    from callboard.languages.registry import kits
+    from callboard.languages.kit import kits
 
     return [kit.name for kit in kits().values() if kit.typed_nodes]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.registry import kits
+from callboard.languages.kit import kits
 from callboard.runtime.cli.views import program
 from callboard.runtime.operations.results import compact
 
