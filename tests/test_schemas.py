@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from jsonschema_specifications import REGISTRY
 
@@ -134,7 +134,15 @@ def test_verdicts_are_those_of_the_library(uri: str, data: st.DataObject) -> Non
         schema["$defs"] = schema.pop("definitions")
         schema = json.loads(json.dumps(schema).replace("#/definitions/", "#/$defs/"))
     value = data.draw(VALUES)
-    assert fits(schema, value) == THEIRS[uri](schema, registry=REGISTRY).is_valid(value)
+    assert fits(schema, value) == _theirs(uri, schema, value)
+
+
+def _theirs(uri: str, schema: Any, value: Any) -> bool:
+    """The library's verdict. It has none of ``additionalItems`` beside ``items: false``, over which it breaks."""
+    try:
+        return THEIRS[uri](schema, registry=REGISTRY).is_valid(value)
+    except TypeError:
+        reject()
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
