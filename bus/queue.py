@@ -35,6 +35,7 @@ PULL_RETRY_S = 0.25
 """Pause after a pull that the server turned down."""
 
 _HAS_ITS_BYTES = "Message Size Exceeds MaxBytes"
+_HAS_ITS_MESSAGES = "Batch Completed"
 _NS = 1_000_000_000
 
 Replies = Callable[[str, bytes], None]
@@ -235,9 +236,11 @@ class Puller:
         self._news.set()
         status = (message.headers or {}).get("Status")
         if status is not None:
-            if status != "100":
+            description = (message.headers or {}).get("Description")
+            # That a request has its messages we have counted ourselves, and asked again before we are told so.
+            if status != "100" and description != _HAS_ITS_MESSAGES:
                 # 404, 408: the request is over, and so it is when it has its bytes. Anything else was a refusal.
-                over = status in ("404", "408") or (message.headers or {}).get("Description") == _HAS_ITS_BYTES
+                over = status in ("404", "408") or description == _HAS_ITS_BYTES
                 self._turned_down = not over
                 self._left = 0
             return

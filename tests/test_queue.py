@@ -46,3 +46,27 @@ async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeyp
             tasks.cancel_scope.cancel()
     assert found == stored
     assert asked >= len(stored) // 2, "two of them are what fits into one request"
+
+
+async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server tells of it, which is no refusal: no pause follows."""
+    monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
+    monkeypatch.setattr(queue, "PULL_RETRY_S", 10 * PATIENCE_S)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
+        came = anyio.Event()
+
+        def take(_delivery: Delivery) -> None:
+            came.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+            for _ in range(9):
+                came = anyio.Event()
+                await log.publish(Message("cb.start.acme", b"x", {}))
+                with anyio.fail_after(PATIENCE_S):
+                    await came.wait()
+            tasks.cancel_scope.cancel()
