@@ -20,6 +20,9 @@ T = TypeVar("T")
 LOSS_PATIENCE_S = 30.0
 """How long something is asked again because the connection is lost: by then a server that restarts is back."""
 
+LOSS_PAUSE_S = 0.05
+"""Between two attempts: what fails at once because nobody is connected shall not fill the event loop."""
+
 
 async def again(ask: Callable[[], Awaitable[T]]) -> T:
     """Ask, and again whenever it was the connection that was lost.
@@ -33,6 +36,7 @@ async def again(ask: Callable[[], Awaitable[T]]) -> T:
         except Lost:
             if anyio.current_time() >= until:
                 raise
+        await anyio.sleep(LOSS_PAUSE_S)
 
 
 async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:

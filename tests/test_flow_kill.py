@@ -18,7 +18,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log import Recorded
 from callboard.runtime.api.client import Client
-from callboard.runtime.cli.conforming import Outcome, run_cases
+from callboard.runtime.cli.conforming import Outcome, claimed, run_cases
 from callboard.runtime.cli.corpus import Case as CorpusCase
 from callboard.runtime.cli.corpus import read_corpus
 from tests.flows import (
@@ -256,7 +256,7 @@ async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
         troupe.preload = [FLOW]
         worker = await troupe.hire("worker")
         async with troupe.connection() as connection:
-            outcomes = await run_cases(connection, cases)
+            outcomes = await run_cases(connection, claimed(), cases)
         check_outcomes(outcomes, cases)
         await check_runs(troupe, outcomes)
         await worker.kill()
@@ -279,7 +279,7 @@ async def test_the_corpus_on_a_worker_that_is_killed_in_the_middle(tmp_path: Pat
 
         async with troupe.connection() as connection, anyio.create_task_group() as tasks:
             tasks.start_soon(kill)
-            outcomes = await run_cases(connection, cases)
+            outcomes = await run_cases(connection, claimed(), cases)
         check_outcomes(outcomes, cases)
         await check_runs(troupe, outcomes)
         await troupe.workers["heir"].kill()

@@ -224,7 +224,7 @@ async def test_a_server_that_answers_and_stores_nothing_is_said_to_fail(
         assert full.value.failing
     assert log.room.full is not None
     with pytest.raises(StoreFull) as told:
-        await Client(log.nc, log, "acme").start({})
+        await Client(log, "acme").start({})
     assert told.value.code == "store.failing"
     assert "may be stored or not" in told.value.message
     monkeypatch.undo()

@@ -31,8 +31,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _files(folder: Path) -> set[str]:
     there = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    pages = {"templates.md", "languages/templates.md"}  # For those who write templates.
-    return {str(path.relative_to(folder)) for path in there} - pages
+    return {str(path.relative_to(folder)) for path in there}
 
 
 def test_every_file_of_the_house_is_installed(installed: Path) -> None:

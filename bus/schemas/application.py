@@ -139,7 +139,8 @@ class Application:
             for keyword in keywords:
                 check = self._checks.get(keyword)
                 if check is not None:
-                    check(self, schema[keyword], value, schema, place, at)  # pyright: ignore[reportArgumentType] - itself
+                    # pyright meets this class twice, in this file and through the link to it, as two classes.
+                    check(self, schema[keyword], value, schema, place, at)  # pyright: ignore[reportArgumentType]
         finally:
             self._depth -= 1
             self._resolver = outer

@@ -34,9 +34,7 @@ def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
 
 
 AUTHORING = Authoring(
-    lambda _document, _input: {},
-    lambda flow: outline(flow, ROOT),
-    skills_beside=False,
+    outline=lambda flow: outline(flow, ROOT),
     about=_about,
     misfits=_misfits,
     children=_children,

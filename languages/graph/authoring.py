@@ -13,4 +13,4 @@ def _about(graph: Graph) -> About:
 
 NODES = NodeTypes(NODE_TYPES, node_type, TEMPLATE_DEFAULTS)
 
-AUTHORING = Authoring(lambda _document, _input: {}, outline, skills_beside=False, about=_about, node_types=NODES)
+AUTHORING = Authoring(outline=outline, about=_about, node_types=NODES)

@@ -20,9 +20,7 @@ def _declared(one: Any) -> dict[str, Any]:
 
 
 AUTHORING = Authoring(
-    lambda _document, _input: {},
-    outline,
-    skills_beside=False,
+    outline=outline,
     about=_about,
     beside=prompt_files,
     of_start=frozenset({"UNKNOWN_CONNECTION"}),

@@ -22,4 +22,4 @@ def _skills(document: Workflow) -> frozenset[str]:
     return frozenset(skill for node in document.nodes.values() for skill in node.skills)
 
 
-AUTHORING = Authoring(_files, outline, skills_beside=True, dry_runs=True, about=_about, skills=_skills)
+AUTHORING = Authoring(files=_files, outline=outline, skills_beside=True, dry_runs=True, about=_about, skills=_skills)

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 import msgspec
-from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
 
 from callboard.bus.asking import LOSS_PATIENCE_S, again
@@ -72,8 +71,7 @@ def _new_run_id() -> str:
 class Client:
     """Speaks to the runtime as one tenant."""
 
-    def __init__(self, nc: Connection, log: JetStreamLog, tenant: str) -> None:
-        self.nc = nc
+    def __init__(self, log: JetStreamLog, tenant: str) -> None:
         self.log = log
         self.tenant = tenant
 
@@ -120,7 +118,7 @@ class Client:
     @property
     def _bytes_max(self) -> int:
         # Published with our headers, a body that fills a whole message would cost us the connection.
-        return self.nc.max_payload - ROUTING_BYTES
+        return self.log.nc.max_payload - ROUTING_BYTES
 
     async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
         """Tell a run something and wait for the verdict of admission.

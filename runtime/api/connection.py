@@ -25,7 +25,7 @@ class Connection:
 
     @property
     def client(self) -> Client:
-        return Client(self.nc, self.log, self.config.tenant)
+        return Client(self.log, self.config.tenant)
 
 
 @asynccontextmanager

@@ -244,7 +244,7 @@ class Verbs:
         return Page(page, after, more=False)
 
     def _client(self, tenant: str) -> Client:
-        return Client(self._log.nc, self._log, tenant)
+        return Client(self._log, tenant)
 
 
 def _read(body: bytes, shape: type[R]) -> R:

@@ -15,11 +15,10 @@ from msgspec import Struct
 from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log import whole
 from callboard.languages.authoring import Conformance
-from callboard.languages.kit import kits
-from callboard.languages.registry import authoring
 from callboard.runtime.api.client import NoVerdict
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.choosing import chosen_language
 from callboard.runtime.cli.corpus import TEMPORAL, Case, Scenario, read_corpus
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.settings import configured
@@ -58,29 +57,45 @@ class Report(Struct, frozen=True, omit_defaults=True):
     missing: list[str] = []
 
 
-def conformance_of() -> tuple[str, Conformance]:
-    """Return the language that has a corpus, and what it claims."""
-    [found] = [(name, one) for name in kits() if (one := authoring(name).conformance)]
-    return found
+class Claimed(Struct, frozen=True):
+    """The language whose cases are run, and what it claims of itself."""
+
+    language: str
+    conformance: Conformance
+
+    @property
+    def profiles(self) -> Sequence[str]:
+        return self.conformance.claim
 
 
-def conform(corpus: str | None, pattern: str | None, *, skip_temporal: bool, settings: Settings) -> int:
+def claimed(language: str | None = None) -> Claimed:
+    """Return what a language claims; None stands for the only one that claims anything.
+
+    :raises click.BadParameter: if there is no such language, or several claim something
+    """
+    return Claimed(*chosen_language(lambda offered: offered.conformance, "a conformance corpus", language))
+
+
+def conform(
+    corpus: str | None, pattern: str | None, language: str | None, *, skip_temporal: bool, settings: Settings
+) -> int:
     """Print the claim, and run a corpus if there is one; return the exit code.
 
     :raises CorpusUnreadable: if the folder holds no corpus
-    :raises click.BadParameter: if no case matches the pattern
+    :raises click.BadParameter: if no case matches the pattern, or no language is the one
     :raises CallboardError: whatever keeps server or worker from working
     """
+    claim = claimed(language)
     if corpus is None:
-        click.echo(compact({"claim": conformance_of()[1].claim}) if settings.as_json else _claim_text())
+        click.echo(compact({"claim": claim.profiles}) if settings.as_json else "\n".join(claim.profiles))
         return exits.OK
     cases = chosen(read_corpus(Path(corpus)), pattern)
     skipped = {case.name for case in cases if skip_temporal and TEMPORAL in case.marks}
-    run = [case for case in cases if case.name not in skipped and not missing(case)]
+    run = [case for case in cases if case.name not in skipped and not missing(case, claim)]
     kept = bool({"data_dir", "nats_url"} & settings.flags.keys())
-    found = anyio.run(_perform, run, configured(settings, level="error"), kept) if run else {}
-    reports = [_report(case, found, skipped=case.name in skipped) for case in cases]
-    click.echo(_json(reports) if settings.as_json else _text(reports, kept))
+    found = anyio.run(_perform, run, claim, configured(settings, level="error"), kept) if run else {}
+    reports = [_report(case, missing(case, claim), found, skipped=case.name in skipped) for case in cases]
+    click.echo(_json(claim, reports) if settings.as_json else _text(claim, reports, kept))
     return exits.FAILED if any(report.verdict == "failed" for report in reports) else exits.OK
 
 
@@ -102,15 +117,15 @@ def chosen(cases: Sequence[Case], pattern: str | None) -> list[Case]:
     return found
 
 
-def missing(case: Case) -> list[str]:
+def missing(case: Case, claim: Claimed) -> list[str]:
     """Return the profiles that a case requires and the claim does not have; one without any is out of no scope."""
-    return [profile for profile in case.profiles if profile not in conformance_of()[1].claim]
+    return [profile for profile in case.profiles if profile not in claim.profiles]
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
 
 
-async def _perform(cases: Sequence[Case], config: Config, kept: bool) -> dict[str, Outcome]:
+async def _perform(cases: Sequence[Case], claim: Claimed, config: Config, kept: bool) -> dict[str, Outcome]:
     """Run every scenario; return what became of each by ``case/scenario``."""
     async with AsyncExitStack() as stack:
         if not kept:
@@ -118,15 +133,14 @@ async def _perform(cases: Sequence[Case], config: Config, kept: bool) -> dict[st
             config = config.model_copy(update={"data_dir": Path(folder), "nats_url": None})
         connection = await stack.enter_async_context(open_connection(config, "callboard conformance"))
         await stack.enter_async_context(open_worker(connection))
-        return await run_cases(connection, cases)
+        return await run_cases(connection, claim, cases)
 
 
 async def run_cases(
-    connection: Connection, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
+    connection: Connection, claim: Claimed, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
 ) -> dict[str, Outcome]:
     """Start every scenario where a worker stands, and compare what comes of it; by ``case/scenario``."""
     batch = uuid4().hex[:8]
-    language, conformance = conformance_of()
     found: dict[str, Outcome] = {}
     starts = anyio.CapacityLimiter(STARTS_MAX)
 
@@ -134,7 +148,7 @@ async def run_cases(
         name = f"{case.name}/{scenario.name}"
         run = f"{case.name}-{scenario.name}-{batch}"
         message = {
-            "definition": {"language": language, "source": case.source},
+            "definition": {"language": claim.language, "source": case.source},
             "input": scenario.input,
             "arguments": scenario.arguments,
             "run_id": run,
@@ -148,7 +162,7 @@ async def run_cases(
             wrong = (
                 [f"no Result within {wait_s:g} s"]
                 if result is None
-                else conformance.differences(scenario.expected, result)
+                else claim.conformance.differences(scenario.expected, result)
             )
         found[name] = Outcome(scenario.name, run, wrong)
 
@@ -183,8 +197,7 @@ async def _result(connection: Connection, run: str, wait_s: float) -> dict[str, 
 # -- telling ----------------------------------------------------------------------------------------------------------
 
 
-def _report(case: Case, found: dict[str, Outcome], *, skipped: bool) -> Report:
-    lacking = missing(case)
+def _report(case: Case, lacking: list[str], found: dict[str, Outcome], *, skipped: bool) -> Report:
     if lacking:
         return Report(case.name, case.description, "out-of-scope", missing=lacking)
     if skipped:
@@ -194,8 +207,8 @@ def _report(case: Case, found: dict[str, Outcome], *, skipped: bool) -> Report:
     return Report(case.name, case.description, verdict, outcomes)
 
 
-def _json(reports: Sequence[Report]) -> str:
-    return compact({"claim": conformance_of()[1].claim, "counts": _counts(reports), "cases": reports})
+def _json(claim: Claimed, reports: Sequence[Report]) -> str:
+    return compact({"claim": claim.profiles, "counts": _counts(reports), "cases": reports})
 
 
 def _counts(reports: Sequence[Report]) -> dict[str, int]:
@@ -203,10 +216,6 @@ def _counts(reports: Sequence[Report]) -> dict[str, int]:
     names: tuple[Verdict, ...] = ("passed", "failed", "skipped", "out-of-scope")
     scenarios = sum(len(report.scenarios) for report in reports)
     return {**{name: verdicts.count(name) for name in names}, "scenarios": scenarios}
-
-
-def _claim_text() -> str:
-    return "\n".join(conformance_of()[1].claim)
 
 
 _MARKS: dict[Verdict, tuple[str, str | None]] = {
@@ -217,8 +226,8 @@ _MARKS: dict[Verdict, tuple[str, str | None]] = {
 }
 
 
-def _text(reports: Sequence[Report], kept: bool) -> str:
-    lines = ["Claim:", *(f"  {profile}" for profile in conformance_of()[1].claim), ""]
+def _text(claim: Claimed, reports: Sequence[Report], kept: bool) -> str:
+    lines = ["Claim:", *(f"  {profile}" for profile in claim.profiles), ""]
     for report in reports:
         lines += _lines(report, kept)
     counts = _counts(reports)

@@ -7,9 +7,9 @@ import click
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.languages.kit import kits
-from callboard.languages.registry import authoring, detect
+from callboard.languages.registry import detect
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.choosing import chosen_language
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact
@@ -17,18 +17,18 @@ from callboard.runtime.operations.results import compact
 JSON, TEXT = "json", "markdown"
 
 
-def converted_file(file: str, form: str | None, output: str | None, *, as_json: bool) -> int:
+def converted_file(file: str, form: str | None, language: str | None, output: str | None, *, as_json: bool) -> int:
     """Write a definition in another form; return the exit code.
 
-    :raises Refused: with every problem of the definition
-    :raises click.UsageError: if there is no such form of it
+    :raises RequestRefused: with every problem of the definition
+    :raises click.UsageError: if there is no such form of it, or no language is the one
     """
     source = text_of(Path(file))
     is_json = source.lstrip("\ufeff \t\r\n").startswith("{")
     form = form or (TEXT if is_json else JSON)
     if is_json == (form == JSON):
         raise click.UsageError(f"{file} is {form} already")
-    text = _converter(source, file, form)(source)
+    text = _converter(source, file, form, language)(source)
     if isinstance(text, list):
         raise RequestRefused("definition", text, file, source)
     if output is not None:
@@ -39,18 +39,14 @@ def converted_file(file: str, form: str | None, output: str | None, *, as_json: 
     return exits.OK
 
 
-def _converter(source: str, file: str, form: str) -> Callable[[str], str | list[Problem]]:
+def _converter(source: str, file: str, form: str, language: str | None) -> Callable[[str], str | list[Problem]]:
     """Return what makes the other form: of a text in its language, of JSON in the one that reads it."""
     if form == TEXT:
-        [found] = [known for name in kits() if (known := authoring(name).from_forms.get(JSON))]
-        return found
-    name = detect(source, file)
+        return chosen_language(lambda offered: offered.from_forms.get(JSON), "a form in JSON", language)[1]
+    name = language or detect(source, file)
     if isinstance(name, list):
         raise RequestRefused("definition", name, file, source)
-    known = authoring(name).forms.get(form)
-    if known is None:
-        raise click.UsageError(f"a {name} has no other form")
-    return known
+    return chosen_language(lambda offered: offered.forms.get(form), f"a form in {form}", name)[1]
 
 
 def _write(path: Path, text: str) -> None:

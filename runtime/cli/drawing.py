@@ -51,7 +51,7 @@ class Subject:
 def draw(what: str, wanted: Wanted, settings: Settings) -> None:
     """Print the diagram of a definition's file, or else of a run, or write it to a file.
 
-    :raises Refused: if the definition has problems
+    :raises RequestRefused: if the definition has problems
     :raises CallboardError: if there is neither such a file nor such a run, or the output cannot be written
     """
     subject = _of_file(what) if _is_file(what) else _of_run(what, settings)

@@ -54,7 +54,7 @@ class _Present:
 def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_json: bool) -> None:
     """Print the value of an expression.
 
-    :raises Refused: if the text is no expression, with the place where it stops being one
+    :raises RequestRefused: if the text is no expression, with the place where it stops being one
     :raises NoValue: if it has no value, or none that JSON can hold
     :raises click.BadParameter: if the bindings are no object
     """
@@ -91,7 +91,7 @@ def _remedy(program: Program, bindings: dict[str, Any], error: Exception) -> str
 def compiled(given: str) -> Program:
     """Compile an expression, with or without the braces of a document around it.
 
-    :raises Refused: if the text is no expression
+    :raises RequestRefused: if the text is no expression
     """
     text = given.strip()
     body = expression_body(text)

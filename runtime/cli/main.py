@@ -69,7 +69,7 @@ SUGGESTIONS_MAX = 2
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
-LAST_SECTION = "Write and set up"
+LAST_SECTION = list(SECTIONS)[-1]
 """The section that has the commands of languages too."""
 
 

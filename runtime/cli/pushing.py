@@ -21,7 +21,7 @@ from callboard.runtime.settings.config import Config
 async def push_file(request: StartRequest, name: str | None, config: Config, settings: Settings) -> None:
     """Register the definition in a file, and print what it is registered as.
 
-    :raises Refused: with all that is wrong with it
+    :raises RequestRefused: with all that is wrong with it
     :raises CallboardError: whatever keeps the store from being used
     """
     made = prepared(request)

@@ -65,7 +65,7 @@ class LocalRun:
 async def run_here(local: LocalRun) -> int:
     """Perform the run; return the exit code.
 
-    :raises Refused: if the start is refused
+    :raises RequestRefused: if the start is refused
     :raises CallboardError: whatever keeps server or worker from working
     """
     config, prepared = local.config, local.prepared

@@ -15,7 +15,7 @@ from callboard.runtime.settings.config import Config
 async def publish(prepared: Message, config: Config, settings: Settings, file: str) -> None:
     """Publish a start message and print the run's id.
 
-    :raises Refused: if the start is refused
+    :raises RequestRefused: if the start is refused
     :raises CallboardError: if there is no server, or no worker that answers
     """
     async with reach(config, reads=False, name="callboard start") as connection:

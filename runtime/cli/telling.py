@@ -14,7 +14,7 @@ from callboard.runtime.settings.config import Config
 async def tell_run(run: str, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> None:
     """Tell a run something and say what became of it.
 
-    :raises Refused: if admission refuses it, for several reasons
+    :raises RequestRefused: if admission refuses it, for several reasons
     :raises CallboardError: if admission, or the run, refuses it, an answer is not understood, there is no server, or no
         worker answers
     """

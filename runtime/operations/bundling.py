@@ -51,7 +51,7 @@ class Bundled:
 def bundled(definition: Definition[Any], given: Any, request: StartRequest, permit: Permit = everything) -> Bundled:
     """Read what a definition, in the file of an order, and its input name, by the path they are named.
 
-    :raises Refused: with all that is missing or no text, or no sound definition where one is to be run as a child
+    :raises RequestRefused: with all that is missing or no text, or none sound where a child is run
     :raises CallboardError: if something may not be read
     """
     path = Path(request.file)

@@ -30,7 +30,7 @@ def document_of(path: Path, what: str, shape: type[dict[Any, Any]] | type[list[A
     """Read a YAML or JSON file whose document has a shape.
 
     :raises CallboardError: ``file.unreadable``
-    :raises Refused: if it is no such document
+    :raises RequestRefused: if it is no such document
     """
     source = text_of(path)
     tree = read(source)

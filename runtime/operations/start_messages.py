@@ -55,7 +55,7 @@ class PreparedStart(Message):
 def prepared_by_name(request: StartRequest) -> Message:
     """Make the start message of an order whose definition is registered, with all that belongs to it.
 
-    :raises Refused: if the skills or the script cannot be used
+    :raises RequestRefused: if the skills or the script cannot be used
     :raises UsageInvalid: if the input or the arguments cannot be read
     :raises UsageInvalid: if the model is scripted, and there is no script
     """
@@ -69,7 +69,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
 
     What its input lacks is asked for, if somebody can be asked.
 
-    :raises Refused: with every problem of the definition, its files, children, skills or script
+    :raises RequestRefused: with every problem of the definition, its files, children, skills or script
     :raises UsageInvalid: if the input or the arguments cannot be read
     :raises UsageInvalid: if the model is scripted, and there is no script
     """

@@ -17,7 +17,7 @@ from callboard.runtime.operations.narration import narrated
 async def received(client: Client, run: str, verb: str, fields: dict[str, Any]) -> Reception:
     """Tell a run something; return what became of it.
 
-    :raises Refused: if admission refuses it, for several reasons
+    :raises RequestRefused: if admission refuses it, for several reasons
     :raises CallboardError: if admission, or the run, refuses it, or an answer is not understood
     """
     reception = await told(client, run, verb, TELLS[verb](id=uuid4().hex, **fields))
