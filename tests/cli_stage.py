@@ -111,19 +111,22 @@ class Place:
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a process of its own, to its end."""
         return subprocess.run(
-            [*PROGRAM, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=90, check=False
+            [*PROGRAM, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
         )
 
     @contextmanager
     def process(self, *args: str, env: dict[str, str] | None = None) -> Generator[subprocess.Popen[str]]:
         """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
         command = [*PROGRAM, *args]
-        surroundings = {**self.env, **(env or {})}
+        surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
         with subprocess.Popen(
             command, cwd=self.folder, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
                 yield process
+            except BaseException:
+                print(_last_words(process))
+                raise
             finally:
                 if process.poll() is None:
                     process.kill()
@@ -181,3 +184,13 @@ def next_event(process: subprocess.Popen[str], event_type: str) -> dict[str, Any
         if event["type"] == event_type:
             return event
     raise AssertionError(f"the stream ended without {event_type}: {process.stderr.read() if process.stderr else ''}")
+
+
+def _last_words(process: subprocess.Popen[str]) -> str:
+    """What a process that nobody waits for any more is at, and what it said."""
+    process.send_signal(signal.SIGABRT)  # with faulthandler: where each of its threads stands
+    try:
+        out, err = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        return "it has ended, and whatever it started has not" if process.poll() is not None else "it does not end"
+    return f"{out}\n{err}"

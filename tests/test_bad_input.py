@@ -566,7 +566,7 @@ async def hanging(stage: Stage) -> End:
     """Calls a tool that hangs, beside one that does not, with a limit that workflows do not let one set."""
     node = stage.enter("hang")
     functions = {name: f"{NAUGHTY}:{name}" for name in ("hangs", "behaves")}
-    async with node.toolbox([PythonTools(functions, timeout_s=2.0)]):
+    async with node.toolbox([PythonTools(functions, timeout_s=10.0)]):
         calls = [stage.spawn(node.tool(f"tool.0.{i}", name, {})) for i, name in enumerate(functions)]
         hung, behaved = [getattr(settled, "value", None) for settled in await stage.join(*calls)]
     node.exit("ok")
@@ -583,8 +583,8 @@ async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.Monke
     end = await hall.ran(start(run_id="hangs", definition={"language": "play", "source": "hanging"}))
     assert (end.status, end.output) == ("completed", "behaves well")
     assert end.results["code"] == "tool.timeout"
-    assert end.results["details"] == {"timeout_s": 2.0}
-    assert "hangs did not end within 2 s and was killed" in end.results["message"]
+    assert end.results["details"] == {"timeout_s": 10.0}
+    assert "hangs did not end within 10 s and was killed" in end.results["message"]
 
 
 # -- the house itself --------------------------------------------------------------------------------------------------

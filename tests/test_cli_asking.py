@@ -164,7 +164,7 @@ def piped(place: Place, lines: str, *args: str) -> subprocess.CompletedProcess[s
         input=lines,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=110,
         check=False,
     )
 

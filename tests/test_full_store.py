@@ -393,7 +393,7 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
             ("definition", {"source": SOURCE, "name": "n"}),
             ("tell", {"run_id": "waiting", "verb": "cancel"}),
         ):
-            answer = await hall.connection.nc.request(f"cb.api.acme.{verb}", json.dumps(body).encode(), timeout=10)
+            answer = await hall.connection.nc.request(f"cb.api.acme.{verb}", json.dumps(body).encode(), timeout=60)
             error = json.loads(answer.data)["error"]
             assert (error["code"], answer.header and answer.header["Nats-Service-Error-Code"]) == ("store.full", "507")
             assert error["remedy"]

@@ -158,7 +158,7 @@ async def test_a_registered_definition_is_listed_and_started_by_name(client: Cli
     async with open_connection(Config.model_validate({"nats_url": url})) as connection:
         body = json.dumps({"source": ONE_NODE, "name": "greeting"}).encode()
         subject = connection.log.subjects.api("default", "definition")
-        reply = await connection.nc.request(subject, body, timeout=10)
+        reply = await connection.nc.request(subject, body, timeout=60)
         assert "error" not in json.loads(reply.data)
     listed = (await answer(client, "list_workflows"))["workflows"]
     assert [one["id"] for one in listed if one.get("name") == "greeting"] == ["one"]

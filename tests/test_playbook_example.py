@@ -41,7 +41,7 @@ def performed(place: Place, command: str, lines: str = "") -> subprocess.Complet
         input=lines,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=110,
         check=False,
     )
 

@@ -90,7 +90,7 @@ async def test_a_tell_that_fills_a_whole_message_is_refused_and_hurts_nobody(tmp
         rejections = client.log.subjects.reject(client.tenant, "big")
         subscription = await client.log.nc.subscribe(rejections)
         await publish_bare(client, "cancel", {"reason": "enough"}, MEBIBYTE)
-        rejected = msgspec.json.decode((await subscription.next_msg(timeout=10)).data, type=ev.RunRejected)
+        rejected = msgspec.json.decode((await subscription.next_msg(timeout=60)).data, type=ev.RunRejected)
         assert [(problem.code, problem.where) for problem in rejected.problems] == [("tell.too_large", "message")]
         # The worker is well, and takes one that is a little smaller.
         await publish_bare(client, "cancel", {"reason": "enough"}, MEBIBYTE - 64 * 1024)

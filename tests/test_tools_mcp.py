@@ -27,8 +27,8 @@ def program(name: str, *arguments: str) -> list[str]:
     return [sys.executable, str(FIXTURES / name), *arguments]
 
 
-def server(timeout_s: float = 60.0, **more: Any) -> McpTools:
-    return McpTools(name="desk", command=program("mcp_server.py"), timeout_s=timeout_s, **more)
+def server(**more: Any) -> McpTools:
+    return McpTools(name="desk", command=program("mcp_server.py"), **{"timeout_s": 60.0, **more})
 
 
 async def call(transport: McpTransport, tool: str, input: Any = None, **context: Any) -> Any:
@@ -103,9 +103,9 @@ async def test_stderr_of_a_server_goes_to_the_log() -> None:
 
 
 async def test_a_call_that_hangs_times_out_and_the_session_lives_on() -> None:
-    async with open_mcp(server(timeout_s=5.0), ENVIRONMENT) as transport:
+    async with open_mcp(server(), ENVIRONMENT) as transport:
         with pytest.raises(ToolFailed) as caught:
-            await call(transport, "hang")
+            await call(transport, "hang", timeout_s=0.5)
         assert caught.value.failure.code == "tool.timeout"
         assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
 
@@ -160,17 +160,25 @@ async def test_a_listing_without_end_is_refused() -> None:
     [
         (program("mcp_impostor.py", "exits"), "Connection closed"),
         ([sys.executable, "-c", "import module_that_nobody_has"], "; it printed last: ModuleNotFoundError: No module"),
-        (program("mcp_impostor.py", "garbage"), "lines to stdout that are no MCP messages"),
-        (program("mcp_impostor.py", "silent"), "was not ready within 2 s"),
         (["no-such-program-anywhere"], "No such file or directory"),
         ([], "neither a command nor a url"),
     ],
 )
 async def test_what_is_no_mcp_server_is_unavailable_and_says_why(command: list[str], said: str) -> None:
-    found = await opening_failure(McpTools(name="odd", command=command, timeout_s=2.0))
+    found = await opening_failure(McpTools(name="odd", command=command, timeout_s=60.0))
     assert found.code == "tool.unavailable"
     assert "MCP server odd" in found.message
     assert said in found.message
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [("silent", "was not ready within 5 s"), ("garbage", "lines to stdout that are no MCP messages")],
+)
+async def test_a_program_that_never_answers_is_no_mcp_server(behaviour: str, said: str) -> None:
+    command = program("mcp_impostor.py", behaviour)
+    found = await opening_failure(McpTools(name="odd", command=command, timeout_s=5.0))
+    assert (found.code, said in found.message) == ("tool.unavailable", True)
 
 
 # -- streamable HTTP ----------------------------------------------------------------------------------------------
