@@ -341,7 +341,7 @@ async def test_an_alarm_that_fired_while_nobody_was_there_is_not_lost(tmp_path: 
         await until_type(client, "run", ev.RunParked.type)
         await a.kill()
         due = connection.log.subjects.due(partition_of(client.ref("run"), connection.log.partitions), client.ref("run"))
-        fired = await client.nc.jetstream().subscribe(due, ordered_consumer=True)
+        fired = await client.log.nc.jetstream().subscribe(due, ordered_consumer=True)
         await fired.next_msg(timeout=PATIENCE_S)
         await fired.unsubscribe()
         assert (await recorded_run(connection, "run"))[-1].event.type == ev.RunParked.type
@@ -390,7 +390,7 @@ async def test_a_start_that_is_routed_anew_leaves_a_run_where_it_is(tmp_path: Pa
         await settled(client, ["a", "b"])
         before = claimers(await recorded_run(connection, run_id))
         command = connection.log.subjects.command(partition, client.ref(run_id), "start")
-        await client.nc.jetstream().publish(command, b"{}")
+        await client.log.nc.jetstream().publish(command, b"{}")
         # Commands of a partition are taken in order: when this one has taken effect, the other has been seen to.
         await settled(client, ["a", "b"])
         gate.open()

@@ -48,7 +48,7 @@ async def stream(
             return  # the turn's result has the text
 
     subject = client.log.subjects.live(ref, None, "model.delta")
-    subscription = await client.nc.subscribe(subject, cb=take)
+    subscription = await client.log.nc.subscribe(subject, cb=take)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_events, client, run, send)
