@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
+
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.node_types import NodeTypes
@@ -37,6 +39,7 @@ class Authoring:
 
     ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
     a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
+    ``options`` is what a start may say about how its definition runs; None: a start of this language takes no options.
     ``misfits`` returns what is wrong with the arguments that a start is to bring. ``beside`` returns patterns of files
     that travel along if they are there. ``report`` makes the result of a check, given every problem, in the shape that
     the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
@@ -49,6 +52,7 @@ class Authoring:
     outline: Callable[[Any], Outline] = lambda _document: Outline()
     skills_beside: bool = False
     dry_runs: bool = False
+    options: type[BaseModel] | None = None
     about: Callable[[Any], About] = lambda _document: About()
     skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
     misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []

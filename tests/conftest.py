@@ -1,12 +1,16 @@
 """Fixtures that all tests share."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from callboard.runtime.worker.services import Services
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so do all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -205,7 +205,9 @@ def test_missing_inputs_are_refused_all_at_once_where_nobody_can_be_asked(place:
 
 
 def test_an_autonomous_run_asks_nobody(place: Place) -> None:
-    done = piped(place, "", *run("--input", INPUT, "--autonomous", "--elicit", "1=back", "--json"))
+    done = piped(
+        place, "", *run("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json")
+    )
     told = json.loads(done.stdout)
     assert (told["status"], told["results"]["step_outputs"]) == (
         "completed",
@@ -215,7 +217,9 @@ def test_an_autonomous_run_asks_nobody(place: Place) -> None:
 
 def test_a_saved_state_is_gone_on_from(place: Place) -> None:
     with place.up():
-        started = place.told("start", "notes.md", "--script", "script.json", "--input", INPUT, "--elicit", "1=left")
+        started = place.told(
+            "start", "notes.md", "--script", "script.json", "--input", INPUT, "--option", "elicit.1=left"
+        )
         with place.process("watch", started["run_id"], "--json") as watching:
             next_event(watching, "human.asked")
         saved = place.told("show", started["run_id"], "--state")
@@ -279,8 +283,8 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place) -> None:
             INPUT,
             "--run-id",
             "held",
-            "--elicit",
-            "1=left",
+            "--option",
+            "elicit.1=left",
             "--breakpoint",
             "1",
         )

@@ -211,6 +211,15 @@ async def test_a_refused_start_tells_every_problem(client: Client) -> None:
     assert error["problems"][0]["code"] == "model.none"
 
 
+async def test_options_of_the_language_are_listed_and_kept(client: Client) -> None:
+    listed = (await answer(client, "list_workflows"))["workflows"]
+    assert "max_steps" in next(one for one in listed if one.get("file", "").endswith("triage.yaml"))["options"]
+    assert "options" not in next(one for one in listed if one["language"] == "flow")
+    start = {"file": "triage.yaml", "input": json.loads(INPUT), "script": SCRIPT, "options": {"max_steps": 0}}
+    refused = await refusal(client, "start_workflow", **start)
+    assert [problem["where"] for problem in refused["problems"]] == ["options.max_steps"]
+
+
 async def test_a_run_is_watched_page_by_page_and_cancelled(client: Client) -> None:
     started = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="slow-1")
     assert (started["run_id"], started["ended"]) == ("slow-1", False)

@@ -64,7 +64,7 @@ def test_the_tools_read_the_change_and_the_prompt_is_the_teams(place: Place) -> 
     command = (
         "callboard run review.md --options @options.json --value focus=security --value tone=terse --data-dir temp"
     )
-    done = performed(place, f"{command} --value title=Pool --script script.yaml --autonomous --stream")
+    done = performed(place, f"{command} --value title=Pool --script script.yaml --option autonomous=true --stream")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     [measured, read] = [event["payload"]["output"] for event in events if event["type"] == "tool.result"]
     assert measured == {"files": ["checkout/pool.py", "checkout/settings.py"], "added": 4, "removed": 5}

@@ -6,6 +6,7 @@ from callboard.languages.authoring import About, Authoring
 from callboard.languages.playbook.convert import to_json, to_markdown
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.files import prompt_files
+from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.report import report
 
@@ -21,6 +22,7 @@ def _declared(one: Any) -> dict[str, Any]:
 
 AUTHORING = Authoring(
     outline=outline,
+    options=Options,
     about=_about,
     beside=prompt_files,
     of_start=frozenset({"UNKNOWN_CONNECTION"}),

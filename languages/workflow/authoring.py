@@ -3,7 +3,7 @@
 from typing import Any
 
 from callboard.languages.authoring import About, Authoring
-from callboard.languages.workflow.admit import outline
+from callboard.languages.workflow.admit import Options, outline
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.usage import declared_sources
 
@@ -22,4 +22,6 @@ def _skills(document: Workflow) -> frozenset[str]:
     return frozenset(skill for node in document.nodes.values() for skill in node.skills)
 
 
-AUTHORING = Authoring(files=_files, outline=outline, skills_beside=True, dry_runs=True, about=_about, skills=_skills)
+AUTHORING = Authoring(
+    files=_files, outline=outline, options=Options, skills_beside=True, dry_runs=True, about=_about, skills=_skills
+)

@@ -168,8 +168,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         arguments_text: str | None,
         values: tuple[str, ...],
         options_text: str | None,
-        autonomous: bool,
-        responses: tuple[str, ...],
+        options_given: tuple[str, ...],
         state: str | None,
         **others: Any,
     ) -> Any:
@@ -190,8 +189,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             arguments_text,
             pairs(values, "--value"),
             options_text,
-            autonomous,
-            pairs(responses, "--elicit"),
+            pairs(options_given, "--option"),
             state,
         )
         return command(*args, request=request, **others)
@@ -221,13 +219,12 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             click.option(
                 "--options", "options_text", metavar="JSON|@FILE", help="Options that the definition's language takes."
             ),
-            click.option("--autonomous", is_flag=True, help="Ask nobody: take the defaults of questions (playbooks)."),
             click.option(
-                "--elicit",
-                "responses",
-                metavar="STEP=RESPONSE",
+                "--option",
+                "options_given",
+                metavar="KEY=VALUE",
                 multiple=True,
-                help="The response to a step's question, which is not asked then (playbooks).",
+                help="One of those options; KEY.MEMBER of an option that is a map.",
             ),
             click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),

@@ -16,7 +16,8 @@ class Workflow(Struct, frozen=True, omit_defaults=True):
     """A definition that can be started: pass ``name`` or ``file``, whichever it has, to start_workflow.
 
     ``inputs`` are the declared fields of its input; ``arguments`` are the parameters of a flow, whose values go into
-    arguments. ``problems`` counts the errors of one that is not valid.
+    arguments; ``options`` are the names of those that its language has. ``problems`` counts the errors of one that is
+    not valid.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Workflow(Struct, frozen=True, omit_defaults=True):
     nodes: list[str] = []
     inputs: dict[str, Any] = {}
     arguments: dict[str, Any] = {}
+    options: list[str] = []
     problems: int = 0
 
 

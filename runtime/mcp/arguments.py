@@ -86,6 +86,10 @@ class StartWorkflow(Chosen):
     run_id: Name | None = Field(None, description="The run's id; a second start with the same id is the same run.")
     model: str | None = Field(None, min_length=1, description="The model, as provider:model; the worker has a default.")
     script: dict[str, Any] | None = Field(None, description="Answers of a scripted model, for rehearsals.")
+    options: dict[str, Any] = Field(
+        default_factory=dict[str, Any],
+        description="Options of the definition's language: `options` of list_workflows says which it has.",
+    )
     dry_run: bool = Field(False, description="Stop where the model would have to choose a way.")
     offline: bool = Field(False, description="Fetch no sources from the web.")
     strict: bool = Field(False, description="Take warnings for errors: start nothing that lacks something.")

@@ -138,6 +138,7 @@ def described(source: str, *, name: str | None = None, file: str | None = None, 
         nodes=[node.id for node in known.outline(definition.document).nodes],
         inputs=said.inputs,
         arguments=said.parameters,
+        options=list(known.options.model_fields) if known.options else [],
     )
 
 

@@ -121,7 +121,8 @@ class Tools:
             path = self._library.find(asked.file)
             request = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline, strict=asked.strict)
             found = await to_thread.run_sync(prepared, request, self._library.check_named)
-            return found.message, found.warnings
+            options = {**asked.options, **found.message.get("options", {})}
+            return found.message | ({"options": options} if options else {}), found.warnings
         which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
         given = asked.input
         if asked.dry_run:
@@ -129,7 +130,8 @@ class Tools:
                 {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
             )
         message: dict[str, Any] = {"definition": which, "input": given}
-        options = {name: True for name, wanted in (("offline", asked.offline), ("strict", asked.strict)) if wanted}
+        flags = {name: True for name, wanted in (("offline", asked.offline), ("strict", asked.strict)) if wanted}
+        options = {**asked.options, **flags}
         others = {"files": asked.files, "arguments": asked.arguments, "options": options}
         return message | {name: value for name, value in others.items() if value}, ()
 

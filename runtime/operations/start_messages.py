@@ -22,6 +22,7 @@ from callboard.runtime.operations.bundling import Permit, bundled, everything, s
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.files import document_of, text_of, why
 from callboard.runtime.operations.json_values import NotJson, json_of
+from callboard.runtime.operations.option_values import option_values
 from callboard.runtime.operations.start_request import StartRequest
 
 STDIN = "-"
@@ -61,7 +62,8 @@ def prepared_by_name(request: StartRequest) -> Message:
     """
     given = _tried_out(request, _with_values(request))
     skills = Path(request.skills) if request.skills else None
-    return Message(_message(request, {"definition": {"name": request.file}, "input": given}, skills))
+    message = {"definition": {"name": request.file}, "input": given}
+    return Message(_message(request, message, skills, option_values(request.options)))
 
 
 def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs | None = None) -> PreparedStart:
@@ -92,7 +94,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     brought = {"files": found.files, "children": msgspec.to_builtins(found.children)}
     message |= {name: value for name, value in brought.items() if value}
     skills = Path(request.skills) if request.skills else skills_beside(folder, known)
-    message = _message(request, message, skills)
+    message = _message(request, message, skills, option_values(request.options, definition.language))
     if request.strict and found.warnings:
         problems = [msgspec.structs.replace(one, severity="error") for one in found.warnings]
         raise RequestRefused("start", problems, request.file)
@@ -106,11 +108,13 @@ def _tried_out(request: StartRequest, given: Any) -> Any:
     return {**(given or {}), "dryRun": True}
 
 
-def _message(request: StartRequest, message: dict[str, Any], skills: Path | None) -> dict[str, Any]:
+def _message(
+    request: StartRequest, message: dict[str, Any], skills: Path | None, options: dict[str, Any]
+) -> dict[str, Any]:
     """Return a start message with what an order says besides the definition."""
     if request.arguments_text is not None:
         message["arguments"] = _arguments(request.arguments_text)
-    if options := _options(request, skills):
+    if options := {**_more(request.options_text), **options, **_options(request, skills)}:
         message["options"] = options
     if request.state is not None:
         message["state"] = document_of(Path(request.state), "state", dict)
@@ -165,11 +169,7 @@ def _options(request: StartRequest, skills: Path | None) -> dict[str, Any]:
         options["offline"] = True
     if request.strict:
         options["strict"] = True
-    if request.autonomous:
-        options["autonomous"] = True
-    if request.responses:
-        options["elicit"] = request.responses
-    return {**_more(request.options_text), **options}
+    return options
 
 
 def _more(given: str | None) -> dict[str, Any]:

@@ -23,6 +23,5 @@ class StartRequest:
     arguments_text: str | None = None
     values: dict[str, str] = field(default_factory=dict[str, str])
     options_text: str | None = None
-    autonomous: bool = False
-    responses: dict[str, str] = field(default_factory=dict[str, str])
+    options: dict[str, str] = field(default_factory=dict[str, str])
     state: str | None = None
