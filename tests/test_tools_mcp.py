@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -28,7 +29,7 @@ def program(name: str, *arguments: str) -> list[str]:
 
 
 def server(**more: Any) -> McpTools:
-    return McpTools(name="desk", command=program("mcp_server.py"), **{"timeout_s": 60.0, **more})
+    return msgspec.structs.replace(McpTools(name="desk", command=program("mcp_server.py"), timeout_s=60.0), **more)
 
 
 async def call(transport: McpTransport, tool: str, input: Any = None, **context: Any) -> Any:
