@@ -7,7 +7,7 @@ one over its log again asks for the same effects in the same order.
 """
 
 import datetime as dt
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -410,6 +410,12 @@ class Needs:
     borrowed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     environment: list[str] = field(default_factory=list[str])
     providers: list[str] = field(default_factory=list[str])
+
+    def unset(self, variables: Mapping[str, str]) -> dict[str, list[str]]:
+        """Return the variables that are wanted and not set, or empty, by what wants them; only what lacks one."""
+        wanted = {**self.skills, **self.borrowed}
+        unset = {what: [name for name in names if not variables.get(name)] for what, names in wanted.items()}
+        return {what: names for what, names in unset.items() if names}
 
 
 @dataclass(frozen=True, slots=True)

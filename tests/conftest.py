@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from callboard.runtime.worker.services import Services
+from callboard.testing import services as testing
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,6 +31,7 @@ def quiet_log() -> Iterator[None]:
 def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """``CALLBOARD_ALWAYS_REPLAY=true make test``: every run of every test is replayed after each of its outcomes."""
     if os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true":
-        monkeypatch.setattr(
-            Services, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
-        )
+        for services in (Services, testing.Services):
+            monkeypatch.setattr(
+                services, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
+            )

@@ -113,6 +113,12 @@ async def test_progress_is_streamed_in_its_pieces_and_else_the_text() -> None:
     assert [reply.progress for reply in said if isinstance(reply, SpokenReply)] == ["done", ""]
 
 
+async def test_why_a_model_stopped_is_as_scripted_or_follows() -> None:
+    turns = [{"text": "And so", "stop_reason": "max_tokens"}, {"text": "x"}, {"tool_calls": [{"tool": "t"}]}]
+    said = [await answer({"turns": {"gather": turns}}, a_turn(ordinal=ordinal)) for ordinal in range(3)]
+    assert [reply.stop_reason for reply in said] == ["max_tokens", "end_turn", "tool_use"]
+
+
 async def test_usage_is_as_scripted() -> None:
     script = {"turns": {"gather": [{"text": "x", "usage": {"input_tokens": 5, "output_tokens": 2}}]}}
     assert (await answer(script, a_turn())).usage == Usage(5, 2)
@@ -215,6 +221,8 @@ WRONG: list[tuple[Any, list[tuple[str, str]]]] = [
     ({"turns": {"a": [{"delay_ms": 1}]}}, [("script.value", "script.turns.a[0]")]),
     ({"turns": {"a": [{"text": "x", "error": "overloaded"}]}}, [("script.value", "script.turns.a[0]")]),
     ({"turns": {"a": [{"text": 1}]}}, [("script.type", "script.turns.a[0].text")]),
+    ({"turns": {"a": [{"text": "x", "stop_reason": 1}]}}, [("script.type", "script.turns.a[0].stop_reason")]),
+    ({"asks": {"a": [{"text": "x", "stop_reason": "y"}]}}, [("script.unknown", "script.asks.a[0].stop_reason")]),
     ({"turns": {"a": [{"text": "x", "tool": "y"}]}}, [("script.unknown", "script.turns.a[0].tool")]),
     ({"turns": {"a": [{"tool_calls": []}]}}, [("script.type", "script.turns.a[0].tool_calls")]),
     ({"turns": {"a": [{"tool_calls": [{"name": "s"}]}]}}, [

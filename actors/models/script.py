@@ -10,7 +10,8 @@ list of entries) and ``default`` (one entry). An entry of
 - ``tools`` is an object with ``output`` or ``error``.
 
 An ``error`` is the word behind ``model.`` in the failure's code, or an object of that ``code``, a ``message`` and, of a
-turn, the ``data`` that there is in spite of it. All but tools' may add ``progress``, ``delay_ms`` and ``usage``.
+turn, the ``data`` that there is in spite of it. All but tools' may add ``progress``, ``delay_ms`` and ``usage``; turns
+also ``stop_reason``, why the model stopped.
 """
 
 import re
@@ -90,7 +91,7 @@ class _Check:
                 self.add("type", spot, f"is {_kind(entries)}", "a list of entries")
 
     def turn(self, entry: object, where: str) -> None:
-        members = self.members(entry, where, ("text", "data", "tool_calls", "error", *_MANNERS))
+        members = self.members(entry, where, ("text", "data", "tool_calls", "error", "stop_reason", *_MANNERS))
         self.one_of(members, entry, where, ("text", "data", "tool_calls"))
         self.common(members, where, ("code", "message", "data"))
         if "data" in members:
@@ -134,7 +135,7 @@ class _Check:
                 self.json(members["input"], place(spot, "input"))
 
     def common(self, members: Mapping[str, Any], where: str, of_error: Collection[str] = ("code", "message")) -> None:
-        for name in ("text", "verdict", "reasoning"):
+        for name in ("text", "verdict", "reasoning", "stop_reason"):
             if name in members and not isinstance(members[name], str):
                 self.add("type", place(where, name), f"is {_kind(members[name])}", "text")
         if "error" in members:

@@ -58,6 +58,7 @@ class _Entry(Struct, frozen=True):
     progress: list[str] = []
     delay_ms: int = 0
     usage: Usage = Usage()
+    stop_reason: str = ""
 
 
 class ScriptedModel:
@@ -99,7 +100,7 @@ class ScriptedModel:
             ],
             progress=progress,
             usage=entry.usage,
-            stop_reason="tool_use" if entry.tool_calls else "end_turn",
+            stop_reason=entry.stop_reason or ("tool_use" if entry.tool_calls else "end_turn"),
             response_model=turn.model,
             provider=self.provider,
         )

@@ -1,6 +1,5 @@
 """A source of tools, held open by a task of its own: transports are entered and left in the same task."""
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -9,13 +8,10 @@ import anyio
 import structlog
 
 from callboard.actors.tools.failures import described, shortened
-from callboard.actors.tools.tool import ToolEnvironment, ToolFailed, ToolTransport
+from callboard.actors.tools.tool import Opens, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
 
 _log: Any = structlog.get_logger("callboard.tools")
-
-Opens = Callable[[Any, ToolEnvironment], AbstractAsyncContextManager[ToolTransport]]
-"""Opens a source for the length of a block."""
 
 
 @dataclass(slots=True)
@@ -49,7 +45,9 @@ class Held:
 
 
 def opened(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncContextManager[ToolTransport]:
-    """Open a source with the transport of its kind."""
+    """Open a source with the transport of its kind, or as the environment opens all of them."""
+    if environment.opens is not None:
+        return environment.opens(source, environment)
     match source:
         case PythonTools():
             from callboard.actors.tools.python import open_python

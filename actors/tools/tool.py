@@ -1,6 +1,7 @@
 """The tool port: what a transport of tools offers to a node's toolbox."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,7 +47,8 @@ class ToolEnvironment:
     """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script, and
     the time that calls may take whose source says nothing.
 
-    ``redact`` replaces the run's secrets in what tools print.
+    ``redact`` replaces the run's secrets in what tools print. ``opens`` opens every source, in place of the transport
+    of its kind.
     """
 
     env: Mapping[str, str]
@@ -55,6 +57,7 @@ class ToolEnvironment:
     output_bytes_max: int = 256 * 1024 * 1024
     redact: Callable[[str], str] = Redaction().text
     timeout_s: float = TOOL_TIMEOUT_S
+    opens: "Opens | None" = None
 
     def seconds(self, source: PythonTools | McpTools | NatsTools) -> float:
         """How long a call of a source's tools, and its opening, may take."""
@@ -72,3 +75,7 @@ class ToolTransport(Protocol):
         :raises ToolFailed: if there is no usable output
         """
         ...
+
+
+Opens = Callable[[Any, ToolEnvironment], AbstractAsyncContextManager[ToolTransport]]
+"""Opens a source for the length of a block."""

@@ -5,11 +5,13 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
+from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS
 from callboard.bus.events import Event, RunParked
@@ -18,19 +20,19 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import Projection, fold
 from callboard.projections.run_result import RunResult
-from callboard.runtime.admission.admission import accepted_event, definition_token
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.start_message import examine
 from callboard.runtime.api.settling import NotTaken
-from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
+from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.results import result_of
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import RunLog, read_run
-from callboard.starting import DefinitionFile, Start, start_message
+from callboard.starting import DefinitionFile, Start
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
+from callboard.testing.door import accepted
 from callboard.testing.services import Answers, Services
+from callboard.testing.toolsets import Listing
 from callboard.testing.virtual_time import VirtualClock, VirtualLoop
 
 ACTIVATIONS_MAX = 400
@@ -55,16 +57,25 @@ class Scenario:
 
     Every step returns when the run has come to rest: it waits for somebody or for a time, or has ended. ``effects`` are
     answers by kind of effect (``service``, ``code`` …) or by the URI of a provider, as HTTP is one; models and tools
-    answer as the start's ``script`` says.
+    answer as the start's ``script`` says. ``servers`` are what MCP servers list, by name. ``env`` are the worker's
+    variables; without it, the worker has whatever the definition wants. ``newest_first``: effects that are under way
+    together end in the opposite order of their intents.
     """
 
-    def __init__(self, *, effects: Mapping[str, Answers] | None = None, env: Mapping[str, str] | None = None) -> None:
-        self._effects = dict(effects or {})
-        self._env = dict(env or {})
+    def __init__(
+        self,
+        *,
+        effects: Mapping[str, Answers] | None = None,
+        servers: Mapping[str, Listing] | None = None,
+        env: Mapping[str, str] | None = None,
+        newest_first: bool = False,
+    ) -> None:
+        self._alike = partial(Scenario, effects=effects, servers=servers, env=env, newest_first=newest_first)
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()
-        self._services = Services(Definitions(), self._effects, self._env)
+        self._services = Services(Definitions(), effects or {}, env, servers or {}, newest_first)
+        self._acting: RunActor | None = None
         self._ref: RunRef | None = None
         self._sequence = FIRST_SEQUENCE
         self._steps: list[_Step] = []
@@ -109,8 +120,10 @@ class Scenario:
         """Let the paused run go on."""
         return self._told("resume", variables=dict(variables or {}))
 
-    def cancel(self, reason: str = "") -> Self:
-        """Cancel the run; its clean-up runs."""
+    def cancel(self, reason: str = "", *, at: str = "") -> Self:
+        """Cancel the run; its clean-up runs. ``at``, the key of an effect, is not now but as soon as that is begun."""
+        if at:
+            return self._step(lambda scenario: scenario._cancel_at(at, reason))
         return self._told("cancel", reason=reason)
 
     def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Self:
@@ -134,6 +147,11 @@ class Scenario:
     def carried_out(self) -> list[str]:
         """Keys of the effects in the order in which they were carried out, repetitions included."""
         return list(self._services.carried)
+
+    @property
+    def turns(self) -> dict[str, ModelTurn]:
+        """What models were asked, by the key of the call: every message in full, as the model sees it."""
+        return dict(self._services.turns)
 
     @property
     def now(self) -> dt.datetime:
@@ -165,7 +183,7 @@ class Scenario:
         self._check()
         expected = (*self._essence(), same(self))
         for n, event in enumerate(self.events, start=1):
-            with Scenario(effects=self._effects, env=self._env) as other:
+            with self._alike() as other:
                 other._die_after(n)
                 for step in self._steps:
                     other._repeat(step)
@@ -238,23 +256,13 @@ class Scenario:
     def _start(self, file: DefinitionFile | None, given: Start) -> None:
         if self._ref is not None:
             raise UsageInvalid("a scenario has one run", "start")
-        made = start_message(file, given)
-        named = {"run_id": "run-1", **made.message}
-        examined = examine(msgspec.json.encode(named))
-        start = examined.start
-        if start is None or examined.problems:
-            raise RequestRefused("start", examined.problems, str(file or ""), made.source)
-        plan = self._services.definitions.plan(start.definition, start)
-        if isinstance(plan, list):
-            raise RequestRefused("start", plan, str(file or ""), made.source)
-        ref = self._ref = RunRef("default", named["run_id"])
-        accepted = accepted_event(start, plan, ref, None, [*plan.definition.warnings, *plan.warnings])
-        self._run(self._admit(ref, accepted, definition_token(plan.definition)))
+        self._ref, first, definition = accepted(self._services, file, given)
+        self._run(self._admit(self._ref, first, definition))
 
-    async def _admit(self, ref: RunRef, accepted: ev.RunAccepted, definition: str) -> None:
+    async def _admit(self, ref: RunRef, first: ev.RunAccepted, definition: str) -> None:
         runlog = RunLog(self._log, ref, writer="admission", clock=self._clock)
         runlog.definition = definition
-        runlog.state(accepted)
+        runlog.state(first)
         with suppress(Crash):  # the event is stored: whoever comes next finds it
             await runlog.append_queued()
         await self._to_rest()
@@ -262,13 +270,23 @@ class Scenario:
     def _told(self, verb: str, **fields: Any) -> Self:
         return self._step(lambda scenario: scenario._run(scenario._tell(verb, fields)))
 
+    def _cancel_at(self, key: str, reason: str) -> None:
+        self._sequence += 1
+        command = _command(self._sequence, "cancel", {"reason": reason})
+
+        def cancel() -> None:
+            assert self._acting is not None
+            self._acting.tell(command)
+
+        self._services.instead[key] = cancel
+
     async def _tell(self, verb: str, fields: dict[str, Any]) -> None:
         before = len(events := await self._read())
         if events[-1].type == ev.RunEnd.type:
             raise NotTaken("run.finished", f"the run has ended; {verb} comes too late", self._known().run)
         self._sequence += 1
         sequence = self._sequence
-        await self._to_rest(Command(sequence, verb, msgspec.json.encode(TELLS[verb](**fields))))
+        await self._to_rest(_command(sequence, verb, fields))
         for event in (await self._read())[before:]:
             match ev.payload_of(event):
                 case ev.CommandRefused(code=code, message=message) if event.cause == sequence:
@@ -294,7 +312,7 @@ class Scenario:
     async def _to_rest(self, *commands: Command) -> None:
         """Activate the run, by another worker whenever one dies, until it is parked or has ended."""
         for _ in range(ACTIVATIONS_MAX):
-            actor = RunActor(self._known(), self._log, self._services, self._clock)
+            actor = self._acting = RunActor(self._known(), self._log, self._services, self._clock)
             for command in commands:
                 actor.tell(command)
             try:
@@ -308,3 +326,7 @@ class Scenario:
                 continue
             return
         raise AssertionError(f"no rest after {ACTIVATIONS_MAX} activations")
+
+
+def _command(sequence: int, verb: str, fields: dict[str, Any]) -> Command:
+    return Command(sequence, verb, msgspec.json.encode(TELLS[verb](**fields)))

@@ -8,22 +8,24 @@ from typing import Any
 
 import anyio
 
-from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job
-from callboard.actors.models.model import Model
+from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, Reporter, Sessions
+from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.providers.mock import MOCK
 from callboard.actors.sources import SourceFailed, SourceRules, resolve
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
+from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Language
+from callboard.languages.language import Language, Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.pace import Pace
+from callboard.testing.toolsets import Listing, scripting
 
 Answers = Callable[[Any], JSON | Awaitable[JSON]] | Sequence[JSON]
 """Answers effects of one kind: a function of the request, or values in order, the last one for ever."""
@@ -33,6 +35,9 @@ KINDS = ("channel", "code", "memory", "prompt", "service")
 
 EFFECTS_AT_ONCE = 100
 MODEL_TIMEOUT_S = 60.0
+
+NEWEST_FIRST_S = 0.001
+"""Effects that are to end newest first take so long, divided by their event's number: the later, the shorter."""
 
 
 def fails(code: str, message: str = "") -> Callable[[Any], JSON]:
@@ -51,7 +56,11 @@ class Services:
     definitions: Definitions
     effects_scripted: Mapping[str, Answers]
     """By kind of effect, or by the URI of a provider."""
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] | None = None
+    """The worker's variables; None: whatever is wanted is set."""
+    servers: Mapping[str, Listing] = field(default_factory=dict[str, Listing])
+    """What MCP servers list, by name."""
+    newest_first: bool = False
     worker: str = "test"
     partitions: int = 1
     park_linger_s: float = 0.0
@@ -59,6 +68,10 @@ class Services:
     always_replay: bool = False
     carried: list[str] = field(default_factory=list[str])
     """Keys of effects in the order in which they were carried out, repetitions included."""
+    turns: dict[str, ModelTurn] = field(default_factory=dict[str, ModelTurn])
+    """What models were asked, by effect key."""
+    instead: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
+    """What happens instead of an effect, by its key: it never ends."""
 
     def __post_init__(self) -> None:
         self.effects = anyio.CapacityLimiter(EFFECTS_AT_ONCE)
@@ -79,11 +92,18 @@ class Services:
         return admitted(first, self.language)
 
     def environment(self, admission: Admitted) -> Environment:
+        return self.offers(admission.start, admission.plan)
+
+    def offers(self, start: StartRun, plan: Plan[Any]) -> Environment:
+        """Return what is recorded of this worker for a start."""
+        config: dict[str, str] = start.options.get("config", {})
+        lacking = {} if self.env is None else plan.needs.unset({**self.env, **config})
         return Environment(
             default_model="scripted",
             stand_in="scripted",
-            skills=dict.fromkeys(admission.plan.needs.skills, True),
-            offline=True,
+            skills={what: what not in lacking for what in plan.needs.skills},
+            lacking=lacking,
+            offline="source" not in self.effects_scripted or bool(plan.options.get("offline", False)),
         )
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
@@ -91,7 +111,6 @@ class Services:
 
     def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
         script = admission.start.script or {}
-        carried = self.carried
 
         def models(_spec: str) -> tuple[Model, str]:
             return ScriptedModel(script), "scripted"
@@ -102,15 +121,11 @@ class Services:
             except SourceFailed as error:
                 raise EffectFailed(error.failure) from error
 
-        class Counting(Carrier):
-            async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
-                carried.append(job.key)
-                return await super().carry(job, sessions, reporter)
-
         scripted = {kind: self._scripted(kind) for kind in {*KINDS, *self.effects_scripted}}
-        return Counting(
+        return _Watched(
+            self,
             models=models,
-            tools=ToolEnvironment(env=self.env, script=script),
+            tools=ToolEnvironment(env=self.env or {}, script=script, opens=scripting(self.servers)),
             kinds={"source": source, "provider": self._provider, **scripted},
             on_delta=lambda _job, _k, _text: None,
             model_timeout_s=MODEL_TIMEOUT_S,
@@ -146,6 +161,27 @@ class Services:
             return answers[min(asked.index(job.key), len(answers) - 1)]
         answer = answers(request)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+class _Watched(Carrier):
+    """A carrier whose services know what it does, and may have it done otherwise."""
+
+    def __init__(self, services: Services, **means: Any) -> None:
+        super().__init__(**means)
+        self._services = services
+
+    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> ev.Payload:
+        services = self._services
+        services.carried.append(job.key)
+        if job.turn is not None:
+            services.turns[job.key] = job.turn
+        if job.key in services.instead:
+            services.instead[job.key]()
+            await anyio.sleep_forever()
+        outcome = await super().carry(job, sessions, reporter)
+        if services.newest_first:
+            await anyio.sleep(NEWEST_FIRST_S / job.event.n)
+        return outcome
 
 
 class NoChildren:

@@ -227,7 +227,7 @@ class Admission:
         unserved = [problem for problem in unserved if problem.severity == "error"]
         problems = [*examined.problems, *_check_id(run), *unserved, *refused]
         if not isinstance(plan, list):
-            warnings = _distinct([*plan.definition.warnings, *plan.warnings, *warnings])
+            warnings = distinct([*plan.definition.warnings, *plan.warnings, *warnings])
             if plan.options[STRICT]:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
@@ -395,7 +395,7 @@ def _fitting(verdict: Verdict) -> Verdict:
     )
 
 
-def _distinct(warnings: Sequence[Problem]) -> list[Problem]:
+def distinct(warnings: Sequence[Problem]) -> list[Problem]:
     """Of warnings of one kind about one place keep the last: whoever knows more speaks later."""
     return list({(one.code, one.where or one.message): one for one in warnings}.values())
 

@@ -148,9 +148,8 @@ class Services:
         return self._environment(admission.start, admission.plan)
 
     def _environment(self, start: StartRun, plan: Plan[Any]) -> Environment:
-        needs, lent = plan.needs, self._lent(start)
-        wanted = {**needs.skills, **needs.borrowed}
-        unset = {what: [name for name in names if not lent.get(name)] for what, names in wanted.items()}
+        needs = plan.needs
+        lacking = needs.unset(self._lent(start))
         spec = start.model or self._config.model or ""
         stand_in = spec.partition(":")[0]
         known = self._models.providers
@@ -160,8 +159,8 @@ class Services:
             default_model=exact(spec, known) if spec else "",
             models={name: exact(name, known) for name in names},
             stand_in=stand_in if stand_in in STAND_INS else "",
-            skills={what: not unset[what] for what in needs.skills},
-            lacking={what: names for what, names in unset.items() if names},
+            skills={what: what not in lacking for what in needs.skills},
+            lacking=lacking,
             offline=self._offline(plan),
             providers=self._providing.documents(needs.providers),
         )

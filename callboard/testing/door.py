@@ -1,0 +1,40 @@
+"""The door of a scenario: a start examined, planned and admitted, or refused with every problem, as at a server."""
+
+from typing import Any
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import STRICT
+from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
+from callboard.runtime.admission.start_message import examine
+from callboard.runtime.operations.errors import RequestRefused
+from callboard.starting import DefinitionFile, Start, start_message
+from callboard.testing.services import Services
+
+
+def accepted(services: Services, file: DefinitionFile | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
+    """Admit a start; return the run, its first event, and the definition's name as subjects have it.
+
+    :raises RequestRefused: with every problem of the definition, or of the start
+    """
+    made = start_message(file, given)
+    named: dict[str, Any] = {"run_id": "run-1", **made.message}
+
+    def refused(problems: list[ev.Problem]) -> RequestRefused:
+        return RequestRefused("start", problems, str(file or ""), made.source)
+
+    examined = examine(msgspec.json.encode(named))
+    start = examined.start
+    if start is None or examined.problems:
+        raise refused(examined.problems)
+    plan = services.definitions.plan(start.definition, start)
+    if isinstance(plan, list):
+        raise refused(plan)
+    shortfalls = plan.shortfalls(services.offers(start, plan))
+    warnings = distinct([*plan.definition.warnings, *plan.warnings, *shortfalls])
+    if plan.options[STRICT] and warnings:
+        raise refused([msgspec.structs.replace(warning, severity="error") for warning in warnings])
+    ref = RunRef("default", named["run_id"])
+    return ref, accepted_event(start, plan, ref, None, warnings), definition_token(plan.definition)
