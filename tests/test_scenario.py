@@ -7,13 +7,14 @@ import pytest
 
 import callboard
 from callboard.bus import events as ev
+from callboard.bus.effects import ToolOutput
 from callboard.projections.trace import TraceFold
 from callboard.runtime.run.actor import RunActor
-from callboard.testing import Scenario, fails
+from callboard.testing import Scenario, ToolSpec, fails
 from callboard.testing.plugin import scenario as scenario  # the fixture
 from tests import graphs
 from tests.flows import call, flow, mock, returned
-from tests.workflows import document, scripted_skill
+from tests.workflows import LOOK, document, scripted_skill
 
 PLAYBOOK = """# Approval
 
@@ -105,6 +106,97 @@ def test_a_graph_with_an_http_request_and_a_wait() -> None:
         assert scenario.result.status == "waiting:timer", scenario.result
         assert scenario.advance(hours=1).result.status == "completed"
         assert len(scenario.carried_out) == 1
+        scenario.crash_everywhere()
+
+
+SERVED = document(
+    {"look": {"skills": ["books", "own"]}},
+    skills={"books": {"mcp": {"command": "books"}}},
+)
+LOOKING = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}, "python": LOOK}
+OWN = scripted_skill("own", tools=[LOOKING])
+CALLS = [{"tool_calls": [{"tool": tool} for tool in ("find", "look", "burn")]}, {"text": "done"}]
+SERVED_SCRIPT = {
+    "turns": {"look": CALLS},
+    "tools": {"find": [{"output": 1}], "look": [{"output": 2}], "burn": [{"error": "too wet"}]},
+}
+BOOKS = {"books": [ToolSpec("find"), ToolSpec("burn", input_schema={"type": "object"})]}
+
+
+def served(scenario: Scenario, **options: Any) -> Scenario:
+    return scenario.start(source=json.dumps(SERVED), script=SERVED_SCRIPT, options={"skills": [OWN], **options})
+
+
+def test_tools_of_servers_and_functions_are_listed_and_answered_for() -> None:
+    with Scenario(servers=BOOKS) as scenario:
+        assert served(scenario).result.raise_for_status().nodes["look"].outcome == "ok"
+        first, second = (scenario.turns[f"look#1.1!turn.{turn}"] for turn in (1, 2))
+        assert [(tool.name, tool.server) for tool in first.tools] == [
+            *[("find", "books"), ("burn", "books"), ("look", "python")]
+        ]
+        told = [part for part in second.messages[-1].parts if isinstance(part, ToolOutput)]
+        assert [(one.output, one.error and one.error.message) for one in told] == [
+            (1, None),
+            (2, None),
+            (None, "too wet"),
+        ]
+        scenario.crash_everywhere(lambda one: one.turns.keys())
+
+
+@pytest.mark.parametrize("servers", [{}, {"books": fails("testing.unscripted", "the MCP server books is down")}])
+def test_a_server_that_lists_nothing_fails_who_asks_for_it(servers: Any) -> None:
+    with Scenario(servers=servers) as scenario:
+        assert served(scenario).result.status == "failed"
+        [opened] = scenario.payloads(ev.EffectResult.type)
+        assert isinstance(opened, ev.EffectResult)
+        assert opened.error is not None
+        assert opened.error.code == "testing.unscripted"
+        assert "the MCP server books" in opened.error.message
+
+
+def test_effects_end_newest_first() -> None:
+    def ended(**kit: Any) -> list[str]:
+        with Scenario(servers=BOOKS, **kit) as scenario:
+            served(scenario).crash_everywhere()
+            return [event.key for event in scenario.events if event.type == ev.ToolResult.type]
+
+    reversed_order = ended(newest_first=True)
+    assert reversed_order == [f"look#1.1!tool.1.{i}" for i in (2, 1, 0)]
+    assert sorted(ended()) == sorted(reversed_order)
+
+
+@pytest.mark.parametrize("key", ["look#1.1!toolbox", "look#1.1!tool.1.1", "look#1.1!turn.2"])
+def test_it_is_cancelled_in_the_midst_of_an_effect(key: str) -> None:
+    with Scenario(servers=BOOKS) as scenario:
+        served(scenario.cancel("enough", at=key))
+        assert scenario.result.status == "cancelled"
+        assert [event.key for event in scenario.events if event.type == ev.EffectCancelled.type].count(key) == 1
+        scenario.crash_everywhere()
+
+
+def test_a_worker_has_the_variables_that_it_is_given() -> None:
+    config = {"KEY": {"description": "d", "required": True, "env": "DESK_KEY"}}
+    options = {"skills": [scripted_skill("desk", "look", config=config)]}
+    source = json.dumps(document({"a": {"skills": ["desk"]}}))
+    script = {"default": {"text": "ok"}}
+    for env, offered in ({"DESK_KEY": "k"}, 1), ({"DESK_KEY": ""}, 0), ({}, 0), (None, 1):
+        with Scenario(env=env) as scenario:
+            scenario.start(source=source, options=options, script=script)
+            assert len(scenario.turns["a#1.1!turn.1"].tools) == offered
+            assert [one.code for one in scenario.result.warnings] == ["SKILL_UNAVAILABLE"] * (1 - offered)
+    with Scenario(env={}) as scenario:
+        with pytest.raises(callboard.RequestRefused) as caught:
+            scenario.start(source=source, options={**options, "strict": True}, script=script)
+        assert [(one.code, one.severity) for one in caught.value.problems] == [("SKILL_UNAVAILABLE", "error")]
+
+
+def test_sources_are_scripted_too() -> None:
+    source = json.dumps(document({"a": {"instruction": "https://example.com/a.md"}}))
+    with Scenario(effects={"source": [{"content": "Do it."}]}) as scenario:
+        scenario.start(source=source, script={"default": {"text": "ok"}})
+        assert scenario.result.status == "completed"
+        [message] = scenario.turns["a#1.1!turn.1"].messages
+        assert "Do it." in str(message.parts)
         scenario.crash_everywhere()
 
 

@@ -14,6 +14,7 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFa
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev
 from callboard.bus.effects import PythonTools
+from callboard.bus.events import Environment
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Needs
 from callboard.languages.skills.shipped import shipped_ids, shipped_skill
@@ -23,7 +24,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.service_api import TOKEN, Reply, ServiceApi, service_api
 from tests.troupe import TENANT, say_start, until_end
-from tests.workflows import Ran, admitted, document, run, scripted_skill
+from tests.workflows import admitted, document, run, run_as_of_old, run_elsewhere, scripted_skill
 
 CATALOG = {
     "github": ("git", ["GITHUB_TOKEN"], ["GITHUB_API_URL"]),
@@ -201,15 +202,7 @@ async def test_every_tool_answers_in_a_process_of_its_own(api: ServiceApi, name:
 # -- where they hold ---------------------------------------------------------------------------------------------------
 
 LISTS_GITHUB = document({"a": {"skills": ["github"]}})
-HAS = {"skills": {"shipped:github": True, "shipped:github.GITHUB_API_URL": False}}
-
-
-def offered(ran: Ran) -> list[str]:
-    return [tool.name for tool in ran.stage.requests["a#1.1!turn.1"].tools]
-
-
-def toolboxes(ran: Ran) -> list[Any]:
-    return [record.payload["request"] for record in ran.stage.of("effect.call") if record.payload["kind"] == "toolbox"]
+HAS = {"GITHUB_TOKEN": "t"}
 
 
 def test_a_skill_that_no_node_lists_is_not_asked_for() -> None:
@@ -230,53 +223,55 @@ def test_needs_name_what_is_required_and_what_is_secret() -> None:
 
 
 def test_a_shipped_skill_offers_its_tools_where_the_worker_has_what_it_needs() -> None:
-    ran = run(LISTS_GITHUB, environment=HAS)
-    assert offered(ran) == list(WHOLE["github"])
-    [[source]] = toolboxes(ran)
+    ran = run(LISTS_GITHUB, env=HAS)
+    assert ran.tools() == list(WHOLE["github"])
+    [[source]] = ran.toolboxes()
     assert source["config"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}
     assert source["functions"]["github_get_issue"] == "callboard.actors.skills.github:get_issue"
     assert ran.warnings() == []
 
 
 def test_without_its_configuration_the_run_goes_on_without_it() -> None:
-    lacking = run(LISTS_GITHUB, environment={"skills": {"shipped:github": False}})
-    assert (lacking.end.status, offered(lacking), lacking.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
-    emptied = run(LISTS_GITHUB, options={"config": {"GITHUB_TOKEN": ""}}, environment=HAS)
-    assert (emptied.end.status, offered(emptied), emptied.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
+    lacking = run(LISTS_GITHUB, env={})
+    assert (lacking.end.status, lacking.tools(), lacking.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
+    emptied = run(LISTS_GITHUB, options={"config": {"GITHUB_TOKEN": ""}}, env=HAS)
+    assert (emptied.end.status, emptied.tools(), emptied.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
 
 
 def test_a_log_that_knows_nothing_of_a_skill_replays_without_it() -> None:
-    before = run(LISTS_GITHUB, environment={})
-    assert (before.end.status, offered(before), before.warnings()) == ("completed", [], [])
+    before = run_as_of_old(run(LISTS_GITHUB), Environment())
+    assert (before.end.status, before.tools(), before.warnings()) == ("completed", [], [])
 
 
 def test_the_start_messages_own_definition_holds_whole() -> None:
-    own = run(LISTS_GITHUB, options={"skills": [scripted_skill("github", "look")]}, environment=HAS)
-    assert offered(own) == ["look"]
+    own = run(LISTS_GITHUB, options={"skills": [scripted_skill("github", "look")]}, env=HAS)
+    assert own.tools() == ["look"]
 
 
 def test_a_workflows_own_skill_fills_the_gap_of_one_that_lacks_something() -> None:
     raw = document({"a": {"skills": ["github"]}}, skills={"github": {"instruction": "Use the gh program."}})
-    there = run(raw, environment=HAS)
-    assert offered(there) == list(WHOLE["github"])
-    assert "gh program" not in there.stage.text("a#1.1!turn.1")
-    lacking = run(raw, environment={"skills": {"shipped:github": False}})
-    assert (offered(lacking), lacking.warnings()) == ([], [])
-    assert "gh program" in lacking.stage.text("a#1.1!turn.1")
+    there = run(raw, env=HAS)
+    assert there.tools() == list(WHOLE["github"])
+    assert "gh program" not in there.text("a#1.1!turn.1")
+    lacking = run(raw, env={})
+    assert (lacking.tools(), lacking.warnings()) == ([], [])
+    assert "gh program" in lacking.text("a#1.1!turn.1")
 
 
 def test_38_a_skill_file_gives_expertise_to_a_shipped_skill_whose_tools_stay() -> None:
     text = "---\nname: github\nconfig: {GH_HOST: {description: d}}\n---\nLabel every issue.\n"
     files = {".claude/skills/github/SKILL.md": text}
-    environment = {"skills": {**HAS["skills"], "github.GH_HOST": False, "shipped:github.GH_HOST": True}}
-    ran = run(LISTS_GITHUB, files=files, environment=environment)
-    assert offered(ran) == list(WHOLE["github"])
-    assert "Label every issue." in ran.stage.text("a#1.1!turn.1")
-    [[source]] = toolboxes(ran)
+    there = {"shipped:github": True, "shipped:github.GITHUB_API_URL": False, "shipped:github.GH_HOST": True}
+    environment = Environment(skills={**there, "github.GH_HOST": False})
+    recorded = run(LISTS_GITHUB, files=files, env={**HAS, "GH_HOST": "github.example"})
+    ran = run_elsewhere(recorded, environment)
+    assert ran.tools() == list(WHOLE["github"])
+    assert "Label every issue." in ran.text("a#1.1!turn.1")
+    [[source]] = ran.toolboxes()
     assert source["config"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "GH_HOST": "${GH_HOST}"}
-    lacking = run(LISTS_GITHUB, files=files, environment={"skills": {"shipped:github": False}})
-    assert offered(lacking) == []
-    assert "Label every issue." in lacking.stage.text("a#1.1!turn.1")
+    lacking = run(LISTS_GITHUB, files=files, env={})
+    assert lacking.tools() == []
+    assert "Label every issue." in lacking.text("a#1.1!turn.1")
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.events import Event, Problem, Warned
+from callboard.bus.events import Environment, Event, Problem, Warned
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import execution_event
 from callboard.projections.run_result import Results
@@ -30,7 +30,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place
 from tests.flows import call, caught, flow, returned
-from tests.workflows import document, run, scripted_skill
+from tests.workflows import LOOK, document, run, run_as_of_old, run_elsewhere, scripted_skill
 
 CHILD = "mwl:provider.call/callboard/definition/v1"
 NEEDY = scripted_skill("needy", "look", config={"KEY": {"description": "d", "required": True, "env": "NEEDY_KEY"}})
@@ -156,12 +156,14 @@ async def test_every_language_takes_it_and_what_it_may_be_is_checked(
 
 def test_a_worker_that_lacks_what_the_door_had_does_not_run_it_strictly() -> None:
     raw = document({"a": {"skills": ["needy"]}})
-    there = {"skills": {"needy": False}, "lacking": {"needy": ["NEEDY_KEY"]}}
-    ran = run(raw, options=OPTIONS, environment=there, tells=True, strict=True)
+    strict = run(raw, options={**OPTIONS, "strict": True}, env={"NEEDY_KEY": "k"})
+    assert strict.end.status == "completed"
+    lacking = Environment(skills={"needy": False}, lacking={"needy": ["NEEDY_KEY"]})
+    ran = run_elsewhere(strict, lacking)
     assert ran.end.status == "failed"
     assert ran.end.error is not None
     assert (ran.end.error.code, "NEEDY_KEY" in ran.end.error.message) == ("workflow.strict", True)
-    assert ran.stage.of("node.enter") == []
+    assert ran.of(ev.NodeEnter) == []
 
 
 # -- child runs --------------------------------------------------------------------------------------------------------
@@ -230,19 +232,19 @@ async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Con
 
 def test_input_that_does_not_fit_is_told_too() -> None:
     schema = {"type": "object", "required": ["q"]}
-    tool = {"name": "look", "description": "Look.", "input_schema": schema, "python": "tools.look:look"}
+    tool = {"name": "look", "description": "Look.", "input_schema": schema, "python": LOOK}
     script = {"turns": {"a": [{"tool_calls": [{"tool": "look", "input": {}}]}, {"text": "well"}]}}
-    ran = run(
-        document({"a": {"skills": ["s"]}}), script, options={"skills": [scripted_skill("s", tools=[tool])]}, tells=True
-    )
+    ran = run(document({"a": {"skills": ["s"]}}), script, options={"skills": [scripted_skill("s", tools=[tool])]})
     assert ran.warnings() == ["INVALID_TOOL_INPUT"]
 
 
 def test_a_log_that_knows_nothing_of_strictness_replays_as_it_is() -> None:
-    before = run(LACKING, WISHES, options=OPTIONS, environment={"skills": {"needy": False}})
+    now = run(LACKING, WISHES, options=OPTIONS, env={})
+    assert "UNKNOWN_TOOL" in now.warnings()
+    before = run_as_of_old(now, Environment(skills={"needy": False}))
     assert before.warnings() == ["SKILL_UNAVAILABLE", "SKILL_UNAVAILABLE"]
-    [first, _] = before.stage.of("node.warning")
-    assert first.payload["reason"] == "the skill 'needy' lacks configuration; the node runs without it"
+    [first, _] = before.of(ev.NodeWarning)
+    assert first.reason == "the skill 'needy' lacks configuration; the node runs without it"
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------

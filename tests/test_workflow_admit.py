@@ -94,7 +94,7 @@ def test_20_inputs_and_types_do_not_know_each_other(kind: str) -> None:
 
 def test_10_and_20_the_type_changes_nothing_in_a_run() -> None:
     runs = [run(document({"a": {}}, workflow_type=kind), input={"x": 1}) for kind in ("generic", "pr_review")]
-    assert runs[0].stage.fingerprint() == runs[1].stage.fingerprint()
+    assert runs[0].fingerprint() == runs[1].fingerprint()
 
 
 # -- options ----------------------------------------------------------------------------------------------------------

@@ -2,27 +2,27 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
+from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply, ModelRequest, ScriptedTools, ToolOutput, ToolSpec, user
 from callboard.languages.agent import Conversation, Policy, converse, is_json, json_in, structured
 from callboard.languages.kit import kits
 from callboard.languages.language import End, Stage
 from callboard.languages.questions import chosen, read_verdict
 from callboard.languages.registry import detect, language
-from tests.fake_stage import FakeStage
+from tests.theatre import Theatre
+from tests.workflows import Ran, document, run, scripted_skill
 
 TOOLS = [ToolSpec("look", input_schema={"type": "object", "required": ["q"]}), ToolSpec("find")]
 
 
-def talk(
-    turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = (), **stage: Any
-) -> tuple[Conversation, FakeStage]:
+def talk(turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = ()) -> tuple[Conversation, Ran]:
     script = {
         "turns": {"n": turns},
         "tools": {"look": [{"output": i} for i in range(9)], "find": [{"error": "no"}] * 9},
     }
-    fake = FakeStage(script, **stage)
     found: list[Conversation] = []
 
     async def play(stage: Stage) -> End:
@@ -30,26 +30,30 @@ def talk(
         async with node.toolbox([ScriptedTools(TOOLS)]):
             request = ModelRequest(system="Be brief.", messages=[user("Go.")], tools=TOOLS, schema={"type": "object"})
             found.append(await converse(stage, node, request, Policy(turns_max, checked)))
+        node.exit("ok")
         return End("completed")
 
-    fake.drive(play(fake.stage))
-    return found[0], fake
+    theatre = Theatre({"p": play}, script=script)
+    ran = Ran(anyio.run(theatre.play, "p"))
+    ran.check(theatre.language)
+    return found[-1], ran
 
 
 def wish(*calls: tuple[str, Any]) -> dict[str, Any]:
-    return {"tool_calls": [{"tool": tool, "input": input, "id": f"id-{tool}"} for tool, input in calls]}
+    return {"tool_calls": [{"tool": tool, "input": input} for tool, input in calls]}
 
 
 def test_a_conversation_is_a_chain_of_turns_that_say_only_what_is_new() -> None:
-    said, stage = talk([wish(("look", {"q": 1}), ("find", {})), wish(("look", {"q": 2})), {"text": "done"}])
+    said, ran = talk([wish(("look", {"q": 1}), ("find", {})), wish(("look", {"q": 2})), {"text": "done"}])
     assert (said.turns, said.error, said.reply and said.reply.text) == (3, None, "done")
-    first, second, third = (stage.requests[f"n#1.1!turn.{turn}"] for turn in (1, 2, 3))
+    first, second, third = (ran.calls[f"n#1.1!turn.{turn}"] for turn in (1, 2, 3))
     assert (first.base, second.base, third.base) == (None, "n#1.1!turn.1", "n#1.1!turn.2")
     for later in (second, third):
         assert (later.system, later.tools, later.schema) == ("", [], None)
+    look, find = ran.of(ev.ModelResult)[0].tool_calls
     assert second.messages[0].parts == [
-        ToolOutput("id-look", of="n#1.1!tool.1.0"),
-        ToolOutput("id-find", of="n#1.1!tool.1.1"),
+        ToolOutput(look.id, of="n#1.1!tool.1.0"),
+        ToolOutput(find.id, of="n#1.1!tool.1.1"),
     ]
     assert [(call.use.tool, call.output, call.error and call.error.message) for call in said.calls] == [
         ("look", 0, None),
@@ -59,40 +63,45 @@ def test_a_conversation_is_a_chain_of_turns_that_say_only_what_is_new() -> None:
 
 
 def test_calls_of_one_turn_are_under_way_together_and_answered_in_order() -> None:
-    said, stage = talk(
-        [wish(("look", {"q": 1}), ("look", {"q": 2}), ("look", {"q": 3})), {"text": "x"}], newest_first=True
-    )
-    types = [record.type for record in stage.records if record.type in ("model.call", "tool.call")]
-    assert types == ["model.call", "tool.call", "tool.call", "tool.call", "model.call"]
-    assert [call.output for call in said.calls] == [0, 1, 2]
+    turns = [wish(*(("look", {"q": q}) for q in (1, 2, 3))), {"text": "x"}]
+    script = {"turns": {"n": turns}, "tools": {"look": [{"output": i} for i in range(3)]}}
+    skills = {"skills": [scripted_skill("s", "look")]}
+    ran = run(document({"n": {"skills": ["s"]}}), script, options=skills, newest_first=True)
+    assert [one for one in ran.types() if one in ("model.call", "tool.call")] == [
+        *["model.call", "tool.call", "tool.call", "tool.call", "model.call"]
+    ]
+    assert ran.keys(ev.ToolResult) == [f"n#1.1!tool.1.{i}" for i in (2, 1, 0)]
+    assert ran.told("n#1.1!turn.2") == [0, 1, 2]
+    assert [call["output"] for call in ran.end.results["n"]["toolCalls"]] == [0, 1, 2]
 
 
 def test_a_tool_that_was_not_offered_is_refused_unmade() -> None:
-    said, stage = talk([wish(("rm", {})), {"text": "x"}])
+    said, ran = talk([wish(("rm", {})), {"text": "x"}])
     assert said.calls[0].error is not None
     assert said.calls[0].error.code == "tool.unknown"
     assert "look, find" in said.calls[0].error.message
-    assert stage.of("tool.call") == []
+    assert ran.of(ev.ToolCall) == []
 
 
 def test_input_is_checked_here_where_the_policy_says_so() -> None:
+    """Elsewhere the call is made, and the toolbox refuses it."""
     turns = [wish(("look", {})), {"text": "x"}]
-    assert talk(turns)[0].calls[0].error is None
-    said, stage = talk(turns, checked=("look",))
-    assert said.calls[0].error is not None
-    assert said.calls[0].error.code == "tool.invalid_input"
-    assert stage.of("tool.call") == []
+    for checked, made in ((), 1), (("look",), 0):
+        said, ran = talk(turns, checked=checked)
+        assert said.calls[0].error is not None
+        assert said.calls[0].error.code == "tool.invalid_input"
+        assert len(ran.of(ev.ToolCall)) == made
 
 
 def test_the_bound_on_turns() -> None:
-    said, stage = talk([wish(("look", {"q": 1}))] * 9, turns_max=3)
-    assert (said.turns, len(stage.of("model.call")), len(stage.of("tool.call"))) == (3, 3, 2)
+    said, ran = talk([wish(("look", {"q": 1}))] * 9, turns_max=3)
+    assert (said.turns, len(ran.of(ev.ModelCall)), len(ran.of(ev.ToolCall))) == (3, 3, 2)
     assert said.error is not None
     assert (said.error.code, said.error.details) == ("agent.max_turns", {"max_turns": 3, "wanted": ["look"]})
 
 
 def test_a_failed_turn_ends_the_conversation_and_keeps_what_was_done() -> None:
-    said, _stage = talk([wish(("look", {"q": 1})), {"error": "overloaded"}])
+    said, _ran = talk([wish(("look", {"q": 1})), {"error": "overloaded"}])
     assert (said.turns, len(said.calls), said.error and said.error.code) == (2, 1, "model.overloaded")
     assert said.reply is not None
 
@@ -143,6 +152,11 @@ def test_the_choice_that_an_answer_names(reply: ModelReply, id: str | None) -> N
 def test_a_verdict_of_many_words_is_none() -> None:
     assert read_verdict(ModelReply(text="Well, it depends.")).word is None
     assert read_verdict(ModelReply(text="yes\nbecause")).reasoning == "because"
+
+
+def test_a_verdict_that_came_as_data() -> None:
+    verdict = read_verdict(ModelReply(data={"verdict": "yes", "reasoning": "r"}))
+    assert (verdict.word, verdict.reasoning) == ("yes", "r")
 
 
 # -- the registry -----------------------------------------------------------------------------------------------------

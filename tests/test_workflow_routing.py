@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Choice
 from tests.workflows import Ran, document, run
 
@@ -17,12 +18,12 @@ def routed(edges: list[Any], answers: list[Any], nodes: dict[str, Any] | None = 
 
 
 def asked(ran: Ran, key: str = "a#1.1!route") -> list[Choice]:
-    return ran.stage.requests[key].choices
+    return ran.calls[key].choices
 
 
 def test_66_one_unconditional_edge_asks_nobody() -> None:
     ran = routed([("a", "b"), ("b", "c")], [])
-    assert [request.purpose for request in ran.stage.requests.values()] == ["turn"] * 3
+    assert [request.purpose for request in ran.calls.values()] == ["turn"] * 3
     assert ran.routes() == [("a", "b", "only path"), ("b", "c", "only path")]
 
 
@@ -36,7 +37,7 @@ def test_67_the_models_choice_is_followed(answer: str, reason: str) -> None:
     assert asked(ran) == [Choice("b", "it rains"), Choice("c", "it shines")]
     assert ran.routes() == [("a", answer, reason)]
     assert list(ran.end.results) == ["a", answer]
-    request = ran.stage.requests["a#1.1!route"]
+    request = ran.calls["a#1.1!route"]
     assert (request.purpose, request.tools, request.schema) == ("route", [], None)
 
 
@@ -50,10 +51,10 @@ def test_68_the_default_edge_is_offered_last_as_none_of_the_above() -> None:
     ran = routed(edges, ["c"])
     assert asked(ran) == [Choice("b", "it rains"), Choice("c", "None of the above / default path")]
     assert ran.routes() == [("a", "c", "None of the above / default path")]
-    assert ran.stage.of("route")[0].payload["edge"] == 0
+    assert ran.of(ev.Route)[0].edge == 0
 
 
-@pytest.mark.parametrize("answer", ["**b**", "Choice: b", "b.", {"text": "I choose b"}, {"data": {"choice": "b"}}])
+@pytest.mark.parametrize("answer", ["**b**", "Choice: b", "b.", {"text": "I choose b"}])
 def test_67_answers_with_words_around_them(answer: Any) -> None:
     assert routed(FORK, [answer]).routes() == [("a", "b", "it rains")]
 
@@ -94,7 +95,7 @@ def test_69_exhausted_edges_are_excluded_and_none_left_is_terminal() -> None:
         [Choice("a", "again"), Choice("b", "go")],
         [Choice("a", "again")],
     ]
-    assert "a#4.1!route" not in ran.stage.requests
+    assert "a#4.1!route" not in ran.calls
     assert ran.end.status == "completed"
 
 
@@ -108,7 +109,7 @@ def test_69_parallel_edges_share_a_counter_and_a_choice() -> None:
     ran = routed(edges, ["b", "b"])
     assert asked(ran)[0] == Choice("b", "wet — or: cold")
     assert asked(ran, "a#2.1!route")[0] == Choice("b", "cold")
-    assert [record.payload["edge"] for record in ran.stage.of("route") if record.payload["to"] == "b"] == [0, 1]
+    assert [route.edge for route in ran.of(ev.Route) if route.target == "b"] == [0, 1]
     assert ran.routes()[-1] == ("a", "c", "only path")
 
 
@@ -128,7 +129,7 @@ def view(nodes: dict[str, Any], turns: dict[str, Any]) -> str:
     """Return the context that the routing question behind ``b`` saw."""
     raw = document(nodes, [("a", "b"), ("b", "c", "x")])
     ran = run(raw, {"turns": turns, "routes": {"b": ["c"]}, "default": {"text": "ok"}}, input={"q": 1})
-    return ran.stage.text("b#1.1!route").partition("## Context\n\n")[2]
+    return ran.text("b#1.1!route").partition("## Context\n\n")[2]
 
 
 def test_70_structured_nodes_show_their_declared_keys_only_and_all_prior_nodes_so() -> None:
@@ -151,8 +152,8 @@ def test_70_downstream_nodes_see_everything() -> None:
             "routes": {"a": ["b"]},
         },
     )
-    assert "hello" not in ran.stage.text("a#1.1!route")
-    assert "hello" in ran.stage.text("b#1.1!turn.1")
+    assert "hello" not in ran.text("a#1.1!route")
+    assert "hello" in ran.text("b#1.1!turn.1")
 
 
 def test_70_a_schema_without_properties_shows_everything() -> None:
@@ -164,17 +165,17 @@ def test_70_a_schema_without_properties_shows_everything() -> None:
 def test_missing_declared_keys_are_null_and_warned_of() -> None:
     raw = document({"a": {"output": OUTPUT}, "b": {}}, [("a", "b", "x")])
     ran = run(raw, {"turns": {"a": [{"data": {"n": 1}}], "b": [{"text": "ok"}]}, "routes": {"a": ["b"]}})
-    assert '"a": {"n": 1, "deep": null}' in ran.stage.text("a#1.1!route")
-    [warning] = ran.stage.of("node.warning")
-    assert (warning.payload["code"], warning.payload["fields"]) == ("OUTPUT_KEYS_MISSING", ["deep"])
+    assert '"a": {"n": 1, "deep": null}' in ran.text("a#1.1!route")
+    [warning] = ran.of(ev.NodeWarning)
+    assert (warning.code, warning.fields) == ("OUTPUT_KEYS_MISSING", ["deep"])
 
 
 def test_conditions_can_ask_for_a_failure() -> None:
     nodes = {"a": {"output": OUTPUT, "requires": {"output_required": ["input.gone"]}}, "b": {}, "c": {}}
-    shown = view(nodes, {"b": [{"error": "overloaded"}]})
+    shown = view(nodes, {"b": [{"error": {"code": "overloaded", "message": "too busy"}}]})
     assert '"a": {"status": "failed", "error": "requires failed:' in shown
     assert '"n": null, "deep": null}' in shown
-    assert '"b": {"status": "failed", "error": "overloaded"}' in shown
+    assert '"b": {"status": "failed", "error": "too busy"}' in shown
 
 
 # -- dry runs ---------------------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_71_a_dry_run_stops_before_the_first_decision() -> None:
     assert ran.end.status == "completed"
     assert list(ran.end.results) == ["a", "b"]
     assert ran.routes() == [("a", "b", "only path"), ("b", "(end)", "dry run")]
-    assert {request.purpose for request in ran.stage.requests.values()} == {"turn"}
+    assert {request.purpose for request in ran.calls.values()} == {"turn"}
 
 
 @pytest.mark.parametrize("value", ["true", 1, "yes", None, False])

@@ -1,12 +1,15 @@
-"""Runs of workflows on a fake stage: order, context, results, failures (checklist 44–49, 52, 53, 64, 65, 72–77)."""
+"""Runs of workflows: order, context, results, failures (checklist 44–49, 52, 53, 64, 65, 72–77)."""
 
+import json
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Former, Text
-from tests.workflows import document, run, scripted_skill
+from callboard.testing import Scenario
+from tests.workflows import by_value, document, run, scripted_skill
 
 TASTE = document(
     {"bake": {}, "taste": {}, "serve": {}},
@@ -30,7 +33,7 @@ TASTE_SCRIPT: dict[str, Any] = {
 def test_74_the_order_of_what_happens() -> None:
     """The worked example: two loops and a question with one choice left."""
     ran = run(TASTE, TASTE_SCRIPT, input={"order": 7})
-    assert ran.stage.types() == [
+    assert ran.types() == [
         "sources.resolved",
         *["node.enter", "model.call", "node.exit", "route"],  # bake
         *["node.enter", "model.call", "node.exit", "model.call", "route"],  # taste, asked for the way
@@ -44,8 +47,8 @@ def test_74_the_order_of_what_happens() -> None:
         ("bake", "taste", "only path"),
         ("taste", "serve", "done"),
     ]
-    assert [record.payload["edge"] for record in ran.stage.of("route")] == [0, 1, 0, 2]
-    assert [record.key for record in ran.stage.of("node.exit")] == ["bake#1", "taste#1", "bake#2", "taste#2", "serve#1"]
+    assert [route.edge for route in ran.of(ev.Route)] == [0, 1, 0, 2]
+    assert ran.keys(ev.NodeExit) == ["bake#1", "taste#1", "bake#2", "taste#2", "serve#1"]
 
 
 def test_77_results_hold_the_last_result_per_node_and_output_is_the_last_nodes_data() -> None:
@@ -61,17 +64,17 @@ def test_77_results_hold_the_last_result_per_node_and_output_is_the_last_nodes_d
 
 def test_64_the_context_has_the_input_and_the_newest_result_of_each_node() -> None:
     ran = run(TASTE, TASTE_SCRIPT, input={"order": 7})
-    first = ran.stage.text("bake#1.1!turn.1")
+    first = ran.text("bake#1.1!turn.1")
     assert first == '## Instruction\n\nDo bake.\n\n## Context\n\n{"input": {"order":7}}'
-    second = ran.stage.text("bake#2.1!turn.1")
+    second = ran.text("bake#2.1!turn.1")
     assert second.endswith('{"input": {"order":7}, "bake": {"visit":1}, "taste": {"raw":true}}')
-    last = ran.stage.text("serve#1.1!turn.1")
+    last = ran.text("serve#1.1!turn.1")
     assert last.endswith('{"input": {"order":7}, "bake": {"visit":2}, "taste": {"raw":false}}')
 
 
 def test_former_results_are_referred_to_and_not_repeated() -> None:
     ran = run(TASTE, TASTE_SCRIPT)
-    parts = ran.stage.requests["serve#1.1!turn.1"].messages[0].parts
+    parts = ran.calls["serve#1.1!turn.1"].messages[0].parts
     assert [part for part in parts if not isinstance(part, Text)] == [Former("taste#2")]
     assert "visit" not in "".join(part.text for part in parts if isinstance(part, Text))
 
@@ -86,7 +89,7 @@ def test_64_evaluators_verdicts_are_part_of_what_later_nodes_see() -> None:
         [("a", "b")],
     )
     ran = run(raw, {"turns": {"a": [{"data": {"x": 1, "a/b~c": "long " * 40}}], "b": [{"text": "ok"}]}})
-    text = ran.stage.text("b#1.1!turn.1")
+    text = ran.text("b#1.1!turn.1")
     assert '"evals":{"has_x":{"kind":"value","pass":true}}' in text
     assert '"x":1' in text
     assert "long long" in text
@@ -111,7 +114,7 @@ def test_44_to_46_the_order_of_an_instructions_layers() -> None:
         context=["Flow context."],
     )
     ran = run(raw, input={"rules": "Input rule.", "context": ["Input context."]}, options={"skills": skills})
-    told = ran.stage.text("a#1.1!turn.1").removeprefix("## Instruction\n\n").partition("\n\n## Context\n\n{")[0]
+    told = ran.text("a#1.1!turn.1").removeprefix("## Instruction\n\n").partition("\n\n## Context\n\n{")[0]
     assert told == (
         "## Rules — You MUST Follow These\n\nInput rule.\n\nFlow rule.\n\nNode rule."
         "\n\n---\n\n## Background Context\n\nInput context.\n\nFlow context."
@@ -119,8 +122,8 @@ def test_44_to_46_the_order_of_an_instructions_layers() -> None:
         "\n\n---\n\n## Skill: One\n\nSkill one."
         f"\n\n---\n\n{base}"
     )
-    [entered] = ran.stage.of("node.enter")
-    assert entered.payload["instruction"] == base
+    [entered] = ran.of(ev.NodeEnter)
+    assert entered.instruction == base
 
 
 def test_45_only_stops_the_cascade_for_its_field_alone() -> None:
@@ -131,7 +134,7 @@ def test_45_only_stops_the_cascade_for_its_field_alone() -> None:
         context=["Flow context."],
     )
     ran = run(raw, input={"rules": ["Input rule."]})
-    a, b = ran.stage.text("a#1.1!turn.1"), ran.stage.text("b#1.1!turn.1")
+    a, b = ran.text("a#1.1!turn.1"), ran.text("b#1.1!turn.1")
     assert ("Mine." in a, "Flow rule." in a, "Flow context." in a) == (True, False, True)
     assert "Input rule.\n\nFlow rule." in b
     assert "## Background Context" not in b
@@ -142,14 +145,14 @@ def test_49_the_models_cascade_and_none_is_invented() -> None:
     script = {"default": {"text": "yes"}}
     raw = document({"a": {"model": "my own/model:1"}, "b": {"eval": [judge]}}, [("a", "b", "x")], model="flow-model")
     ran = run(raw, {**script, "routes": {"a": ["b"]}})
-    models = {key: request.model for key, request in ran.stage.requests.items()}
+    models = {key: request.model for key, request in ran.calls.items()}
     assert models == {
         "a#1.1!turn.1": "my own/model:1",
         "a#1.1!route": "flow-model",
         "b#1.1!turn.1": "flow-model",
         "b#1.1!judge.j.1": "claude-haiku-4-5",
     }
-    assert run(document({"a": {}})).stage.requests["a#1.1!turn.1"].model is None
+    assert run(document({"a": {}})).calls["a#1.1!turn.1"].model == "scripted"
 
 
 # -- output -----------------------------------------------------------------------------------------------------------
@@ -159,7 +162,7 @@ OUTPUT = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type
 
 def test_47_structured_output_is_asked_for_and_becomes_the_data() -> None:
     ran = run(document({"a": {"output": OUTPUT}}), {"turns": {"a": [{"data": {"n": 1, "s": "x"}, "text": "so"}]}})
-    assert ran.stage.requests["a#1.1!turn.1"].schema == OUTPUT
+    assert ran.calls["a#1.1!turn.1"].schema == OUTPUT
     assert ran.data("a") == {"n": 1, "s": "x"}
 
 
@@ -208,11 +211,13 @@ def test_an_output_schema_fetches_nothing() -> None:
     [
         ({"text": "All is well."}, {"summary": "All is well."}),
         ({"data": {"found": 3}}, {"found": 3}),
+        ({"data": {"found": 3}, "text": ""}, {"found": 3}),
         ({"data": {"found": 3}, "text": '{"found": 3}'}, {"found": 3}),
         ({"text": '{"found": 3}'}, {"found": 3}),
         ({"text": 'So:\n```json\n{"found": 3}\n```'}, {"summary": 'So:\n```json\n{"found": 3}\n```', "found": 3}),
         ({"text": "42"}, {"summary": "42"}),
         ({"data": [1, 2]}, {"value": [1, 2]}),
+        ({"data": [1, 2], "text": ""}, {"value": [1, 2]}),
         ({"text": ""}, {}),
     ],
 )
@@ -223,18 +228,19 @@ def test_data_without_an_output_schema(answer: dict[str, Any], data: dict[str, A
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 CHAIN = document({"a": {}, "b": {}}, [("a", "b")])
+OVERLOADED = {"code": "overloaded", "message": "too busy"}
 
 
 def test_72_a_failed_node_is_told_routed_on_and_fails_the_run() -> None:
-    ran = run(CHAIN, {"turns": {"a": [{"error": "overloaded"}], "b": [{"text": "ok"}]}})
-    assert ran.end.results["a"] == {"status": "failed", "data": {"error": "overloaded"}, "toolCalls": []}
+    ran = run(CHAIN, {"turns": {"a": [{"error": OVERLOADED}], "b": [{"text": "ok"}]}})
+    assert ran.end.results["a"] == {"status": "failed", "data": {"error": "too busy"}, "toolCalls": []}
     assert ran.status("b") == "success"
     assert ran.end.status == "failed"
     assert ran.end.error is not None
     assert (ran.end.error.code, ran.end.error.path) == ("workflow.node_failed", "a")
     assert ran.end.error.previous is not None
     assert ran.end.error.previous.code == "model.overloaded"
-    assert '"a": {"error":"overloaded"}' in ran.stage.text("b#1.1!turn.1")
+    assert '"a": {"error":"too busy"}' in ran.text("b#1.1!turn.1")
 
 
 def test_only_last_results_fail_a_run() -> None:
@@ -268,8 +274,8 @@ def test_48_partial_work_is_kept_when_the_turns_run_out() -> None:
     assert ran.data("a")["summary"] == "So far."
     assert "turn limit of 2" in ran.data("a")["error"]
     assert ran.end.results["a"]["toolCalls"] == [{"tool": "look", "input": {}, "output": 1}]
-    assert len(ran.stage.of("model.call")) == 2
-    assert len(ran.stage.of("tool.call")) == 1
+    assert len(ran.of(ev.ModelCall)) == 2
+    assert len(ran.of(ev.ToolCall)) == 1
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "max_output_tokens", "length"])
@@ -299,10 +305,10 @@ def test_53_unmet_preconditions(on_fail: str | None, status: str) -> None:
         "  - output_required: 'input.repo' missing segment 'repo'; 'a.branch' resolved to a null value",
         "  - output_matches: 'a.changed' matches /^[1-9]/, got [0]",
     ]
-    assert "b#1.1!turn.1" not in ran.stage.requests
+    assert "b#1.1!turn.1" not in ran.calls
     assert ran.status("c") == "success"
     assert ran.end.status == ("failed" if status == "failed" else "completed")
-    assert [record.payload["outcome"] for record in ran.stage.of("node.exit")] == ["ok", status, "ok"]
+    assert [left.outcome for left in ran.of(ev.NodeExit)] == ["ok", status, "ok"]
 
 
 def test_53_met_preconditions_let_the_node_run() -> None:
@@ -319,13 +325,20 @@ def test_the_step_budget_ends_a_run_that_goes_on_and_on() -> None:
     assert ran.end.status == "failed"
     assert ran.end.error is not None
     assert (ran.end.error.code, ran.end.error.details) == ("workflow.step_budget", {"max_steps": 7, "next": "a"})
-    assert len(ran.stage.of("node.enter")) == 7
+    assert len(ran.of(ev.NodeEnter)) == 7
     assert ran.end.results["a"]["status"] == "success"
 
 
 def test_a_gate_stands_before_every_node() -> None:
-    gates = [(record.key, record.payload["when"]) for record in run(TASTE, TASTE_SCRIPT).stage.of("gate")]
-    assert gates == [(name, "before") for name in ("bake", "taste", "bake", "taste", "serve")]
+    order = ["bake", "taste", "bake", "taste", "serve"]
+    with Scenario() as scenario:
+        scenario.start(source=json.dumps(TASTE), script=TASTE_SCRIPT, breakpoints=["bake", "taste", "serve"])
+        for visited, name in enumerate(order):
+            [*_, paused] = scenario.payloads(ev.RunPaused.type)
+            assert isinstance(paused, ev.RunPaused)
+            assert (paused.step, len(scenario.payloads(ev.NodeEnter.type))) == (name, visited)
+            scenario.resume()
+        assert scenario.result.status == "completed"
 
 
 def test_any_name_can_be_a_node() -> None:
@@ -334,8 +347,8 @@ def test_any_name_can_be_a_node() -> None:
     ran = run(raw)
     assert ran.end.status == "completed"
     assert list(ran.end.results) == names
-    assert [record.key for record in ran.stage.of("node.exit")] == ["a%2Fb#1", "x%231#1", "é ü#1", "%5B0%5D%3Ay#1"]
-    assert '"x#1": {"summary":"ok"}' in ran.stage.text("%5B0%5D%3Ay#1.1!turn.1")
+    assert ran.keys(ev.NodeExit) == ["a%2Fb#1", "x%231#1", "é ü#1", "%5B0%5D%3Ay#1"]
+    assert '"x#1": {"summary":"ok"}' in ran.text("%5B0%5D%3Ay#1.1!turn.1")
 
 
 # -- determinism and cancellation -------------------------------------------------------------------------------------
@@ -351,7 +364,7 @@ BUSY = document(
 )  # fmt: skip
 BUSY_SCRIPT: dict[str, Any] = {
     "turns": {
-        "a": [{"tool_calls": [{"tool": "x", "input": {"i": i}, "id": str(i)} for i in range(3)]}, {"data": {"y": 1}}],
+        "a": [{"tool_calls": [{"tool": "x", "input": {"i": i}} for i in range(3)]}, {"data": {"y": 1}}],
         "b": [{"text": "ok"}],
     },
     "tools": {"x": [{"output": 1}] * 3},
@@ -365,7 +378,8 @@ def test_the_same_effects_in_whatever_order_they_end() -> None:
     one = run(BUSY, BUSY_SCRIPT, options=skills)
     other = run(BUSY, BUSY_SCRIPT, options=skills, newest_first=True)
     assert one.end == other.end
-    assert one.stage.fingerprint() == other.stage.fingerprint()
+    assert one.fingerprint() == other.fingerprint()
+    assert other.keys(ev.ToolResult) == other.keys(ev.ToolCall)[::-1] != one.keys(ev.ToolResult)
     assert one.end.status == "completed"
 
 
@@ -383,14 +397,16 @@ def test_a_cancelled_run_leaves_its_node_and_keeps_what_was_done(key: str, node:
     ran = run(BUSY, BUSY_SCRIPT, options={"skills": [scripted_skill("s", "x")]}, cancel_at=key)
     assert ran.end.status == "cancelled"
     assert ran.end.error is not None
-    assert ran.end.error.code == "System.Cancelled"
-    exits = {record.key: record.payload["outcome"] for record in ran.stage.of("node.exit")}
-    assert exits[f"{node}#1"] == "cancelled"
+    assert (ran.end.error.code, ran.end.error.message) == ("cancelled", "told to")
+    exits = dict(zip(ran.keys(ev.NodeExit), ran.of(ev.NodeExit), strict=True))
+    assert exits[f"{node}#1"].outcome == "cancelled"
     assert list(ran.end.results) == (["a"] if node == "b" else [])
 
 
 def test_a_run_cancelled_among_its_sources() -> None:
     ran = run(
-        document({"a": {"instruction": "./a.md"}}), {"sources": {"a.md": [{"content": "x"}]}}, cancel_at="#1.1!source.0"
+        document({"a": {"instruction": "./a.md"}}),
+        cancel_at="#1.1!source.0",
+        effects={"source": by_value({"a.md": {"content": "x"}})},
     )
     assert (ran.end.status, ran.end.results) == ("cancelled", None)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from callboard.bus.effects import Failure, ToolSpec
+from callboard.bus import events as ev
 from callboard.languages.language import Needs
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.skills.skill_files import discover, read_skill_file
-from tests.workflows import admitted, document, run, scripted_skill
+from callboard.testing import ToolSpec, fails
+from tests.workflows import LOOK, admitted, document, run, scripted_skill
 
 ONCE = {
     "turns": {"a": [{"tool_calls": [{"tool": "look", "input": {}}]}, {"text": "done"}]},
@@ -19,20 +20,12 @@ def skill_file(name: str = "standards", body: str = "Be tidy.", **front: Any) ->
     return f"---\nname: {name}\n{lines}---\n\n{body}\n"
 
 
-def tools_of(ran: Any, key: str = "a#1.1!turn.1") -> list[str]:
-    return [tool.name for tool in ran.stage.requests[key].tools]
-
-
-def toolboxes(ran: Any) -> list[Any]:
-    return [r.payload["request"] for r in ran.stage.of("effect.call") if r.payload["kind"] == "toolbox"]
-
-
 def test_33_only_the_listed_skills_tools_are_offered() -> None:
     skills = [scripted_skill("s", "look", "find"), scripted_skill("t", "write")]
     ran = run(document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b")]), options={"skills": skills})
-    assert tools_of(ran) == ["look", "find"]
-    assert tools_of(ran, "b#1.1!turn.1") == []
-    assert len(toolboxes(ran)) == 1
+    assert ran.tools() == ["look", "find"]
+    assert ran.tools("b#1.1!turn.1") == []
+    assert len(ran.toolboxes()) == 1
 
 
 def test_32_a_skill_without_its_configuration_is_left_out_and_the_run_goes_on() -> None:
@@ -43,14 +36,14 @@ def test_32_a_skill_without_its_configuration_is_left_out_and_the_run_goes_on() 
     options = {"skills": [needy, scripted_skill("s", "find")]}
     assert admitted(raw, options=options).needs == Needs(skills={"needy": ["API_KEY"]}, environment=["API_KEY"])
 
-    without = run(raw, options=options, environment={"skills": {"needy": False}})
+    without = run(raw, options=options, env={})
     assert without.end.status == "completed"
-    assert tools_of(without) == ["find"]
-    assert "Expert." not in without.stage.text("a#1.1!turn.1")
+    assert without.tools() == ["find"]
+    assert "Expert." not in without.text("a#1.1!turn.1")
     assert without.warnings() == ["SKILL_UNAVAILABLE"]
 
-    there = run(raw, options=options, environment={"skills": {"needy": True}})
-    assert tools_of(there) == ["look", "find"]
+    there = run(raw, options=options, env={"API_KEY": "k"})
+    assert there.tools() == ["look", "find"]
 
 
 def test_31_an_override_comes_before_the_environment_and_an_empty_one_provides_nothing() -> None:
@@ -62,16 +55,16 @@ def test_31_an_override_comes_before_the_environment_and_an_empty_one_provides_n
     assert "secret" not in str(given.options)
     empty = {"skills": skills, "config": {"KEY": ""}}
     assert [warning.code for warning in admitted(raw, options=empty).warnings] == ["SKILL_UNAVAILABLE"]
-    assert tools_of(run(raw, options=empty)) == []
+    assert run(raw, options=empty).tools() == []
 
 
 def test_32_a_value_that_nothing_can_provide_makes_a_skill_unavailable() -> None:
     skills = [scripted_skill("s", "look", config={"KEY": {"description": "d", "required": True}})]
-    assert tools_of(run(document({"a": {"skills": ["s"]}}), options={"skills": skills})) == []
+    assert run(document({"a": {"skills": ["s"]}}), options={"skills": skills}).tools() == []
 
 
 def test_35_python_tools_get_the_variables_that_hold_their_configuration() -> None:
-    tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}, "python": "tools.look:look"}
+    tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}, "python": LOOK}
     config = {
         "KEY": {"description": "d", "required": True, "env": "API_KEY"},
         "URL": {"description": "d", "env": "API_URL"},
@@ -79,17 +72,17 @@ def test_35_python_tools_get_the_variables_that_hold_their_configuration() -> No
     }
     raw = document({"a": {"skills": ["s"]}})
     options = {"skills": [scripted_skill("s", tools=[tool], config=config)], "config": {"OTHER": "o"}}
-    wanted = {"type": "python", "functions": {"look": "tools.look:look"}}
+    wanted = {"type": "python", "functions": {"look": LOOK}}
     ran = run(raw, options=options)
-    assert toolboxes(ran) == [[{**wanted, "config": {"KEY": "${API_KEY}", "URL": "${API_URL}", "OTHER": "${OTHER}"}}]]
-    lacking = run(raw, options=options, environment={"skills": {"s": True, "s.URL": False}})
-    assert toolboxes(lacking) == [[{**wanted, "config": {"KEY": "${API_KEY}", "OTHER": "${OTHER}"}}]]
+    assert ran.toolboxes() == [[{**wanted, "config": {"KEY": "${API_KEY}", "URL": "${API_URL}", "OTHER": "${OTHER}"}}]]
+    lacking = run(raw, options=options, env={"API_KEY": "k"})
+    assert lacking.toolboxes() == [[{**wanted, "config": {"KEY": "${API_KEY}", "OTHER": "${OTHER}"}}]]
     assert admitted(raw, options=options).needs.skills == {"s": ["API_KEY"], "s.URL": ["API_URL"]}
 
 
 def test_34_a_declared_schema_holds_for_python_tools() -> None:
     schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-    tool = {"name": "look", "description": "Look closely.", "input_schema": schema, "python": "tools.look:look"}
+    tool = {"name": "look", "description": "Look closely.", "input_schema": schema, "python": LOOK}
     turns = [
         {"tool_calls": [{"tool": "look", "input": {"q": 3}}, {"tool": "look", "input": {"q": "x"}}]},
         {"text": "done"},
@@ -97,10 +90,10 @@ def test_34_a_declared_schema_holds_for_python_tools() -> None:
     options = {"skills": [scripted_skill("s", tools=[tool])]}
     script = {"turns": {"a": turns}, "tools": {"look": [{"output": {"hits": 1}}]}}
     ran = run(document({"a": {"skills": ["s"]}}), script, options=options)
-    [offered] = ran.stage.requests["a#1.1!turn.1"].tools
+    [offered] = ran.calls["a#1.1!turn.1"].tools
     assert (offered.description, offered.input_schema) == ("Look closely.", schema)
-    assert [record.payload["input"] for record in ran.stage.of("tool.call")] == [{"q": "x"}]
-    assert ran.stage.text("a#1.1!turn.2") == "[tool.invalid_input][a#1.1!tool.1.1]"
+    assert [call.input for call in ran.of(ev.ToolCall)] == [{"q": "x"}]
+    assert ran.told("a#1.1!turn.2") == ["tool.invalid_input", {"hits": 1}]
     assert ran.end.results["a"]["toolCalls"] == [
         {"tool": "look", "input": {"q": 3}},
         {"tool": "look", "input": {"q": "x"}, "output": {"hits": 1}},
@@ -112,19 +105,22 @@ def test_36_a_failing_tool_is_told_to_the_model_and_the_node_goes_on() -> None:
     ran = run(document({"a": {"skills": ["s"]}}), script, options={"skills": [scripted_skill("s", "look")]})
     assert ran.status("a") == "success"
     assert ran.end.results["a"]["toolCalls"] == [{"tool": "look", "input": {}}]
-    assert ran.stage.text("a#1.1!turn.2") == "[a#1.1!tool.1.0]"
+    assert ran.told("a#1.1!turn.2") == ["tool.failed"]
 
 
 def test_38_a_custom_skill_replaces_expertise_and_server_but_not_tools() -> None:
     registered = scripted_skill("s", "look", instruction="Old.", mcp={"command": "old"})
     files = {".claude/skills/s/SKILL.md": skill_file("s", "New.", mcp="{command: new, args: [-x]}")}
     ran = run(
-        document({"a": {"skills": ["s"]}}), options={"skills": [registered]}, files=files, mcp={"s": [ToolSpec("m")]}
+        document({"a": {"skills": ["s"]}}),
+        options={"skills": [registered]},
+        files=files,
+        servers={"s": [ToolSpec("m")]},
     )
-    assert tools_of(ran) == ["look", "m"]
-    assert toolboxes(ran)[0][1] == {"type": "mcp", "name": "s", "command": ["new", "-x"]}
-    assert "New." in ran.stage.text("a#1.1!turn.1")
-    assert "Old." not in ran.stage.text("a#1.1!turn.1")
+    assert ran.tools() == ["look", "m"]
+    assert ran.toolboxes()[0][1] == {"type": "mcp", "name": "s", "command": ["new", "-x"]}
+    assert "New." in ran.text("a#1.1!turn.1")
+    assert "Old." not in ran.text("a#1.1!turn.1")
 
 
 def test_inline_skills_fill_gaps_only() -> None:
@@ -132,7 +128,7 @@ def test_inline_skills_fill_gaps_only() -> None:
         {"a": {"skills": ["s", "mine"]}}, skills={"s": {"instruction": "Inline."}, "mine": {"instruction": "Mine."}}
     )
     ran = run(raw, options={"skills": [scripted_skill("s", "look", instruction="Registered.")]})
-    text = ran.stage.text("a#1.1!turn.1")
+    text = ran.text("a#1.1!turn.1")
     assert "## Skill: S\n\nRegistered." in text
     assert "## Skill: mine\n\nMine." in text
     assert "Inline." not in text
@@ -196,19 +192,19 @@ def test_41_and_42_an_mcp_server_is_opened_for_its_node_only_with_variables_by_n
         [("a", "b")],
         skills={"books": {"mcp": {"command": "books", "args": ["-v"], "env": {"BOOKS_KEY": "the key"}}}},
     )
-    ran = run(raw, mcp={"books": [ToolSpec("look_up"), ToolSpec("list")]})
+    ran = run(raw, servers={"books": [ToolSpec("look_up"), ToolSpec("list")]})
     wanted = {"type": "mcp", "name": "books", "command": ["books", "-v"], "env": {"BOOKS_KEY": "BOOKS_KEY"}}
-    assert toolboxes(ran) == [[wanted]]
-    assert tools_of(ran) == ["look_up", "list"]
+    assert ran.toolboxes() == [[wanted]]
+    assert ran.tools() == ["look_up", "list"]
     assert admitted(raw).needs.skills == {"books": ["BOOKS_KEY"]}
 
 
 def test_a_server_that_cannot_be_opened_fails_the_node_like_its_agent() -> None:
-    down: dict[str, Any] = {"books": Failure("tool.unavailable", "books is down")}
+    down = {"books": fails("tool.unavailable", "books is down")}
     skills = {"books": {"mcp": {"command": "books"}}}
-    ran = run(document({"a": {"skills": ["books"]}}, skills=skills), mcp=down)
+    ran = run(document({"a": {"skills": ["books"]}}, skills=skills), servers=down)
     assert (ran.status("a"), ran.data("a")) == ("failed", {"error": "books is down"})
-    soft = run(document({"a": {"skills": ["books"], "fail_soft": True}}, skills=skills), mcp=down)
+    soft = run(document({"a": {"skills": ["books"], "fail_soft": True}}, skills=skills), servers=down)
     assert (soft.status("a"), soft.data("a")) == ("success", {"error": "books is down", "fail_soft": True})
 
 
@@ -219,13 +215,13 @@ def test_51_the_filter_is_structural_allow_then_deny() -> None:
         ran = run(
             document({"a": {"skills": ["s", "books"], "tools": tools}}, skills=books),
             options={"skills": skills},
-            mcp=mcp,
+            servers=servers,
         )
         assert ran.end.status == "completed"
-        return tools_of(ran), ran.warnings()
+        return ran.tools(), ran.warnings()
 
     books = {"books": {"mcp": {"command": "books"}}}
-    mcp: dict[str, Any] = {"books": [ToolSpec("look_up"), ToolSpec("burn")]}
+    servers = {"books": [ToolSpec("look_up"), ToolSpec("burn")]}
     assert offered({"deny": ["write", "burn"]}) == (["look", "find", "look_up"], [])
     assert offered({"allow": ["look", "find", "burn"], "deny": ["find"]}) == (["look", "burn"], [])
     assert offered({"allow": ["look", "lok"]}) == (["look"], ["TOOL_FILTER_UNMATCHED"])
@@ -236,21 +232,21 @@ def test_51_a_filtered_tool_cannot_be_called() -> None:
     books = {"books": {"mcp": {"command": "books"}}}
     turns = [{"tool_calls": [{"tool": "burn", "input": {}}]}, {"text": "done"}]
     raw = document({"a": {"skills": ["books"], "tools": {"deny": ["burn"]}}}, skills=books)
-    ran = run(raw, {"turns": {"a": turns}}, mcp={"books": [ToolSpec("look_up"), ToolSpec("burn")]})
-    assert ran.stage.of("tool.call") == []
-    assert ran.stage.text("a#1.1!turn.2") == "[tool.unknown]"
+    ran = run(raw, {"turns": {"a": turns}}, servers={"books": [ToolSpec("look_up"), ToolSpec("burn")]})
+    assert ran.of(ev.ToolCall) == []
+    assert ran.told("a#1.1!turn.2") == ["tool.unknown"]
 
 
 def test_50_disallowed_tools_do_not_touch_skills() -> None:
     raw = document({"a": {"skills": ["s"], "disallowed_tools": ["look", "Bash"]}})
-    assert tools_of(run(raw, ONCE, options={"skills": [scripted_skill("s", "look")]})) == ["look"]
+    assert run(raw, ONCE, options={"skills": [scripted_skill("s", "look")]}).tools() == ["look"]
 
 
 def test_of_tools_with_one_name_the_first_listed_skill_has_it() -> None:
     skills = [scripted_skill("s", "look"), scripted_skill("t", "look", "find")]
     ran = run(document({"a": {"skills": ["t", "s", "t"]}}), options={"skills": skills})
-    assert tools_of(ran) == ["look", "find"]
-    assert [len(source["tools"]) for source in toolboxes(ran)[0]] == [2]
+    assert ran.tools() == ["look", "find"]
+    assert [len(source["tools"]) for source in ran.toolboxes()[0]] == [2]
 
 
 def test_nats_tools_are_grouped_by_subject() -> None:
@@ -259,7 +255,7 @@ def test_nats_tools_are_grouped_by_subject() -> None:
         for name, subject in (("a1", "svc.a"), ("b1", "svc.b"), ("a2", "svc.a"))
     ]
     ran = run(document({"a": {"skills": ["s"]}}), options={"skills": [scripted_skill("s", tools=tools)]})
-    served = {source["subject"]: [tool["name"] for tool in source["tools"]] for source in toolboxes(ran)[0]}
+    served = {source["subject"]: [tool["name"] for tool in source["tools"]] for source in ran.toolboxes()[0]}
     assert served == {"svc.a": ["a1", "a2"], "svc.b": ["b1"]}
 
 

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from callboard.bus import events as ev
+from callboard.bus.events import Environment
 from callboard.languages.workflow.sources import Source
-from tests.workflows import document, run
+from callboard.testing import fails
+from tests.workflows import Ran, by_value, document, run, run_elsewhere
 
 URL = "https://example.com/a.md"
 
@@ -34,9 +37,9 @@ def test_21_the_four_forms(raw: Any, kind: str, value: str) -> None:
     assert (source.kind, source.value, source.origin) == (kind, value, raw)
 
 
-def resolved(ran: Any) -> dict[str, dict[str, Any]]:
-    [record] = ran.stage.of("sources.resolved")
-    return record.payload["sources"]
+def resolved(ran: Ran) -> dict[str, dict[str, Any]]:
+    [found] = ran.of(ev.SourcesResolved)
+    return found.sources
 
 
 def test_22_and_29_all_are_resolved_before_the_first_node_and_recorded_by_field() -> None:
@@ -59,8 +62,8 @@ def test_22_and_29_all_are_resolved_before_the_first_node_and_recorded_by_field(
         "nodes.a.context[1]",
         "nodes.b.instruction",
     ]
-    assert ran.stage.types().index("sources.resolved") < ran.stage.types().index("node.enter")
-    assert ran.stage.of("effect.call") == []
+    assert ran.types().index("sources.resolved") < ran.types().index("node.enter")
+    assert ran.of(ev.EffectCall) == []
 
 
 def test_27_the_record_of_an_inline_source() -> None:
@@ -77,14 +80,11 @@ def test_27_the_record_of_an_inline_source() -> None:
 
 def test_27_records_of_files_and_urls() -> None:
     raw = document({"a": {"instruction": URL}}, rules=["./r.md", {"file": "./prompts/../p.md"}])
-    script = {
-        "sources": {
-            URL: [{"content": "Do it.", "fetchedAt": "2026-11-20T12:00:00.000Z"}],
-            "r.md": [{"content": "Rule.", "sourcePath": "/srv/r.md"}],
-        },
-        "default": {"text": "ok"},
+    sources = {
+        URL: {"content": "Do it.", "fetchedAt": "2026-11-20T12:00:00.000Z"},
+        "r.md": {"content": "Rule.", "sourcePath": "/srv/r.md"},
     }
-    ran = run(raw, script, files={"./p.md": "\ufeffBundled."})
+    ran = run(raw, files={"./p.md": "\ufeffBundled."}, effects={"source": by_value(sources)})
     found = resolved(ran)
     assert found["nodes.a.instruction"] == {
         "content": "Do it.",
@@ -96,12 +96,13 @@ def test_27_records_of_files_and_urls() -> None:
     }
     assert (found["workflow.rules[0]"]["sourcePath"], found["workflow.rules[0]"]["resolver"]) == ("/srv/r.md", "file")
     assert (found["workflow.rules[1]"]["content"], found["workflow.rules[1]"]["sourcePath"]) == ("Bundled.", "/p.md")
-    assert [(r.key, r.payload) for r in ran.stage.of("effect.call")] == [
-        ("#1.1!source.0", {"kind": "source", "request": {"kind": "file", "value": "r.md"}}),
-        ("#1.1!source.1", {"kind": "source", "request": {"kind": "url", "value": URL}}),
+    assert ran.keys(ev.EffectCall) == ["#1.1!source.0", "#1.1!source.1"]
+    assert [(call.kind_, call.request) for call in ran.of(ev.EffectCall)] == [
+        ("source", {"kind": "file", "value": "r.md"}),
+        ("source", {"kind": "url", "value": URL}),
     ]
-    [entered] = ran.stage.of("node.enter")
-    assert entered.payload["instruction"] == "Do it."
+    [entered] = ran.of(ev.NodeEnter)
+    assert entered.instruction == "Do it."
 
 
 def test_23_what_is_named_twice_is_read_once() -> None:
@@ -110,33 +111,32 @@ def test_23_what_is_named_twice_is_read_once() -> None:
         [("a", "b")],
         rules=["./r.md", "./r.md"],
     )
-    script = {"sources": {URL: [{"content": "x"}], "r.md": [{"content": "y"}]}, "default": {"text": "ok"}}
-    ran = run(raw, script)
-    assert len(ran.stage.of("effect.call")) == 2
+    ran = run(raw, effects={"source": by_value({URL: {"content": "x"}, "r.md": {"content": "y"}})})
+    assert len(ran.of(ev.EffectCall)) == 2
     assert {source["content"] for source in resolved(ran).values()} == {"x", "y"}
 
 
 def test_28_a_source_that_fails_fails_the_run_before_any_node() -> None:
     raw = document({"a": {"instruction": URL}}, rules=["./r.md"], context=["./c.md"])
-    script = {
-        "sources": {
-            URL: [{"code": "SOURCE_URL_HTTP_ERROR", "error": "404"}],
-            "r.md": [{"code": "SOURCE_FILE_NOT_FOUND", "error": "no r.md"}],
-            "c.md": [{"content": "fine"}],
-        }
+    sources = {
+        URL: fails("SOURCE_URL_HTTP_ERROR", "404"),
+        "r.md": fails("SOURCE_FILE_NOT_FOUND", "no r.md"),
+        "c.md": {"content": "fine"},
     }
-    ran = run(raw, script)
+    ran = run(raw, effects={"source": by_value(sources)})
     assert (ran.end.status, ran.end.results, ran.end.output) == ("failed", None, None)
     assert ran.end.error is not None
     assert (ran.end.error.code, ran.end.error.message) == ("SOURCE_FILE_NOT_FOUND", "no r.md (workflow.rules[0])")
     assert set(ran.end.error.details["problems"]) == {"workflow.rules[0]", "nodes.a.instruction"}
-    assert ran.stage.types() == ["effect.call"] * 3
+    assert ran.types() == ["effect.call"] * 3
 
 
 def test_26_a_worker_that_is_offline_fetches_nothing_but_reads_files() -> None:
     raw = document({"a": {"instruction": URL}}, rules=["./r.md"])
-    script = {"sources": {"r.md": [{"content": "fine"}]}}
-    ran = run(raw, script, environment={"offline": True})
+    sources = {"source": by_value({"r.md": {"content": "fine"}, URL: {"content": "x"}})}
+    online = run(raw, effects=sources)
+    assert online.end.status == "completed"
+    ran = run_elsewhere(online, Environment(offline=True), sources)
     assert ran.end.error is not None
     assert ran.end.error.code == "SOURCE_OFFLINE_REQUIRES_FETCH"
-    assert [record.payload["request"]["kind"] for record in ran.stage.of("effect.call")] == ["file"]
+    assert [call.request["kind"] for call in ran.of(ev.EffectCall)] == ["file"]
