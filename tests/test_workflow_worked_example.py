@@ -1,27 +1,21 @@
-"""The worked example (a cake that is baked, tasted, baked again and served) on the real stage, to the byte.
+"""The worked example (a cake that is baked, tasted, baked again and served) to the byte.
 
 Results, trace and event stream are compared as the JSON that is shown, with a retry, as a dry run, and after a crash
 behind every event.
 """
 
+import json
 from typing import Any
 
 import msgspec
-import pytest
 
-from callboard.actors.models.model import ModelTurn, OnRetry, OnText
-from callboard.actors.models.scripted import ScriptedModel
-from callboard.bus.effects import ModelReply, Text
+from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.bus.memory import MemoryLog
-from callboard.languages.language import End, Stage
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import WorkflowExecution, execution_event
-from callboard.testing.checks import check_log, check_replay
-from callboard.testing.virtual_time import VIRTUAL, VirtualClock
-from tests.simulation import World, copied, finish, theatre_for
-from tests.theatre import Theatre, end_of
-from tests.workflows import WORKFLOW, admitted, document
+from callboard.testing import Scenario
+from callboard.testing.plugin import scenario as scenario  # the fixture
+from tests.workflows import document, run
 
 EDGES: list[dict[str, Any]] = [
     {"from": "bake", "to": "taste"},
@@ -72,31 +66,6 @@ SOURCES = (
     '"hash":"8a4084dcbfce9a0f"}}'
 )
 """The hashes are the first 16 hex characters of the sha256 of each text."""
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", VIRTUAL
-
-
-def theatre_of(raw: dict[str, Any], script: dict[str, Any], given: Any = None, log: MemoryLog | None = None) -> Theatre:
-    plan = admitted(raw, input=given)
-
-    async def play(stage: Stage) -> End:
-        return await WORKFLOW.interpret(plan, stage)
-
-    theatre = theatre_for(play, log, script=script)
-    theatre.plays = {"cake": play}
-    return theatre
-
-
-async def performed(raw: dict[str, Any], script: dict[str, Any], given: Any = None) -> list[Event]:
-    theatre = theatre_of(raw, script, given)
-    ref = await theatre.accept("cake")
-    events = await finish(theatre, ref, World())
-    check_log(events)
-    check_replay(theatre.language, ref, events)
-    return events
 
 
 def as_json(value: Any) -> str:
@@ -150,47 +119,32 @@ EVENTS = [
 ]
 
 
-async def test_results_trace_and_events_to_the_byte() -> None:
-    events = await performed(CAKE, SCRIPT)
-    execution = fold(WorkflowExecution(), events)
+def told(events: list[Event]) -> list[str]:
+    return [as_json(shape) for shape in stream(events)]
+
+
+def test_results_trace_and_events_to_the_byte() -> None:
+    ran = run(CAKE, SCRIPT)
+    execution = fold(WorkflowExecution(), ran.events)
     trace = f'{{"steps":{STEPS},"edges":{FOUR_EDGES},"sources":{SOURCES}}}'
     assert as_json(execution) == f'{{"results":{RESULTS},"trace":{trace}}}'
-    assert as_json(end_of(events).results) == RESULTS
-    assert [as_json(shape) for shape in stream(events)] == EVENTS
+    assert as_json(ran.end.results) == RESULTS
+    assert told(ran.events) == EVENTS
 
 
-async def test_after_a_crash_behind_every_event_it_is_the_same_to_the_byte() -> None:
-    theatre = theatre_of(CAKE, SCRIPT)
-    ref = await theatre.accept("cake")
-    await finish(theatre, ref, World())
-    recorded = await theatre.log.read(ref)
-    for k in range(1, len(recorded)):
-        log = MemoryLog()
-        await copied(recorded[:k], log)
-        other = theatre_of(CAKE, SCRIPT, log=log)
-        assert isinstance(other.clock, VirtualClock)
-        other.clock.set(recorded[k - 1].event.time)
-        events = await finish(other, ref, World())
-        assert [as_json(shape) for shape in stream(events)] == EVENTS, f"cut behind event {k}"
+def test_after_a_crash_behind_every_event_it_is_the_same_to_the_byte(scenario: Scenario) -> None:
+    scenario.start(source=json.dumps(CAKE), script=SCRIPT).crash_everywhere(lambda one: told(one.events))
 
 
-async def test_the_second_routing_question_has_one_choice_and_is_asked_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    heard = hearing(monkeypatch)
-    await performed(CAKE, SCRIPT)
-    asked = [[(choice.id, choice.description) for choice in turn.choices] for turn in heard if turn.purpose == "route"]
+def test_the_second_routing_question_has_one_choice_and_is_asked_all_the_same() -> None:
+    calls = run(CAKE, SCRIPT).of(ev.ModelCall)
+    asked = [[(choice.id, choice.description) for choice in call.choices] for call in calls if call.purpose == "route"]
     assert asked == [[("bake", "too raw"), ("serve", "done")], [("serve", "done")]]
 
 
-async def test_the_second_bake_sees_the_input_and_the_first_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = hearing(monkeypatch)
-    await performed(CAKE, SCRIPT, {"guests": 4})
-    first, second = [
-        "".join(part.text for part in turn.messages[0].parts if isinstance(part, Text))
-        for turn in heard
-        if turn.path == "bake" and turn.purpose == "turn"
-    ]
+def test_the_second_bake_sees_the_input_and_the_first_results() -> None:
+    ran = run(CAKE, SCRIPT, input={"guests": 4})
+    first, second = (ran.text(f"bake#{visit}.1!turn.1") for visit in (1, 2))
     assert first == '## Instruction\n\nDo bake.\n\n## Context\n\n{"input": {"guests":4}}'
     assert second == (
         '## Instruction\n\nDo bake.\n\n## Context\n\n{"input": {"guests":4}, "bake": {"minutes":20}, '
@@ -198,21 +152,8 @@ async def test_the_second_bake_sees_the_input_and_the_first_results(monkeypatch:
     )
 
 
-def hearing(monkeypatch: pytest.MonkeyPatch) -> list[ModelTurn]:
-    """Keep every turn as the model gets it."""
-    heard: list[ModelTurn] = []
-    turn = ScriptedModel.turn
-
-    async def noted(self: ScriptedModel, asked: ModelTurn, on_text: OnText, on_retry: OnRetry) -> ModelReply:
-        heard.append(asked)
-        return await turn(self, asked, on_text, on_retry)
-
-    monkeypatch.setattr(ScriptedModel, "turn", noted)
-    return heard
-
-
-async def test_with_a_retry_inside_the_second_bake() -> None:
-    events = await performed(RETRIED, RETRY_SCRIPT)
+def test_with_a_retry_inside_the_second_bake() -> None:
+    events = run(RETRIED, RETRY_SCRIPT).events
     trace = fold(WorkflowExecution(), events).trace
     assert as_json(trace.steps) == STEPS.replace(
         '{"node":"bake","status":"success","iteration":2}',
@@ -220,8 +161,7 @@ async def test_with_a_retry_inside_the_second_bake() -> None:
         '{"node":"bake","status":"success","iteration":2,"retryAttempt":1}',
     )
     assert as_json(trace.edges) == FOUR_EDGES
-    told = [brief(shape) for shape in stream(events)]
-    assert told == [
+    assert [brief(shape) for shape in stream(events)] == [
         *("workflow:start", "sources:resolved"),
         *("node:enter bake", "node:exit bake", "route bake→taste (only path)"),
         *("node:enter taste", "node:exit taste", "route taste→bake (too raw)"),
@@ -235,11 +175,11 @@ async def test_with_a_retry_inside_the_second_bake() -> None:
     assert retry["preamble"].endswith("Fix and try again.")
 
 
-async def test_as_a_dry_run_it_stops_before_the_first_question() -> None:
-    events = await performed(CAKE, SCRIPT, {"dryRun": True})
+def test_as_a_dry_run_it_stops_before_the_first_question() -> None:
+    events = run(CAKE, SCRIPT, input={"dryRun": True}).events
     trace = fold(WorkflowExecution(), events).trace
     assert as_json(trace.steps) == (
         '[{"node":"bake","status":"success","iteration":1},{"node":"taste","status":"success","iteration":1}]'
     )
     assert as_json(trace.edges) == '[{"from":"bake","to":"taste","reason":"only path"}]'
-    assert as_json(stream(events)[-2]) == routed("taste", "(end)", "dry run")
+    assert told(events)[-2] == routed("taste", "(end)", "dry run")
