@@ -24,6 +24,7 @@ from callboard.actors.memory.store import (
     Entry,
     InMemory,
     Store,
+    Unavailable,
     changed,
     read,
 )
@@ -138,6 +139,43 @@ async def test_what_is_changed_over_and_over_by_others_is_given_up(monkeypatch: 
     monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
     with pytest.raises(EffectFailed, match=r"memory\.contended"):
         await changed(Contended(), "a", "once", lambda _document: None)
+
+
+class Unanswered(InMemory):
+    """Writes what it is told to, and loses these answers and those to as many questions after it."""
+
+    def __init__(self, writes: int, reads: int = 0) -> None:
+        super().__init__()
+        self.writes = writes
+        self.reads = reads
+
+    async def get(self, key: str) -> Entry | None:
+        if self._entries and self.reads > 0:
+            self.reads -= 1
+            raise Unavailable("lost")
+        return await super().get(key)
+
+    async def put(self, key: str, value: bytes, revision: int) -> None:
+        await super().put(key, value, revision)
+        if self.writes > 0:
+            self.writes -= 1
+            raise Unavailable("lost")
+
+
+@pytest.mark.parametrize("reads", [0, 2])
+async def test_a_change_whose_answer_is_lost_is_found_to_be_made(reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
+    store = Unanswered(writes=1, reads=reads)
+    changes: list[Document] = []
+    made = await changed(store, "a", "once", changes.append)
+    assert made == read(await store.get("a")) == {"applied": ["once"]}
+    assert len(changes) == 1
+
+
+async def test_what_is_not_answered_over_and_over_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
+    with pytest.raises(EffectFailed, match=r"memory\.unavailable"):
+        await changed(Unanswered(writes=1, reads=1_000), "a", "once", lambda _document: None)
 
 
 # -- a memory, as runs ask it ------------------------------------------------------------------------------------------

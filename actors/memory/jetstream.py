@@ -10,7 +10,7 @@ from nats.js.api import KeyValueConfig
 from nats.js.errors import BadRequestError, BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from callboard.actors.memory.store import Conflict, Entry, failed
+from callboard.actors.memory.store import Conflict, Entry, Unavailable
 
 Answer = TypeVar("Answer")
 
@@ -99,5 +99,4 @@ class KeyValueStore:
         except (Error, TimeoutError, OSError) as error:
             if isinstance(error, but):
                 raise
-            why = str(error) or type(error).__name__
-            raise failed("memory.unavailable", f"the store of memories: {why}", retryable=True) from error
+            raise Unavailable(str(error) or type(error).__name__) from error

@@ -26,13 +26,20 @@ ONCE_CHARS = 24
 TRIES_MAX = 12
 TRY_AGAIN_S = 0.01
 TRY_AGAIN_MAX_S = 1.0
-"""How often a change is made anew because another one came between, and how long after."""
+"""How often a change is made anew because another one came between or nothing was answered, and how long after."""
 
 Document = dict[str, Any]
 
 
 class Conflict(Exception):
     """A document has another revision than was expected."""
+
+
+class Unavailable(EffectFailed):
+    """A store does not answer: what it was told to do, it may have done."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Failure("memory.unavailable", f"the store of memories: {why}", retryable=True))
 
 
 class Entry(NamedTuple):
@@ -44,7 +51,7 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps documents. Every method raises `EffectFailed` with ``memory.unavailable`` if it cannot be reached."""
+    """Keeps documents. Every method raises `Unavailable` if it cannot be reached."""
 
     async def get(self, key: str) -> Entry | None: ...
 
@@ -92,24 +99,37 @@ def encoded(document: Document) -> bytes:
 async def changed(store: Store, key: str, once: str, change: Callable[[Document], None]) -> Document:
     """Change a document in place, unless that has been done for ``once``; return it as it is then.
 
-    :raises EffectFailed: ``memory.contended``, ``memory.too_large``
+    A write that is not answered may have been made all the same, and whoever tries again later has another ``once``: so
+    it is found out here.
+
+    :raises EffectFailed: ``memory.contended``, ``memory.too_large``, ``memory.unavailable``
     """
     once = once[:ONCE_CHARS]
-    for number in range(TRIES_MAX):
-        entry = await store.get(key)
-        document = read(entry)
-        applied: list[str] = document.get("applied", [])
-        if once in applied:
-            return document
-        change(document)
-        document["applied"] = [*applied, once][-APPLIED_MAX:]
+    unanswered: Unavailable | None = None
+    for number in range(1, TRIES_MAX + 1):
         try:
-            await store.put(key, encoded(document), entry.revision if entry is not None else 0)
-        except Conflict:
-            await anyio.sleep(backoff_s(number, TRY_AGAIN_S, TRY_AGAIN_MAX_S))
+            entry = await store.get(key)
+        except Unavailable:
+            if unanswered is None:
+                raise
         else:
-            return document
-    raise failed("memory.contended", f"others changed the same {TRIES_MAX} times in between", retryable=True)
+            document = read(entry)
+            applied: list[str] = document.get("applied", [])
+            if once in applied:
+                return document
+            change(document)
+            document["applied"] = [*applied, once][-APPLIED_MAX:]
+            try:
+                await store.put(key, encoded(document), entry.revision if entry is not None else 0)
+                return document
+            except Conflict:
+                pass
+            except Unavailable as error:
+                unanswered = error
+        await anyio.sleep(backoff_s(number, TRY_AGAIN_S, TRY_AGAIN_MAX_S))
+    raise unanswered or failed(
+        "memory.contended", f"others changed the same {TRIES_MAX} times in between", retryable=True
+    )
 
 
 class InMemory:
