@@ -88,10 +88,12 @@ async def test_documents_are_listed_by_their_place_and_can_be_removed(stores: tu
         ("a.x.1", b"a.x.1"),
         ("a.x.2", b"a.x.2"),
     ]
-    assert await other.count("a.x") == 2
+    assert await other.keys("a.x") == ["a.x.1", "a.x.2"]
     await other.delete("a.x.1")
     await other.delete("a.x.7")
-    assert [entry.key for entry in await one.below("a")] == ["a.x.2", "a.xy.1"]
+    assert [entry.key for entry in await one.below("a")] == await one.keys("a") == ["a.x.2", "a.xy.1"]
+    assert await one.keys("a.x") == ["a.x.2"]
+    assert await one.keys("c") == []
     assert await one.get("a.x.1") is None
     await one.put("a.x.1", b"anew", 0)
     assert cast(Entry, await other.get("a.x.1")).value == b"anew"
@@ -369,10 +371,10 @@ async def test_values_expire_and_are_swept_away() -> None:
     ask.asked += 20
     assert (await ask.own("get", key="a"))["exists"] is False
     assert (await ask.own("keys"))["keys"] == ["b"]
-    assert await ask.store.count("t") == 2
+    assert len(await ask.store.keys("t")) == 2
     ask.asked += 3_700
     assert (await ask.own("keys"))["keys"] == ["b"]
-    assert await ask.store.count("t") == 1
+    assert len(await ask.store.keys("t")) == 1
 
 
 async def test_a_removal_that_is_carried_out_again_spares_what_came_after_it() -> None:
@@ -451,11 +453,22 @@ async def test_what_was_said_is_an_episode_each_time_and_once_if_carried_out_aga
     assert (await ask.context("like tea"))["context"].count("User: I like tea") == 2
 
 
-async def test_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_text_whose_answer_is_lost_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
+    ask = Asking("EPISODIC_MEMORY", Unanswered(writes=1))
+    await ask.say("I like tea")
+    assert len(await ask.store.keys("t")) == 1
+
+
+async def test_texts_are_bounded(stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "TEXTS_MAX", 3)
-    ask = Asking("VECTOR_DATABASE")
+    ask = Asking("VECTOR_DATABASE", stores[0])
     await ask.own("store", items=TEXTS)
     assert await ask.refused("store", input={"text": "one more"}) == "memory.full"
+    await ask.own("store", items=TEXTS)
+    await ask.own("clear")
+    await ask.own("store", items=[*TEXTS, {"id": "tea", "text": "Ada drinks coffee."}])
+    assert [one["text"] for one in (await ask.own("get", ids=["tea"]))["results"]] == ["Ada drinks coffee."]
     assert await ask.refused("store", input={"items": ["x"] * (texts.ITEMS_MAX + 1)}) == "memory.full"
 
 

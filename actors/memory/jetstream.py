@@ -56,11 +56,18 @@ class KeyValueStore:
         await self._answered(bucket.purge(key, msg_ttl=MARKER_TTL_S))
 
     async def below(self, prefix: str) -> list[Entry]:
-        bucket = await self._opened()
-        return sorted(await self._answered(self._listed(bucket, prefix), patience_s=LIST_S))
+        return await self._listed(prefix)
 
-    async def _listed(self, bucket: KeyValue, prefix: str) -> list[Entry]:
-        watcher = await bucket.watch(f"{prefix}.>", ignore_deletes=True)
+    async def keys(self, prefix: str) -> list[str]:
+        return [entry.key for entry in await self._listed(prefix, meta_only=True)]
+
+    async def _listed(self, prefix: str, meta_only: bool = False) -> list[Entry]:
+        bucket = await self._opened()
+        return sorted(await self._answered(self._watched(bucket, prefix, meta_only), patience_s=LIST_S))
+
+    async def _watched(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
+        # The server counts subjects only, and what was removed leaves its marker on one.
+        watcher = await bucket.watch(f"{prefix}.>", ignore_deletes=True, meta_only=meta_only)
         found: list[Entry] = []
         try:
             # A None says that all which was there has been told.
@@ -70,12 +77,6 @@ class KeyValueStore:
             with anyio.CancelScope(shield=True):
                 await watcher.stop()
         return found
-
-    async def count(self, prefix: str) -> int:
-        await self._opened()
-        wanted = f"$KV.{self._bucket}.{prefix}.>"
-        info = await self._answered(self._nc.jetstream().stream_info(f"KV_{self._bucket}", subjects_filter=wanted))
-        return len(info.state.subjects or {})
 
     async def _opened(self) -> KeyValue:
         if self._open is None:

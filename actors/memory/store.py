@@ -70,8 +70,8 @@ class Store(Protocol):
         """Return all documents whose keys begin with these tokens, in the order of their keys."""
         ...
 
-    async def count(self, prefix: str) -> int:
-        """Say how many there are."""
+    async def keys(self, prefix: str) -> list[str]:
+        """Return the keys of these documents, in their order; none that was removed is among them."""
         ...
 
 
@@ -155,5 +155,5 @@ class InMemory:
     async def below(self, prefix: str) -> list[Entry]:
         return [entry for key, entry in sorted(self._entries.items()) if key.startswith(f"{prefix}.")]
 
-    async def count(self, prefix: str) -> int:
-        return len(await self.below(prefix))
+    async def keys(self, prefix: str) -> list[str]:
+        return [entry.key for entry in await self.below(prefix)]

@@ -4,6 +4,7 @@ The search is exact: every text's vector is compared, which bounds how many ther
 """
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
-from callboard.actors.memory.store import Conflict, Document, encoded, failed, read
+from callboard.actors.memory.store import Document, changed, failed, read
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads them all."""
@@ -75,14 +76,17 @@ class Texts:
                 raise asked.unknown(*OPERATIONS)
 
     async def _keep(self, asked: Asked, items: Sequence[_Text]) -> None:
-        held = await asked.store.count(f"{asked.place}.text")
-        if held + len(items) > TEXTS_MAX:
-            raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {held}")
-        vectors = await self._embedder.embed([one.text for one in items])
-        for one, vector in zip(items, vectors, strict=True):
-            document = {"id": one.id, "text": one.text, "metadata": one.metadata, "at_ms": asked.at_ms}
+        # Of those with the same id the last one counts.
+        by_key = {_key(asked, one.id): one for one in items}
+        held = await asked.store.keys(f"{asked.place}.text")
+        if len(by_key.keys() | held) > TEXTS_MAX:
+            raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
+        vectors = await self._embedder.embed([one.text for one in by_key.values()])
+        for (key, one), vector in zip(by_key.items(), vectors, strict=True):
+            document: Document = {**one._asdict(), "at_ms": asked.at_ms}
             document |= {"vector": packed(vector), "embedder": self._embedder.name}
-            await _write(asked, _key(asked, one.id), encoded(document))
+            # The same id is the same text anew, whoever comes last.
+            await changed(asked.store, key, asked.once, partial(Document.update, **document))
 
     async def _found(self, asked: Asked, query: str) -> list[tuple[Document, float]]:
         """The texts that are most like a query, with how much they are, the most alike first."""
@@ -116,16 +120,6 @@ class Texts:
 
 def _key(asked: Asked, id: str) -> str:
     return f"{asked.place}.text.{sha256(id.encode('utf-8', 'replace')).hexdigest()[:40]}"
-
-
-async def _write(asked: Asked, key: str, body: bytes) -> None:
-    """Write a text; the same id is the same text anew, whoever comes last."""
-    while True:
-        entry = await asked.store.get(key)
-        try:
-            return await asked.store.put(key, body, entry.revision if entry is not None else 0)
-        except Conflict:
-            continue
 
 
 async def _all(asked: Asked) -> list[Document]:
