@@ -1,16 +1,21 @@
 """Endpoints: addresses that speak as a provider does, by the names that the configuration gives them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from callboard.actors.models.catalog import Endpoint, open_model, with_endpoints
+from callboard.actors.models.listening import NO_KEY
+from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
+from callboard.bus.effects import user
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
+from tests import messages_api, openai_api
 from tests.model_api import model_api
 from tests.openai_api import chatting
 
@@ -114,3 +119,57 @@ async def test_a_run_asks_an_endpoint_by_its_name(tmp_path: Path) -> None:
     [result] = [payload for payload in payloads if isinstance(payload, ev.ModelResult)]
     assert (call.model, call.provider) == ("local:m", "local")
     assert (result.text, result.provider, result.response_model) == ("Three.", "local", "gpt-served")
+
+
+AMBIENT = {
+    "OPENAI_ORG_ID": "org-ours",
+    "OPENAI_PROJECT_ID": "proj-ours",
+    "OPENAI_CUSTOM_HEADERS": "Authorization: Bearer sk-ours\nX-Team: ours",
+    "ANTHROPIC_CUSTOM_HEADERS": "X-Api-Key: sk-ours\nAuthorization: Bearer sk-ours\nX-Team: ours",
+}
+"""What the SDKs look for in the environment and send as headers."""
+
+SAYING = {"openai": openai_api.responding, "openai-chat": openai_api.chatting, "anthropic": messages_api.saying}
+TURN = ModelTurn(model="m", path="a", key="a#1.1!turn.0", ordinal=0, idempotency_key="i", messages=[user("Count.")])
+
+
+@pytest.fixture
+def ambient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in AMBIENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("ambient")
+@pytest.mark.parametrize("key", ["sk-theirs", ""])
+@pytest.mark.parametrize("api", SAYING)
+async def test_an_endpoint_is_sent_nothing_that_the_environment_has_for_another(api: Any, key: str) -> None:
+    async with model_api() as server:
+        server.will(SAYING[api]("Three."))
+        providers = with_endpoints({"local": Endpoint(api, f"{server.url}/v1", key)})
+        model, _ = open_model("local:m", providers=providers)
+        await model.turn(TURN, lambda _: None)
+        await cast(Any, model).aclose()
+    [request] = server.requests
+    assert "ours" not in str(request.headers)
+    assert not {"openai-organization", "openai-project", "x-team"} & request.headers.keys()
+    told = request.headers.get("x-api-key") or request.headers["authorization"].removeprefix("Bearer ")
+    assert told == (key or NO_KEY)
+
+
+@pytest.mark.usefixtures("ambient")
+async def test_a_provider_itself_is_sent_what_the_environment_has_for_it() -> None:
+    async with model_api() as server:
+        server.will(openai_api.responding("Three."), messages_api.saying("Three."))
+        env = {
+            "OPENAI_API_KEY": "k",
+            "OPENAI_BASE_URL": f"{server.url}/v1",
+            "ANTHROPIC_API_KEY": "k",
+            "ANTHROPIC_BASE_URL": server.url,
+        }
+        for provider in ("openai", "anthropic"):
+            model, _ = open_model(f"{provider}:m", env=env)
+            await model.turn(TURN, lambda _: None)
+            await cast(Any, model).aclose()
+    by_openai, by_anthropic = [request.headers for request in server.requests]
+    assert (by_openai["openai-organization"], by_openai["openai-project"]) == ("org-ours", "proj-ours")
+    assert by_openai["x-team"] == by_anthropic["x-team"] == "ours"

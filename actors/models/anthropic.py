@@ -11,7 +11,7 @@ import msgspec
 from callboard.actors.models.anthropic_errors import failed
 from callboard.actors.models.anthropic_messages import request_of
 from callboard.actors.models.anthropic_stream import StreamFold
-from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen
+from callboard.actors.models.listening import CONNECT_S, SILENCE_S, forget_headers, listen
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, with_retries
 from callboard.actors.models.wording import Request
@@ -36,8 +36,11 @@ class AnthropicModel:
         provider: str = "anthropic",
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
+        ambient: bool = False,
     ) -> None:
         """Make a client; nothing connects before the first turn.
+
+        ``ambient`` says that this process's environment may add headers.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
         """
@@ -47,10 +50,13 @@ class AnthropicModel:
         self.provider = provider
         self._retry = retry or RetryPolicy()
         self._client = _client(api_key, auth_token, base_url, silence_s)
+        if not ambient:
+            forget_headers(self._client)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "AnthropicModel":
-        """Make a client from ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``, and ``ANTHROPIC_BASE_URL``.
+        """Make a client from ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``, and ``ANTHROPIC_BASE_URL``; the
+        SDK adds what else is there for it.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
         """
@@ -58,6 +64,7 @@ class AnthropicModel:
             api_key=env.get("ANTHROPIC_API_KEY") or None,
             auth_token=env.get("ANTHROPIC_AUTH_TOKEN") or None,
             base_url=env.get("ANTHROPIC_BASE_URL") or None,
+            ambient=True,
         )
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:

@@ -56,6 +56,13 @@ async def listen(
     return msgspec.structs.replace(fold.reply(request), first_chunk_ms=first_chunk_ms)
 
 
+def forget_headers(client: Any) -> None:
+    """Have an SDK's client send no headers of this process's environment, such as ``OPENAI_CUSTOM_HEADERS``: they are
+    meant for the provider itself, and one of them may be its key."""
+    # The SDKs read that variable whatever they are given, and have no other way to say that it does not count.
+    client._custom_headers = {}
+
+
 def sdk(module: str, extra: str) -> Any:
     """Import a provider's SDK: it costs tens of megabytes and most of a second, so only those who use it do.
 

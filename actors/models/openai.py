@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from callboard.actors.models import openai_chat, openai_responses
-from callboard.actors.models.listening import CONNECT_S, NO_KEY, SILENCE_S, listen, sdk
+from callboard.actors.models.listening import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.openai_errors import failed
 from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
@@ -34,8 +34,11 @@ class OpenAIModel:
         provider: str = "openai",
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
+        ambient: bool = False,
     ) -> None:
         """Make a client; nothing connects before the first turn. Only OpenAI itself needs a key.
+
+        ``ambient`` says that this process's environment may add an organization, a project and headers.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a base URL, ``model.not_installed``
         """
@@ -54,14 +57,17 @@ class OpenAIModel:
             timeout=openai.Timeout(silence_s, connect=CONNECT_S),
             max_retries=0,  # tries are counted and bounded here, and are begun again within a stream as well
         )
+        if not ambient:
+            self._client.organization = self._client.project = None
+            forget_headers(self._client)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "OpenAIModel":
-        """Make a client from ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``.
+        """Make a client from ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``; the SDK adds what else is there for it.
 
         :raises ModelFailed: ``model.auth`` if there is neither, ``model.not_installed``
         """
-        return cls(api_key=env.get("OPENAI_API_KEY") or None, base_url=env.get("OPENAI_BASE_URL") or None)
+        return cls(api_key=env.get("OPENAI_API_KEY") or None, base_url=env.get("OPENAI_BASE_URL") or None, ambient=True)
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
