@@ -8,13 +8,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory import texts
+from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
 from callboard.actors.memory.embedding import Hashing, cosine, packed, unpacked
-from callboard.actors.memory.entities import ENTITIES_MAX, FACTS_MAX, mentioned
+from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, mentioned
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.store import (
     APPLIED_MAX,
@@ -321,6 +323,34 @@ async def test_long_messages_make_room() -> None:
     assert 2 <= len(told["messages"]) < 24
 
 
+@pytest.mark.parametrize("sign", ["x", '"', "Ä", "\x01"])
+async def test_the_longest_messages_and_summary_fit(sign: str) -> None:
+    """Some characters are longer as JSON than they look."""
+    ask = Asking("CONVERSATION_BUFFER", max_messages=MESSAGES_MAX, auto_summarize=False)
+    longest = sign * (CONTENT_CHARS_MAX + 1)
+    for _ in range(MESSAGES_MAX // 2):
+        await ask.say(longest, longest)
+    kept = await ask.own("retrieve")
+    first = read(await ask.store.get((await ask.store.keys("t"))[0]))["first"]
+    folded: dict[str, Any] = {"summary": longest, "count": 1, "from": first}
+    await ask("summarize", **folded)
+    told = await ask.own("retrieve")
+    assert told["summary"] == sign * len(told["summary"])
+    assert 0.9 * SUMMARY_BYTES_MAX < len(msgspec.json.encode(told["summary"])) <= SUMMARY_BYTES_MAX
+    assert told["total_messages"] < kept["total_messages"] or kept["total_messages"] == 1
+    told = await ask.own("store", message=f"last {longest}")
+    assert told["messages"][-1]["content"] == f"last {longest}"[:CONTENT_CHARS_MAX]
+    assert told["summary"]
+
+
+async def test_a_message_that_is_too_large_is_refused_and_costs_no_other() -> None:
+    ask = Asking("CONVERSATION_BUFFER", auto_summarize=False)
+    await ask.say("Hello")
+    large = {"message": "Hi", "metadata": "x" * DOCUMENT_BYTES_MAX}
+    assert await ask.refused("store", input=large) == "memory.too_large"
+    assert len((await ask.context())["messages"]) == 2
+
+
 async def test_a_node_has_a_conversation_of_its_own() -> None:
     ask = Asking("CONVERSATION_BUFFER", max_messages=2)
     await ask("store", input="Hello")
@@ -536,3 +566,19 @@ async def test_entities_and_facts_are_bounded() -> None:
         await ask.own("store", entity_name=f"E{number}", facts=["x"])
     assert len((await ask.own("list"))["entities"]) == ENTITIES_MAX
     assert (await ask.own("retrieve", entity_name="First"))["facts"] == []
+
+
+@pytest.mark.parametrize("sign", ["x", '"', "Ä", "\x01"])
+async def test_the_most_and_longest_facts_fit(sign: str) -> None:
+    ask = Asking("ENTITY_MEMORY")
+    facts = [f"{number:02}{sign * FACT_CHARS_MAX}" for number in range(FACTS_MAX)]
+    for number in range(ENTITIES_MAX):
+        await ask.own("store", entity_name=f"E{number}", facts=facts)
+    assert (await ask.own("retrieve", entity_name="E0"))["facts"] == []
+    last = (await ask.own("retrieve", entity_name=f"E{ENTITIES_MAX - 1}"))["facts"]
+    assert last == [fact[:FACT_CHARS_MAX] for fact in facts]
+    assert 5 < len((await ask.own("list"))["entities"]) < ENTITIES_MAX
+    assert await ask.refused("store", input={"entity_name": "x" * DOCUMENT_BYTES_MAX, "facts": "x"}) == (
+        "memory.too_large"
+    )
+    assert (await ask.own("retrieve", entity_name=f"E{ENTITIES_MAX - 1}"))["facts"] == last

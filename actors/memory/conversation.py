@@ -6,8 +6,10 @@ numbered, so that two who were asked at once do not both have theirs forgotten.
 
 from typing import Any
 
+import msgspec
+
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.store import DOCUMENT_BYTES_MAX, Document, changed, read
+from callboard.actors.memory.store import Document, changed, read, surplus
 
 MESSAGES_MAX = 50
 NEARLY_FULL = 5
@@ -15,10 +17,9 @@ SUMMARIZED = 10
 """What the tables of the graph language say where a node does not."""
 
 CONTENT_CHARS_MAX = 64 * 1024
-"""A longer message is kept with its end cut off."""
-
-BYTES_MAX = DOCUMENT_BYTES_MAX - 64 * 1024
-"""The oldest messages make room when all of them together have more bytes."""
+SUMMARY_BYTES_MAX = 64 * 1024
+"""A longer message, or summary as it is written, is kept with its end cut off: one message always fits beside it. The
+oldest ones make room when all of them together are too large for a document."""
 
 
 async def conversation(asked: Asked) -> Any:
@@ -80,8 +81,7 @@ async def _added(asked: Asked, said: list[Any], metadata: Any) -> Document:
             if metadata:
                 messages[-1]["metadata"] = metadata
         _forget(document, len(messages) - most)
-        while len(messages) > 1 and sum(len(str(one).encode()) for one in messages) > BYTES_MAX:
-            _forget(document, 1)
+        _fit(document)
 
     return await changed(asked.store, _key(asked), asked.once, add)
 
@@ -91,9 +91,10 @@ async def _summarized(asked: Asked) -> dict[str, Any]:
         began = asked.brought.get("from", document.get("first", 0))
         if began == document.get("first", 0):
             # Else they are forgotten already, and stand in another summary.
-            document["summary"] = str(asked.brought.get("summary", ""))[:CONTENT_CHARS_MAX]
+            document["summary"] = _cut(str(asked.brought.get("summary", "")))
             document["summarized"] = document.get("summarized", 0) + int(asked.brought.get("count", 0))
             _forget(document, int(asked.brought.get("count", 0)))
+            _fit(document)
 
     await changed(asked.store, _key(asked), asked.once, fold)
     return {}
@@ -104,6 +105,17 @@ def _forget(document: Document, count: int) -> None:
         messages: list[Any] = document.get("messages", [])
         document["first"] = document.get("first", 0) + min(count, len(messages))
         del messages[:count]
+
+
+def _fit(document: Document) -> None:
+    # The latest stays: what is too large by itself is refused.
+    _forget(document, surplus(document, document.get("messages", [])[:-1]))
+
+
+def _cut(summary: str) -> str:
+    while (size := len(msgspec.json.encode(summary))) > SUMMARY_BYTES_MAX:
+        summary = summary[: len(summary) * SUMMARY_BYTES_MAX // size]
+    return summary
 
 
 def _cleared(document: Document) -> None:

@@ -4,12 +4,13 @@ import re
 from typing import Any
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.store import Document, changed, failed, read
+from callboard.actors.memory.store import Document, changed, failed, read, surplus
 
 ENTITIES_MAX = 300
 FACTS_MAX = 25
 FACT_CHARS_MAX = 400
-"""The entities that were spoken of the longest ago make room, and of one the oldest facts."""
+"""The entities that were spoken of the longest ago make room, and of one the oldest facts. So they do when all of them
+together are too large for a document."""
 
 OPERATIONS = ("store", "retrieve", "list", "delete", "clear")
 
@@ -100,10 +101,16 @@ async def _kept(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:
             one = known.pop(name.lower(), {"name": name, "facts": []})
             one["facts"] = [*(old for old in one["facts"] if old != fact), fact][-FACTS_MAX:]
             known[name.lower()] = one
-        for name in list(known)[: max(0, len(known) - ENTITIES_MAX)]:
-            del known[name]
+        _forget(known, len(known) - ENTITIES_MAX)
+        # What is too large by itself is refused.
+        _forget(known, surplus(document, list(known.values())[:-1]))
 
     return (await changed(asked.store, _key(asked), asked.once, keep))["entities"]
+
+
+def _forget(known: dict[str, Any], count: int) -> None:
+    for name in list(known)[: max(0, count)]:
+        del known[name]
 
 
 async def _removed(asked: Asked) -> dict[str, Any]:

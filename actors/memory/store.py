@@ -4,7 +4,7 @@ Keys are tokens with dots between them, as NATS has them. A change is made at mo
 that is carried out: a document lists the idempotency keys of its latest changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import anyio
@@ -96,6 +96,18 @@ def encoded(document: Document) -> bytes:
     return body
 
 
+def surplus(document: Document, parts: Iterable[Any]) -> int:
+    """Say how many of these parts of a document, from the first on, have to go for the rest to fit."""
+    over = len(msgspec.json.encode(document)) - DOCUMENT_BYTES_MAX
+    count = 0
+    for part in parts:
+        if over <= 0:
+            break
+        over -= len(msgspec.json.encode(part))
+        count += 1
+    return count
+
+
 async def changed(store: Store, key: str, once: str, change: Callable[[Document], None]) -> Document:
     """Change a document in place, unless that has been done for ``once``; return it as it is then.
 
@@ -117,8 +129,9 @@ async def changed(store: Store, key: str, once: str, change: Callable[[Document]
             applied: list[str] = document.get("applied", [])
             if once in applied:
                 return document
-            change(document)
+            # First, so that whoever makes room knows how large all of it is.
             document["applied"] = [*applied, once][-APPLIED_MAX:]
+            change(document)
             try:
                 await store.put(key, encoded(document), entry.revision if entry is not None else 0)
                 return document
