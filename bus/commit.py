@@ -27,6 +27,9 @@ SINGLES_MAX = 2
 SINGLE_MESSAGES_MAX = 16
 """Messages of so few runs are published one by one if they are so few: a batch costs a staging file."""
 
+MESSAGE_ID = "Nats-Msg-Id"
+"""The header by which the server tells a message that is published again."""
+
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
@@ -46,6 +49,7 @@ class Message:
 
 class _PubAck(msgspec.Struct):
     seq: int = 0
+    duplicate: bool = False
     error: dict[str, object] | None = None
 
 
@@ -57,10 +61,10 @@ def guarded(after: int, filter: str) -> dict[str, str]:
     return {EXPECTED: str(after), EXPECTED_SUBJECT: filter}
 
 
-def _sequence(answer: bytes) -> int:
+def _taken(answer: bytes) -> _PubAck:
     ack = _decode_ack(answer)
     if ack.error is None:
-        return ack.seq
+        return ack
     code = ack.error.get("err_code")
     if code in _REFUSED:
         raise Refused
@@ -84,7 +88,17 @@ async def publish(requests: Requests, message: Message) -> int:
     :raises Full: if there is no room
     :raises NoAnswer: if no answer came, or one that says neither yes nor no
     """
-    return _sequence(await requests.request(message.subject, message.data, message.headers))
+    return _taken(await requests.request(message.subject, message.data, message.headers)).seq
+
+
+async def publish_known(requests: Requests, message: Message, id: str) -> tuple[int, bool]:
+    """Publish one message under an id; return its sequence, or that of the message which has the id, and whether so.
+
+    Raises as `publish`.
+    """
+    headers = {**message.headers, MESSAGE_ID: id}
+    ack = _taken(await requests.request(message.subject, message.data, headers))
+    return ack.seq, ack.duplicate
 
 
 async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
@@ -115,7 +129,7 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     last = messages[-1]
     headers = {**last.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages))}
     headers["Nats-Batch-Commit"] = "1"
-    return _sequence(await requests.request(last.subject, last.data, headers))
+    return _taken(await requests.request(last.subject, last.data, headers)).seq
 
 
 async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:

@@ -14,7 +14,7 @@ import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -23,7 +23,16 @@ from nats.errors import Error as NatsError
 from callboard.bus.asking import api, direct_get
 from callboard.bus.blobs import Blobs
 from callboard.bus.commands import Registration
-from callboard.bus.commit import Committer, Message, guarded, publish, publish_batch, publish_chain, publish_turn
+from callboard.bus.commit import (
+    Committer,
+    Message,
+    guarded,
+    publish,
+    publish_batch,
+    publish_chain,
+    publish_known,
+    publish_turn,
+)
 from callboard.bus.feed import MARK, Feed
 from callboard.bus.line import Line
 from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, RunMessage, recorded
@@ -32,6 +41,8 @@ from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
 from callboard.bus.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
+
+T = TypeVar("T")
 
 READ_BATCH = 1_000
 READ_BYTES_MAX = 16 * 1024 * 1024
@@ -105,14 +116,28 @@ class JetStreamLog:
         """
         return await self._taken_in(publish(self.requests, message))
 
+    async def publish_once(self, message: Message, id: str) -> int:
+        """Publish a message that is no event, under an id; return its stream sequence, the same however often this is
+        done. Raises as `publish`.
+
+        Ids are one for the whole stream, to which users publish too: where one of their messages has ours, we go on to
+        another, and always to the same.
+        """
+        while True:
+            sequence, known = await self._taken_in(publish_known(self.requests, message, id))
+            stored = await self._get({"seq": sequence}) if known else None
+            if stored is None or stored["subject"] == message.subject:
+                return sequence
+            id = f"{id}+{sequence}"
+
     async def publish_together(self, messages: Sequence[Message]) -> int:
         """Publish several messages, all or none of them; return the sequence of the last. Raises as `publish`."""
         return await self._taken_in(publish_batch(self.requests, messages))
 
-    async def _taken_in(self, publishing: Awaitable[int]) -> int:
+    async def _taken_in(self, publishing: Awaitable[T]) -> T:
         """What a publish comes to; silence is looked into, and `room` knows of it."""
         try:
-            sequence = await publishing
+            taken = await publishing
         except Full as full:
             self.room.refused(full)
             raise
@@ -124,7 +149,7 @@ class JetStreamLog:
             raise full from silence
         if self.room.in_doubt:
             self.room.took()
-        return sequence
+        return taken
 
     def _denied(self, subject: str) -> bool:
         """Whether the server says that we may not publish there, which it says to nobody who waits for an answer."""
@@ -210,10 +235,10 @@ class JetStreamLog:
 
     async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         found: list[Recorded] = []
-        subject = self.subjects.run(ref)
+        filter = self.subjects.run(ref)
         while True:
             batch = READ_BATCH if limit is None else min(READ_BATCH, limit - len(found))
-            request = {"next_by_subj": subject, "seq": after + 1, "batch": batch, "max_bytes": READ_BYTES_MAX}
+            request = {"next_by_subj": filter, "seq": after + 1, "batch": batch, "max_bytes": READ_BYTES_MAX}
             messages, pending = await direct_get(self.nc, self.stream, request)
             for message in messages:
                 headers = message.headers or {}

@@ -5,7 +5,7 @@ deliveries is not limited, so no number of starts keeps a cancellation from gett
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,10 +184,11 @@ class Puller:
         self._send = send
         self._left = 0
         self._turned_down = False
+        self._refusal: str | None = ""
         self._news = anyio.Event()
 
-    async def run(self) -> None:
-        """Pull until cancelled."""
+    async def run(self, room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> None:
+        """Pull until cancelled; before each time wait until there is ``room`` for as much as comes at once."""
         inbox = self._nc.new_inbox()
         subscription = await self._nc.subscribe(inbox, cb=self._take)
         request = msgspec.json.encode(
@@ -203,6 +204,7 @@ class Puller:
         try:
             with self._nc.back(self._forget):
                 while True:
+                    await room()
                     self._left = PULL_MESSAGES
                     self._turned_down = False
                     await self._pull(subject, request, inbox)
@@ -243,6 +245,9 @@ class Puller:
                 over = status in ("404", "408") or description == _HAS_ITS_BYTES
                 self._turned_down = not over
                 self._left = 0
+                if not over and description != self._refusal:
+                    log.warning("nothing is delivered", consumer=self._durable, status=status, reason=description)
+                self._refusal = "" if over else description
             return
         self._left -= 1
         metadata = message.metadata

@@ -16,6 +16,7 @@ from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
 from callboard.bus.log import whole
 from callboard.projections.run_result import RunResult
 from callboard.runtime.api.client import Client as Messages
+from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.reach import reach
@@ -110,9 +111,7 @@ class Run:
 
         :raises UnknownRun: if there is no such run
         """
-        async for _event in self.events():
-            pass
-        return await self.show()
+        return result_of([event async for event in self.events()])
 
     async def show(self) -> RunResult:
         """Return how the run stands now.
@@ -126,11 +125,13 @@ class Run:
 
         :raises UnknownRun: if there is no such run
         """
-        log = self._messages.log
-        if await log.last(self._messages.ref(self.id)) is None:
-            await self.show()
+        log, ref = self._messages.log, self._messages.ref(self.id)
+        if await log.last(ref) is None:
+            raise UnknownRun(ref)
         async with self._messages.follow(self.id) as feed:
             async for recorded in feed:
+                if not recorded.readable:
+                    continue
                 event = await whole(log, recorded)
                 yield event
                 if event.type in (RunEnd.type, RunQuarantined.type):

@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -35,3 +36,8 @@ def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(
                 services, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
             )
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests stay to the end: the garbage collector need not look at them again and again."""
+    gc.freeze()

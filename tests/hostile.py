@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 
 from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.events import RunEnd, payload_of
-from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.connection import Connection
 from tests.flow_cases import shown
 from tests.flows import call, cleanup, flow, mock, returned, subflow

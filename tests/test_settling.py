@@ -1,17 +1,25 @@
 """What a run makes of what it is told, as those see it who told it: read off the log, and over real messages."""
 
+import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Answer, Signal
-from callboard.bus.events import Event
+from callboard.bus.commands import Answer, Signal, Tell
+from callboard.bus.events import Event, encode_event
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded, recorded
+from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.settling import NotTaken, Settling, told
 from callboard.testing.virtual_time import VIRTUAL
@@ -22,6 +30,8 @@ from tests.test_service import Caller, standing
 from tests.theatre import Theatre
 
 ASK = "a#1.1!ask"
+REF = RunRef("acme", "r1")
+EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture
@@ -101,6 +111,48 @@ async def test_a_question_that_is_gone_before_the_answer_is_thought_of(verb: str
     await theatre.perform(ref, answer, theatre.command(verb))
     events = await finish(theatre, ref, World())
     assert fate(events, answer.sequence) == f"answer.late: {ASK}: the question was withdrawn before it"
+
+
+class Heard(Client):
+    """A client of a run whose next events are known."""
+
+    def __init__(self, log: JetStreamLog, heard: list[Recorded]) -> None:
+        super().__init__(log, "acme")
+        self._heard = heard
+
+    async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = 0) -> Verdict:
+        return Verdict("accepted", run_id, cause=7)
+
+    @asynccontextmanager
+    async def follow(self, *_: Any, **__: Any) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        async def events() -> AsyncIterator[Recorded]:
+            for each in self._heard:
+                yield each
+
+        yield events()
+
+
+async def test_what_others_say_meanwhile_need_not_be_whole() -> None:
+    """A model's call with large texts, which are stored beside the event, comes before the signal is recorded."""
+    call = {"request": {"purpose": "turn", "system": {"blob": "…"}, "messages": []}}
+    events = [
+        event_of("model.call", 5, call, cause=3, blobs=["d"]),
+        event_of("signal.received", 6, {"name": "go", "data": None, "by": None}, cause=7),
+    ]
+    heard = [recorded(f"cb.run.acme.r1.d.{one.type}", one.n, REF, "", encode_event(one)) for one in events]
+    with pytest.raises(msgspec.ValidationError):
+        ev.payload_of(heard[0].event)
+    found = await told(Heard(cast(JetStreamLog, MemoryLog()), heard), "r1", "signal", Signal(name="go"))
+    assert found.settled
+    assert found.recorded is not None
+    assert found.recorded.n == 6
+
+
+def event_of(type: str, n: int, payload: Any, cause: int, blobs: Sequence[str] = ()) -> Event:
+    raw = msgspec.Raw(msgspec.json.encode(payload))
+    return Event(
+        type=type, run="r1", n=n, epoch=1, v=1, time=EPOCH, path="", cause=cause, blobs=list(blobs), payload=raw
+    )
 
 
 # -- over real messages -----------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from callboard.projections.run_result import Results
 from callboard.projections.runs import RunRow, Runs
 from callboard.projections.trace import TraceFold
 from callboard.projections.warned import MORE, WARNINGS_MAX, WarnedFold
-from callboard.runtime.admission.admission import Verdict
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.replaying import replay_events

@@ -4,14 +4,12 @@ Every step may be repeated after a crash: the run's first event is guarded, a ro
 a run that has begun, and that of a tell is deduplicated by the server.
 """
 
-import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal
-from uuid import UUID
+from typing import Any
 
 import anyio
 import msgspec
@@ -38,7 +36,9 @@ from callboard.languages.language import STRICT, Definition, Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.routing import route, routed, tell_id
+from callboard.runtime.admission.run_ids import derived_run_id
 from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
+from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog
 
@@ -49,14 +49,6 @@ ADMISSION = "admission"
 
 REPLY_CHARS_MAX = 1_000
 """Longest such subject: one that exceeds the server's control line (4 KiB) would cost us the connection."""
-
-VERDICT_BYTES_MAX = 256 * 1024
-PROBLEM_CHARS_MAX = 200
-"""In a verdict larger than this every text is cut: it must fit a message, or the start would come back for ever."""
-
-PROBLEMS_MAX = 200
-"""Problems that one refusal names, or warnings that one admission records; with texts of usual length they stay below
-the server's 1 MiB."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
@@ -74,21 +66,6 @@ configured the stream otherwise)."""
 UNKNOWN_RUN_RETRY_S = 0.05
 UNKNOWN_RUN_RETRY_MAX_S = 1.0
 """A tell to a run that is not there waits for the starts before it, and is looked at again ever less often."""
-
-
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before.
-
-    ``cause`` is what the event that records a tell will name as its cause. ``waiting`` says that there is no room to
-    admit it, as ``problems`` tell; another verdict follows when there is.
-    """
-
-    status: Literal["accepted", "rejected", "waiting"]
-    run_id: str | None = None
-    duplicate: bool = False
-    cause: int = 0
-    problems: list[Problem] = []
-    warnings: list[Problem] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +116,7 @@ class Admission:
             else:
                 verdict = await self._tell(RunRef(tenant, run), verb, delivery)
             if verdict is not None and verdict.status == "rejected":
-                verdict = _presentable(verdict)
+                verdict = presentable(verdict)
                 await self._reject(tenant, verb, verdict, delivery)
         except (Full, StoreFull) as error:
             self._put_off(error if isinstance(error, StoreFull) else error.told(), run, verb, delivery)
@@ -161,7 +138,7 @@ class Admission:
         delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
 
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
-        self._send(_presentable(verdict), delivery)
+        self._send(presentable(verdict), delivery)
         delivery.ack()
 
     def _send(self, verdict: Verdict, delivery: Delivery) -> None:
@@ -201,7 +178,7 @@ class Admission:
         """
         examined = await self._definitions.apart(lambda: examine(message), size=len(message))
         verdict = await self._admit_run(child, examined, self._child_call(child), parent=parent)
-        return _presentable(verdict).problems if verdict.status == "rejected" else []
+        return presentable(verdict).problems if verdict.status == "rejected" else []
 
     async def call_child(self, child: RunRef) -> None:
         """Route a child run that is admitted; the command does nothing to a run that has begun.
@@ -354,47 +331,6 @@ def _illegible(why: str) -> Problem:
     return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
 
 
-def _presentable(verdict: Verdict) -> Verdict:
-    """Leave out of a verdict what would make it too large for a message."""
-    problems, warnings = _listed(verdict.problems), _listed(verdict.warnings)
-    return _fitting(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
-
-
-def _listed(problems: list[Problem]) -> list[Problem]:
-    if len(problems) <= PROBLEMS_MAX + 1:
-        return problems
-    rest = Problem(
-        code="problems.more",
-        message=f"and {len(problems) - PROBLEMS_MAX} more problems",
-        severity=problems[0].severity,
-    )
-    return [*problems[:PROBLEMS_MAX], rest]
-
-
-def _fitting(verdict: Verdict) -> Verdict:
-    """Cut the texts of a verdict that one message could not take."""
-    if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
-        return verdict
-
-    def cut(text: str | None) -> str | None:
-        return text if text is None or len(text) <= PROBLEM_CHARS_MAX else text[:PROBLEM_CHARS_MAX] + "…"
-
-    def shortened(problems: list[Problem]) -> list[Problem]:
-        return [
-            msgspec.structs.replace(
-                problem, message=cut(problem.message), where=cut(problem.where), expected=cut(problem.expected)
-            )
-            for problem in problems
-        ]
-
-    return msgspec.structs.replace(
-        verdict,
-        run_id=cut(verdict.run_id),
-        problems=shortened(verdict.problems),
-        warnings=shortened(verdict.warnings),
-    )
-
-
 def distinct(warnings: Sequence[Problem]) -> list[Problem]:
     """Of warnings of one kind about one place keep the last: whoever knows more speaks later."""
     return list({(one.code, one.where or one.message): one for one in warnings}.values())
@@ -459,25 +395,3 @@ def definition_token(definition: Definition[Any]) -> str:
     except ValueError:
         name = ""
     return name or definition.hash[:12]
-
-
-def derived_run_id(stream: str, sequence: int, time_ns: int) -> str:
-    """Make a run id (UUIDv7) from a start message's place in the stream: the same whenever it is delivered."""
-    random = int.from_bytes(sha256(f"{stream}/{sequence}/{time_ns}".encode()).digest()[:10], "big")
-    milliseconds = time_ns // 1_000_000
-    value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | ((random >> 64) & 0xFFF) << 64
-    return str(UUID(int=value | 0b10 << 62 | (random & ((1 << 62) - 1))))
-
-
-def time_of(run_id: str) -> dt.datetime | None:
-    """The instant in a UUIDv7, if it is one."""
-    try:
-        value = UUID(run_id)
-    except ValueError:
-        return None
-    return dt.datetime.fromtimestamp((value.int >> 80) / 1000, dt.UTC) if value.version == 7 else None
-
-
-def problems_text(problems: Sequence[Problem]) -> str:
-    """All problems, a line each, for people."""
-    return "\n".join(f"  - {problem}" for problem in problems)

@@ -11,8 +11,9 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, whole
 from callboard.bus.queue import ack_floor
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.admission import ADMISSION, Verdict
+from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.admission.routing import routed
+from callboard.runtime.admission.verdicts import Verdict
 
 
 async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:

@@ -1,12 +1,9 @@
 """Routing: commands on their way from admission to the workers, and how one is told that is routed again."""
 
 from callboard.bus.commands import WORKER_HEADER
-from callboard.bus.commit import Message
+from callboard.bus.commit import MESSAGE_ID, Message
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, partition_of
-
-MESSAGE_ID = "Nats-Msg-Id"
-"""The header by which the server tells a message that is published again."""
 
 
 def tell_id(sequence: int) -> str:
@@ -21,8 +18,7 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
     :raises NoAnswer: if the log does not answer
     """
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
-    headers = {MESSAGE_ID: message_id, **({WORKER_HEADER: worker} if worker else {})}
-    return await log.publish(Message(subject, body, headers))
+    return await log.publish_once(Message(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
 
 
 async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:
@@ -32,6 +28,6 @@ async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> in
     """
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
     found = await log.next_message(subject, sequence + 1)
-    while found is not None and found.headers.get(MESSAGE_ID) != tell_id(sequence):
+    while found is not None and found.headers.get(MESSAGE_ID, "").partition("+")[0] != tell_id(sequence):
         found = await log.next_message(subject, found.sequence + 1)
     return found.sequence if found is not None else None

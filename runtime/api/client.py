@@ -13,18 +13,18 @@ import anyio
 import msgspec
 from nats.aio.msg import Msg
 
-from callboard.bus.asking import LOSS_PATIENCE_S, again
+from callboard.bus.asking import LOSS_PATIENCE_S, LOSS_PAUSE_S
 from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Tell
-from callboard.bus.commit import Message
+from callboard.bus.commit import MESSAGE_ID, Message
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Full, Recorded
+from callboard.bus.log import Full, NoAnswer, Recorded
 from callboard.bus.subjects import RunRef, is_name
-from callboard.runtime.admission.admission import Verdict, derived_run_id
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
-from callboard.runtime.admission.routing import MESSAGE_ID
+from callboard.runtime.admission.run_ids import derived_run_id
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.run.log import read_run
 
 VERDICT_WAIT_S = 10.0
@@ -36,12 +36,13 @@ Decided = Callable[[int], Awaitable[Verdict | None]]
 class NoVerdict(CallboardError):
     """The message is in the stream, but nobody has admitted it yet: no worker is there."""
 
-    def __init__(self, what: str, waited_s: float) -> None:
+    def __init__(self, what: str, run_id: str, waited_s: float) -> None:
         super().__init__(
             "client.no_verdict",
-            f"the {what} is durably stored, but no worker has looked at it within {waited_s:g} s",
+            f"the {what} of run {run_id} is durably stored, but no worker has looked at it within {waited_s:g} s",
             remedy="Start a worker (`callboard up` or `callboard worker`); the message waits.",
         )
+        self.run_id = run_id
 
 
 class UnknownRun(CallboardError):
@@ -54,6 +55,14 @@ class UnknownRun(CallboardError):
             where=f"tenant {ref.tenant}",
             remedy="List the runs with `callboard runs`; another tenant's with --tenant NAME.",
         )
+
+
+async def _as_yet(decided: Awaitable[Verdict | None]) -> Verdict | None:
+    """What the log holds of a verdict; nothing as yet, where it does not answer: the message is stored either way."""
+    try:
+        return await decided
+    except NoAnswer:
+        return None
 
 
 def _waits(what: str, verdict: Verdict) -> StoreFull:
@@ -106,7 +115,8 @@ class Client:
             return await verdict_of_start(self.log, self.ref(run_id), sequence) if is_name(run_id) else None
 
         headers = {WORKER_HEADER: worker} if worker else {}
-        return await self._say(Message(self.log.subjects.start(self.tenant), body, headers), "start", wait_s, decided)
+        said = Message(self.log.subjects.start(self.tenant), body, headers)
+        return await self._say(said, "start", message["run_id"], wait_s, decided)
 
     async def _store(self, ref: RunRef, parts: Mapping[str, bytes]) -> None:
         try:
@@ -129,9 +139,11 @@ class Client:
         """
         ref = self.ref(run_id)
         said = Message(self.log.subjects.tell(ref, verb), msgspec.json.encode(tell), {})
-        return await self._say(said, verb, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence))
+        return await self._say(
+            said, verb, run_id, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence)
+        )
 
-    async def _say(self, said: Message, what: str, wait_s: float, decided: Decided) -> Verdict:
+    async def _say(self, said: Message, what: str, run_id: str, wait_s: float, decided: Decided) -> Verdict:
         """Publish a start or a tell, and wait for its verdict; where that may have been missed, the log is asked."""
         if len(said.data) > self._bytes_max:
             return Verdict("rejected", problems=[self._too_large(what, len(said.data))])
@@ -156,10 +168,10 @@ class Client:
                         await news.wait()
                     over = not news.is_set() or anyio.current_time() > until
                     news = anyio.Event()
-                    if not verdicts and (found := await decided(sequence)) is not None:
+                    if not verdicts and (found := await _as_yet(decided(sequence))) is not None:
                         return found
                     if over and not verdicts:
-                        raise NoVerdict(what, wait_s)
+                        raise NoVerdict(what, run_id, wait_s)
         except Full as full:
             raise full.told(f"the {what}") from full
         finally:
@@ -169,9 +181,18 @@ class Client:
         return verdicts[0]
 
     async def _publish(self, said: Message, inbox: str) -> int:
-        """Publish a message once, even if the connection is lost meanwhile; return its stream sequence."""
+        """Publish a message once, whatever becomes of the connection and the server; return its stream sequence."""
         headers = {REPLY_HEADER: inbox, MESSAGE_ID: secrets.token_hex(), **said.headers}
-        return await again(lambda: self.log.publish(Message(said.subject, said.data, headers)))
+        until = anyio.current_time() + LOSS_PATIENCE_S
+        while True:
+            try:
+                return await self.log.publish(Message(said.subject, said.data, headers))
+            except Full:
+                raise
+            except NoAnswer:
+                if anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(LOSS_PAUSE_S)
 
     def _too_large(self, what: str, size: int) -> Problem:
         code, beside = "tell.too_large", ""

@@ -51,7 +51,7 @@ class Listings:
             self._tasks.start_soon(listing.run)
             if len(self._listings) > self._tenants_max:
                 _, oldest = self._listings.popitem(last=False)
-                oldest.scope.cancel()
+                oldest.give_up()
         self._listings.move_to_end(tenant)
         return await listing.rows()
 
@@ -79,8 +79,17 @@ class _Listing:
         except Exception:
             # The next question begins anew.
             logger.exception("listing failed", tenant=self._tenant)
-            self.failed = True
-            self._grown.set()
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Fold no more; whoever waits is told."""
+        self.scope.cancel()
+        self.failed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        grown, self._grown = self._grown, anyio.Event()
+        grown.set()
 
     async def _take(self, recorded: Recorded) -> None:
         try:
@@ -89,14 +98,13 @@ class _Listing:
             # A member that this needs is stored beside the event; few have any, so they are fetched only now.
             self._runs.apply(await whole(self._log, recorded))
         self._sequence = recorded.sequence
-        self._grown.set()
+        self._wake()
         await anyio.lowlevel.checkpoint()
 
     async def rows(self) -> list[RunRow]:
         last = await self._last()
         with anyio.move_on_after(CATCH_UP_WAIT_S):
             while self._sequence < last and not self.failed:
-                self._grown = anyio.Event()
                 await self._grown.wait()
         if self._sequence < last:
             raise NoAnswer(f"the listing is at {self._sequence} of {last}")

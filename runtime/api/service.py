@@ -24,6 +24,7 @@ from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.log import Full, NoAnswer
 from callboard.bus.subjects import name_of
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.verdicts import listed, shortened
 from callboard.runtime.api.client import VERDICT_WAIT_S, NoVerdict, UnknownRun
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import ApiError, Verbs
@@ -171,7 +172,8 @@ def _no_room(error: StoreFull) -> ApiError:
 def _error_body(error: ApiError) -> bytes:
     described: dict[str, Any] = {"code": error.code, "message": error.message, **error.more}
     if error.problems:
-        described["problems"] = error.problems
+        # As many as one message takes, whoever asks: a refusal that cannot be sent would be none.
+        described["problems"] = shortened(listed(error.problems))
     return msgspec.json.encode({"error": described})
 
 

@@ -15,11 +15,15 @@ from callboard.bus.events import Event
 from callboard.bus.log import whole
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import known
-from callboard.runtime.admission.admission import Verdict
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client
 
 SETTLE_WAIT_S = 5.0
 """How long we wait for what a run makes of a tell; the tell is durable already."""
+
+
+DECISIVE = frozenset({ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunEnd.type})
+"""What may say what becomes of a tell, besides the event that names it as its cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,9 @@ async def told(
         settling = Settling(run, verdict.cause)
         with anyio.move_on_after(wait_s):
             async for item in feed:
-                event = await whole(client.log, item) if item.event.cause == verdict.cause else item.event
-                settling.apply(event)
+                # Of other events members may be stored apart, and need not be fetched.
+                if item.event.cause == verdict.cause or item.event.type in DECISIVE:
+                    settling.apply(await whole(client.log, item))
                 if settling.answers_before:
                     settling.look_back(await client.events(run))
                 if settling.settled:

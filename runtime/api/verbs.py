@@ -3,7 +3,7 @@
 The shapes are those of `callboard.runtime.api.bodies`. What is refused, unknown or not there yet is an `ApiError`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -16,17 +16,19 @@ from callboard.bus.commands import Registration
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer, Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results, RunResult
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
-from callboard.runtime.admission.admission import Verdict, check_tell
+from callboard.runtime.admission.admission import check_tell
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS
 from callboard.runtime.admission.registration import Registered, register, registered
 from callboard.runtime.admission.start_message import decoded, examine_object
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.bodies import (
     AwaitResult,
     ListRuns,
@@ -201,8 +203,10 @@ class Verbs:
                 f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"
             )
             raise ApiError(409, "run.not_ended", message, run_id=ref.run)
-        event = (await self._client(tenant).events(ref.run))[-1]
-        end = ev.payload_of(event)
+        recorded = await self._log.last_of_type(ref, ev.RunEnd.type)
+        if recorded is None:
+            raise NoAnswer("the run has ended, and its end is not found")
+        end = ev.payload_of(await whole(self._log, recorded))
         assert isinstance(end, ev.RunEnd)
         return Result(
             run_id=ref.run,
@@ -229,19 +233,27 @@ class Verbs:
         request = _read(body, PageOfEvents)
         limit = _within("limit", request.limit, EVENTS_MAX)
         ref = RunRef(tenant, request.run_id)
-        found = await self._log.read(ref, request.after)
-        if not found and await self._log.last(ref) is None:
-            raise UnknownRun(ref)
         page: list[SequencedEvent] = []
         after, size = request.after, 0
-        for recorded in found:
+        async for recorded in self._read_on(ref, request.after, limit + 1):
             if not request.types or recorded.event.type in request.types:
                 size += len(recorded.data)
                 if len(page) == limit or (page and size > PAGE_BYTES_MAX):
                     return Page(page, after, more=True)
                 page.append(SequencedEvent(recorded.sequence, Raw(recorded.data)))
             after = recorded.sequence
+        if after == request.after and await self._log.last(ref) is None:
+            raise UnknownRun(ref)
         return Page(page, after, more=False)
+
+    async def _read_on(self, ref: RunRef, after: int, at_once: int) -> AsyncGenerator[Recorded]:
+        """Yield a run's events behind a sequence, read so many at a time: most of a long log is on other pages."""
+        while found := await self._log.read(ref, after, at_once):
+            for recorded in found:
+                yield recorded
+            if len(found) < at_once:
+                return
+            after = found[-1].sequence
 
     def _client(self, tenant: str) -> Client:
         return Client(self._log, tenant)

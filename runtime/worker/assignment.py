@@ -3,10 +3,12 @@
 A guest reads nothing as long as there is somebody else who does: what concerns its own runs is passed on to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import structlog
 from nats.aio.client import Client
 
@@ -37,13 +39,16 @@ class Assignment:
         admit: Deliver,
         deliver: Deliver,
         ack_wait_s: float,
+        room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
         guest: bool = False,
     ) -> None:
+        """``room`` waits until more may be admitted."""
         self._nc = nc
         self._log = log
         self._outbox = outbox
         self._worker = worker
         self._admit = admit
+        self._room = room
         self._deliver = deliver
         self._ack_wait_s = ack_wait_s
         self._guest = guest
@@ -197,11 +202,12 @@ class Assignment:
             return
         puller = Puller(self._log.nc, self._log.stream, durable, deliver, self._outbox.send)
         scope = self._reading[queue] = anyio.CancelScope()
-        self._tasks.start_soon(self._pull, puller, scope)
+        run = partial(puller.run, self._room) if queue == _INBOX else puller.run
+        self._tasks.start_soon(self._pull, run, scope)
 
-    async def _pull(self, puller: Puller, scope: anyio.CancelScope) -> None:
+    async def _pull(self, run: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
         with scope:
-            await puller.run()
+            await run()
 
 
 def _durable(queue: int) -> str:

@@ -21,7 +21,7 @@ from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded
-from callboard.bus.queue import Delivery, Outbox
+from callboard.bus.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.cluster.forwarding import delivery_of, headers_of
@@ -62,10 +62,19 @@ class Worker:
         self._admission = admission
         self._admitting = anyio.CapacityLimiter(ADMISSIONS_AT_ONCE)
         self._looked_at: dict[int, Delivery] = {}
+        self._seen = anyio.Event()
         self._hold_s = ack_wait_s / 3
         self._active_runs = ActiveRuns(log, services, self, ack_wait_s=ack_wait_s, runs_active_max=runs_active_max)
         self._assignment = Assignment(
-            nc, log, outbox, self._name, admit=self._admit, deliver=self.take, ack_wait_s=ack_wait_s, guest=guest
+            nc,
+            log,
+            outbox,
+            self._name,
+            admit=self._admit,
+            room=self._room_to_admit,
+            deliver=self.take,
+            ack_wait_s=ack_wait_s,
+            guest=guest,
         )
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
@@ -127,14 +136,26 @@ class Worker:
             # Whoever is to perform it also says whether it can.
             self._outbox.send(self._subject(wanted, "admit"), delivery.data, headers_of(delivery))
         else:
-            self._tasks.start_soon(self._admit_one, delivery)
+            self._look_at(delivery)
 
     async def _take_start(self, message: Msg) -> None:
         if (delivery := self._forwarded(message)) is not None:
-            self._tasks.start_soon(self._admit_one, delivery)
+            self._look_at(delivery)
+
+    def _look_at(self, delivery: Delivery) -> None:
+        self._looked_at[delivery.sequence] = delivery
+        self._tasks.start_soon(self._admit_one, delivery)
+
+    async def _room_to_admit(self) -> None:
+        """Wait until little enough is in memory, and being looked at, for as much again to be pulled."""
+        while (
+            len(self._looked_at) >= PULL_MESSAGES
+            or sum(len(delivery.data) for delivery in self._looked_at.values()) >= PULL_BYTES_MAX
+        ):
+            self._seen = anyio.Event()
+            await self._seen.wait()
 
     async def _admit_one(self, delivery: Delivery) -> None:
-        self._looked_at[delivery.sequence] = delivery
         try:
             async with self._admitting:
                 await self._admission.admit(delivery)
@@ -144,6 +165,7 @@ class Worker:
             delivery.nak(CRASHED_RETRY_S)
         finally:
             self._looked_at.pop(delivery.sequence, None)
+            self._seen.set()
 
     async def _hold_what_is_looked_at(self) -> None:
         """Tell the server that starts are still being read: those before them may take a while."""
