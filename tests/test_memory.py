@@ -28,6 +28,7 @@ from callboard.actors.memory.store import (
     Store,
     Unavailable,
     changed,
+    encoded,
     read,
 )
 from callboard.bus.connection import connected
@@ -91,14 +92,20 @@ async def test_documents_are_listed_by_their_place_and_can_be_removed(stores: tu
         ("a.x.2", b"a.x.2"),
     ]
     assert await other.keys("a.x") == ["a.x.1", "a.x.2"]
-    await other.delete("a.x.1")
-    await other.delete("a.x.7")
+    revision = cast(Entry, await other.get("a.x.1")).revision
+    await other.delete("a.x.1", revision)
+    for key in ("a.x.1", "a.x.7"):
+        with pytest.raises(Conflict):
+            await other.delete(key, revision)
     assert [entry.key for entry in await one.below("a")] == await one.keys("a") == ["a.x.2", "a.xy.1"]
     assert await one.keys("a.x") == ["a.x.2"]
     assert await one.keys("c") == []
     assert await one.get("a.x.1") is None
     await one.put("a.x.1", b"anew", 0)
+    with pytest.raises(Conflict):
+        await other.delete("a.x.1", revision)
     assert cast(Entry, await other.get("a.x.1")).value == b"anew"
+    assert await one.keys("a.x") == ["a.x.1", "a.x.2"]
 
 
 async def test_a_change_is_made_once_and_none_is_lost(stores: tuple[Store, Store]) -> None:
@@ -405,6 +412,22 @@ async def test_values_expire_and_are_swept_away() -> None:
     ask.asked += 3_700
     assert (await ask.own("keys"))["keys"] == ["b"]
     assert len(await ask.store.keys("t")) == 1
+
+
+async def test_a_value_that_comes_while_others_are_swept_away_stays() -> None:
+    class Rival(InMemory):
+        async def below(self, prefix: str) -> list[Entry]:
+            found = await super().below(prefix)
+            for entry in found:
+                fresh = {**read(entry), "value": "fresh", "expires_ms": None}
+                await self.put(entry.key, encoded(fresh), entry.revision)
+            return found
+
+    ask = Asking("KEY_VALUE_STORE", Rival())
+    await ask.own("set", key="a", value="old", options={"ttl": 10})
+    ask.asked += 4_000
+    await ask.own("keys")
+    assert (await ask.own("get", key="a"))["value"] == "fresh"
 
 
 async def test_a_removal_that_is_carried_out_again_spares_what_came_after_it() -> None:

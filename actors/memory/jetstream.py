@@ -6,9 +6,9 @@ from typing import TypeVar
 import anyio
 from nats.aio.client import Client
 from nats.errors import Error
-from nats.js.api import KeyValueConfig
+from nats.js.api import Header, KeyValueConfig
 from nats.js.errors import BadRequestError, BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError
-from nats.js.kv import KeyValue
+from nats.js.kv import KV_OP, KV_PURGE, MSG_ROLLUP_SUBJECT, KeyValue
 
 from callboard.actors.memory.store import Conflict, Entry, Unavailable
 
@@ -19,6 +19,9 @@ ANSWER_S = 10.0
 
 LIST_S = 30.0
 """How long it may take over all documents of a memory."""
+
+WRONG_SEQUENCE = frozenset({10071, 10164})
+"""What the server calls a document with another revision than was expected."""
 
 MARKER_TTL_S = 24 * 3_600.0
 """How long the server remembers that a document was removed."""
@@ -51,9 +54,19 @@ class KeyValueStore:
         except KeyWrongLastSequenceError as error:
             raise Conflict from error
 
-    async def delete(self, key: str) -> None:
-        bucket = await self._opened()
-        await self._answered(bucket.purge(key, msg_ttl=MARKER_TTL_S))
+    async def delete(self, key: str, revision: int) -> None:
+        await self._opened()
+        # What the client's own purge sends, and the revision that it does not take.
+        headers = {KV_OP: KV_PURGE, Header.ROLLUP.value: MSG_ROLLUP_SUBJECT}
+        headers[Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(revision)
+        subject = f"$KV.{self._bucket}.{key}"
+        marker = self._nc.jetstream().publish(subject, headers=headers, msg_ttl=MARKER_TTL_S)
+        try:
+            await self._answered(marker, BadRequestError)
+        except BadRequestError as error:
+            if error.err_code in WRONG_SEQUENCE:
+                raise Conflict from error
+            raise Unavailable(str(error)) from error
 
     async def below(self, prefix: str) -> list[Entry]:
         return await self._listed(prefix)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.store import Document, changed, failed, read
+from callboard.actors.memory.store import Document, changed, failed, read, swept
 
 KEYS_MAX = 1_000
 """How many keys a memory holds that does not say."""
@@ -85,7 +85,7 @@ async def _all(asked: Asked) -> dict[str, Any]:
         if _is_live(asked, document):
             found[document["key"]] = document["value"]
         elif asked.at_ms - document["at_ms"] > GONE_MS:
-            await asked.store.delete(entry.key)
+            await swept(asked.store, entry)
     return found
 
 

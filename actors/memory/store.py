@@ -5,6 +5,7 @@ that is carried out: a document lists the idempotency keys of its latest changes
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import anyio
@@ -62,8 +63,11 @@ class Store(Protocol):
         """
         ...
 
-    async def delete(self, key: str) -> None:
-        """Remove a document, if it is there."""
+    async def delete(self, key: str, revision: int) -> None:
+        """Remove a document that has this revision.
+
+        :raises Conflict: if it has another one, or is gone
+        """
         ...
 
     async def below(self, prefix: str) -> list[Entry]:
@@ -145,6 +149,12 @@ async def changed(store: Store, key: str, once: str, change: Callable[[Document]
     )
 
 
+async def swept(store: Store, entry: Entry) -> None:
+    """Remove a document as it was read: what others have written since stays."""
+    with suppress(Conflict):
+        await store.delete(entry.key, entry.revision)
+
+
 class InMemory:
     """A store that is gone with its process."""
 
@@ -162,8 +172,11 @@ class InMemory:
         self._revision += 1
         self._entries[key] = Entry(key, value, self._revision)
 
-    async def delete(self, key: str) -> None:
-        self._entries.pop(key, None)
+    async def delete(self, key: str, revision: int) -> None:
+        found = self._entries.get(key)
+        if found is None or found.revision != revision:
+            raise Conflict
+        del self._entries[key]
 
     async def below(self, prefix: str) -> list[Entry]:
         return [entry for key, entry in sorted(self._entries.items()) if key.startswith(f"{prefix}.")]

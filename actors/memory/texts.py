@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
-from callboard.actors.memory.store import Document, changed, failed, read
+from callboard.actors.memory.store import Document, changed, failed, read, swept
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads them all."""
@@ -65,12 +65,13 @@ class Texts:
             case "delete":
                 ids = _ids(asked)
                 for id in ids:
-                    await asked.store.delete(_key(asked, id))
+                    if entry := await asked.store.get(_key(asked, id)):
+                        await swept(asked.store, entry)
                 return {"success": True, "total_results": len(ids)}
             case "clear":
                 entries = await asked.store.below(f"{asked.place}.text")
                 for entry in entries:
-                    await asked.store.delete(entry.key)
+                    await swept(asked.store, entry)
                 return {"success": True, "total_results": len(entries)}
             case _:
                 raise asked.unknown(*OPERATIONS)
