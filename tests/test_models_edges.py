@@ -16,7 +16,7 @@ from callboard.actors.models import anthropic_errors
 from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE
 from callboard.actors.models.anthropic_messages import request_of
 from callboard.actors.models.anthropic_stream import StreamFold
-from callboard.actors.models.draft import REPLY_CHARS_MAX
+from callboard.actors.models.draft import REPLY_CHARS_MAX, read_json
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, TryFailed, wait_s, with_retries
 from callboard.actors.models.schemas import ANTHROPIC, native_schema
@@ -26,6 +26,42 @@ from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec
 from callboard.bus.subjects import RunRef
+
+# -- answers that are JSON --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}',
+        ' \n{"a": 1}\n',
+        '```json\n{"a": 1}\n```',
+        'Here it is: ```\n\n {"a": 1}``` Done.',
+        'First\n```json\n{"a": 0}\n```\nand then\n```JSON \n{"a": 1}\n```\n2',
+        '```python\nprint()\n```\n\n```json\n{"a": 1}\n```',
+        '```json\n{"a": 1}\n```\n```python\n2\n```',
+        'Between ``` and ```:\n````json\n{"a": 1}\n````',
+        '```json\n{"a": 1}\n```' + "\n" * 100_000,
+    ],
+)
+def test_json_is_found_alone_or_in_the_last_fence_that_has_any(text: str) -> None:
+    assert read_json(text) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "```", "``````", '```json\n{"a": 1}', "```python\n2\n```", "```2```", "```\n{\n```"]
+)
+def test_what_is_no_json_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(ValueError, match="no JSON"):
+        read_json(text)
+
+
+@pytest.mark.parametrize("text", ["```json" + "\n" * 100_000 + "x", "```" * 100_000, "```\n" * 100_000, "[" * 100_000])
+def test_a_hostile_answer_is_read_in_one_go(text: str) -> None:
+    """What grew with the cube of a run of newlines would not come back."""
+    with pytest.raises(ValueError, match="no JSON"):
+        read_json(text)
+
 
 # -- failures ---------------------------------------------------------------------------------------------------------
 
