@@ -43,6 +43,7 @@ from tests.openai_api import (
     finish,
     incomplete,
     responding,
+    response,
     text_chunks,
     text_item,
 )
@@ -305,6 +306,18 @@ async def test_half_a_tool_call_at_the_token_limit_is_a_bad_reply_that_says_what
     assert failure.code == "model.bad_reply"
     assert "max_output_tokens" in failure.message
     assert failure.retryable is False
+
+
+@pytest.mark.parametrize("arguments", ["", "{}"])
+@pytest.mark.parametrize("reason", ["max_output_tokens", None])
+async def test_a_tool_call_that_its_provider_calls_incomplete_is_not_made(arguments: str, reason: str | None) -> None:
+    *opened, done = call_item(0, "call_1", "search", arguments)
+    item = {**done["item"], "status": "incomplete"}
+    cut = response("incomplete", incomplete_details=reason and {"reason": reason}, output=[item])
+    over = {"type": "response.incomplete", "response": cut}
+    failure = await fail("responses", streaming([*created(), *opened, {**done, "item": item}, over]))
+    assert failure.code == "model.bad_reply"
+    assert f"was cut off ({reason or 'incomplete'}) within a call of search" in failure.message
 
 
 CUT: Mapping[Api, list[Any]] = {

@@ -18,7 +18,7 @@ from callboard.bus.effects import JSON, Failure, ModelReply, ToolUse, Usage
 REPLY_CHARS_MAX = 64 * 1024 * 1024
 """Text and tool input of one reply, in characters; more is no answer but an accident."""
 
-CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context_window_exceeded"})
+CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context_window_exceeded", "incomplete"})
 """Reasons to stop that leave an answer unfinished."""
 
 _FENCE = "```"

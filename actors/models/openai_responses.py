@@ -161,7 +161,7 @@ class ResponseFold:
         match item:
             case {"type": "function_call", **rest}:
                 call = self._call(index, rest)
-                call.whole = True
+                call.whole = rest.get("status") != "incomplete"
                 arguments = rest.get("arguments")
                 if isinstance(arguments, str) and not call.pieces:
                     return self.draft.extend(call, arguments)
