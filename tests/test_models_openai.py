@@ -29,7 +29,7 @@ from callboard.bus.effects import (
     Usage,
     user,
 )
-from tests.model_api import Answer, ModelApi, model_api, refusing, streaming
+from tests.model_api import Answer, Ending, ModelApi, model_api, refusing, streaming
 from tests.openai_api import (
     DONE,
     call_chunks,
@@ -554,6 +554,18 @@ async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
     assert [request.headers["idempotency-key"] for request in server.requests] == ["idem-1", "idem-1"]
     failure = await fail(api, *[broken() for _ in range(QUICK.tries_max)])
     assert (failure.code, failure.details["tries"], failure.retryable) == (code, QUICK.tries_max, True)
+
+
+@pytest.mark.parametrize("ending", ["reset", "silent"])
+@pytest.mark.parametrize("api", APIS)
+async def test_a_reply_that_is_whole_stands_whatever_becomes_of_the_stream_behind_it(api: Api, ending: Ending) -> None:
+    said: Mapping[Api, list[Any]] = {
+        "responses": [*text_item(0, "Whole."), *completed()],
+        "chat": [*text_chunks("Whole."), chunk(finish_reason="stop")],
+    }
+    async with openai(api, streaming(said[api], ending), silence_s=1.0) as (model, server):
+        reply = await model.turn(a_turn(), lambda _: None)
+    assert (reply.text, reply.tries, len(server.requests)) == ("Whole.", 1, 1)
 
 
 @pytest.mark.parametrize("api", APIS)

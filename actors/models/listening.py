@@ -34,7 +34,8 @@ async def listen(
     on_text: OnText,
     failed: Callable[[Exception], TryFailed | None],
 ) -> ModelReply:
-    """Listen to a stream to its end, and return the reply; ``failed`` reads the provider's exceptions.
+    """Listen to a stream until it, or the reply, is at its end; return the reply. ``failed`` reads the provider's
+    exceptions.
 
     :raises TryFailed: if there is no usable reply
     """
@@ -52,7 +53,8 @@ async def listen(
     except Exception as error:
         if (known := failed(error)) is None:
             raise
-        raise known from error
+        if not fold.draft.ended:  # a reply that is whole has been paid for, whatever becomes of the stream behind it
+            raise known from error
     return msgspec.structs.replace(fold.reply(request), first_chunk_ms=first_chunk_ms)
 
 
