@@ -248,11 +248,14 @@ async def test_a_memory_is_that_of_a_tenant_a_workflow_a_user_and_a_node() -> No
         {"tenant": "t2"},
         {"id": "x" * 500},
         {"id": "Ä.*>"},
+        {"id": "記" * 60},
+        {"id": "憶" * 60},
     ]
     for other in others:
         assert await ask.context(**other) == {"messages": []}
-    await ask.say("Long", id="x" * 500)
-    assert len((await ask.context(id="x" * 500))["messages"]) == 2
+    for long in ("x" * 500, "記" * 60):
+        await ask.say("Long", id=long)
+        assert len((await ask.context(id=long))["messages"]) == 2
 
 
 async def test_what_no_memory_understands() -> None:
@@ -487,6 +490,28 @@ async def test_texts_are_filtered_replaced_and_removed() -> None:
     first = await ask.own("add", text="said twice")
     assert await ask.own("add", text="said twice") == first
     assert await ask.refused("store", input={"items": [{"text": ""}]}) == "memory.malformed"
+
+
+@pytest.mark.parametrize("named", ["text", "content", "document"])
+async def test_a_single_text_has_its_id_and_metadata(named: str) -> None:
+    ask = Asking("VECTOR_DATABASE")
+    single = {"id": "tea", named: "Ada drinks tea.", "metadata": {"of": "Ada"}}
+    assert (await ask("store", input=single))["results"] == [{"id": "tea"}]
+    [kept] = (await ask.own("get", ids=["tea"]))["results"]
+    assert (kept["text"], kept["metadata"]) == ("Ada drinks tea.", {"of": "Ada"})
+
+
+async def test_what_is_no_text_is_kept_as_json() -> None:
+    value, written = {"of": None, "is": [True]}, '{"is":[true],"of":null}'
+    texts, said, facts = (Asking(kind) for kind in ("VECTOR_DATABASE", "CONVERSATION_BUFFER", "ENTITY_MEMORY"))
+    await texts.own("store", id="a", document=value)
+    assert (await texts.own("get", ids="a"))["results"][0]["text"] == written
+    assert (await said.own("store", message=value))["messages"][0]["content"] == written
+    await said("store", messages=[{"role": "user", "content": value}])
+    assert (await said.context())["messages"][1]["content"] == written
+    told = await facts.own("store", entity_name="Ada", facts={"likes": value, "writes": True})
+    assert told["facts"] == [f"likes: {written}", "writes: true"]
+    assert (await facts.own("store", entity_name="Bob", facts=[value]))["facts"] == [written]
 
 
 async def test_the_best_texts_come_first_and_not_too_many() -> None:

@@ -24,7 +24,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.subjects import token
 
 NAME_CHARS_MAX = 64
-"""A longer name stands in a key by its hash."""
+"""A name that is longer as a token stands in a key by its hash."""
 
 
 class _Memory(msgspec.Struct, frozen=True):
@@ -94,5 +94,8 @@ class Memory:
 
 def _part(name: str) -> str:
     """A name as one token of a key."""
-    made = token(name) if len(name) <= NAME_CHARS_MAX else ""
+    try:
+        made = token(name)
+    except ValueError:
+        made = ""
     return made if 0 < len(made) <= NAME_CHARS_MAX else f"=={sha256(name.encode()).hexdigest()[:40]}"

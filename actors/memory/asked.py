@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.memory.store import Store, failed
+from callboard.bus.effects import canonical
+
+
+def as_text(value: Any) -> str:
+    """A value as it is kept where text is: what is none, as canonical JSON."""
+    return value if isinstance(value, str) else canonical(value).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class Asked:
         if isinstance(given, str):
             return given
         found = self.given(*names)
-        return found if isinstance(found, str) else "" if found is None else str(found)
+        return "" if found is None else as_text(found)
 
     def given(self, *names: str) -> Any:
         """The first of these members of the input, or of the node's configurations, that is neither null nor empty."""

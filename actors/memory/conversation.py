@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.asked import Asked, as_text
 from callboard.actors.memory.store import Document, changed, read, surplus
 
 MESSAGES_MAX = 50
@@ -76,7 +76,7 @@ async def _added(asked: Asked, said: list[Any], metadata: Any) -> Document:
         messages: list[Any] = document.setdefault("messages", [])
         document.setdefault("first", 0)
         for one in said:
-            content = str(one.get("content", ""))[:CONTENT_CHARS_MAX]
+            content = as_text(one.get("content", ""))[:CONTENT_CHARS_MAX]
             messages.append({"role": one.get("role", "user"), "content": content, "timestamp": asked.at_ms})
             if metadata:
                 messages[-1]["metadata"] = metadata

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.asked import Asked, as_text
 from callboard.actors.memory.store import Document, changed, failed, read, surplus
 
 ENTITIES_MAX = 300
@@ -36,7 +36,7 @@ async def entities(asked: Asked) -> Any:
             return _context(await _read(asked), str(asked.brought.get("query", "")))
         case "store" if not asked.own:
             told = [one.get("content", "") for one in asked.brought.get("messages", []) if one.get("role") == "user"]
-            facts = [fact for text in told for fact in mentioned(str(text))]
+            facts = [fact for text in told for fact in mentioned(as_text(text))]
             if facts:
                 await _kept(asked, facts)
             return {}
@@ -89,8 +89,8 @@ def _own(asked: Asked) -> tuple[str, list[str]]:
     given = asked.given("facts", "fact", "value", "content")
     listed: list[Any] = given if isinstance(given, list) else [given] if given is not None else []
     if isinstance(given, dict):
-        listed = [f"{name}: {value}" for name, value in given.items()]
-    return _entity(asked), [str(fact)[:FACT_CHARS_MAX] for fact in listed]
+        listed = [f"{name}: {as_text(value)}" for name, value in given.items()]
+    return _entity(asked), [as_text(fact)[:FACT_CHARS_MAX] for fact in listed]
 
 
 async def _kept(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:

@@ -134,7 +134,9 @@ def _items(asked: Asked) -> list[_Text]:
     """
     given = asked.given("items")
     if not isinstance(given, list):
-        given = [asked.text("text", "content", "document", "query")]
+        own = asked.brought.get("input")
+        text = asked.text("text", "content", "document", "query")
+        given = [{**own, "text": text} if isinstance(own, dict) else text]
     if len(given) > ITEMS_MAX:
         raise failed("memory.full", f"one operation keeps {ITEMS_MAX} texts at most, not {len(given)}")
     return [_item(one) for one in given]
