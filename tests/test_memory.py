@@ -1,6 +1,7 @@
 """Memories: one suite for every store, and what each kind of memory keeps, tells and forgets."""
 
 import datetime as dt
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory import texts
+from callboard.actors.memory import embedding, texts
+from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
 from callboard.actors.memory.embedding import Hashing, cosine, packed, unpacked
 from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, mentioned
@@ -562,6 +564,46 @@ async def test_vectors_of_another_embedder_are_made_anew() -> None:
     await ask.own("store", items=TEXTS)
     ask.memory = Memory(store, Other())
     assert [one["id"] for one in (await ask.own("search", query="which chair is broken?"))["results"]] == ["chair"]
+
+
+async def test_texts_longer_than_are_kept_are_cut_in_questions_too() -> None:
+    class Counting(Hashing):
+        def __init__(self) -> None:
+            self.lengths: list[int] = []
+
+        async def embed(self, texts: Any) -> Any:
+            self.lengths += [len(text) for text in texts]
+            return await super().embed(texts)
+
+    embedder = Counting()
+    ask = Asking("EPISODIC_MEMORY")
+    ask.memory = Memory(ask.store, embedder)
+    long = "x" * (texts.TEXT_CHARS_MAX + 1)
+    await ask.say(long)
+    await ask.context(long)
+    await ask.own("search", query=long)
+    assert embedder.lengths == [texts.TEXT_CHARS_MAX] * 3
+
+
+async def test_the_loop_waits_neither_for_vectors_nor_for_many_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noting(known: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            threads.append(threading.get_ident())
+            return known(*given)
+
+        return noted
+
+    ask, values = Asking("VECTOR_DATABASE"), Asking("KEY_VALUE_STORE")
+    await ask.own("store", items=TEXTS)
+    await values.own("set", key="a", value=1)
+    monkeypatch.setattr(embedding, "_counted", noting(embedding._counted))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(store_port, "read", noting(read))
+    await ask.own("search", query="chair")
+    await values.own("keys")
+    assert len(threads) == len(TEXTS) + 2
+    assert threading.get_ident() not in threads
 
 
 async def test_counted_words_are_the_same_everywhere() -> None:

@@ -13,6 +13,8 @@ from math import sqrt
 from operator import mul
 from typing import Protocol
 
+from anyio import to_thread
+
 Vector = list[float]
 """Of length 1."""
 
@@ -53,7 +55,8 @@ class Hashing:
     name = f"hashing-{PLACES}"
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        return [_counted(text) for text in texts]
+        # Many or long ones take their time, and everybody waits for the loop.
+        return await to_thread.run_sync(lambda: [_counted(text) for text in texts])
 
     def likeness(self, cosine: float) -> float:
         cosine = max(0.0, min(1.0, cosine))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.store import Document, changed, failed, read, swept
+from callboard.actors.memory.store import Document, changed, failed, read, read_all, swept
 
 KEYS_MAX = 1_000
 """How many keys a memory holds that does not say."""
@@ -80,8 +80,8 @@ async def _live(asked: Asked) -> Document:
 async def _all(asked: Asked) -> dict[str, Any]:
     """Every value by its name; what is long gone is removed on the way."""
     found: dict[str, Any] = {}
-    for entry in await asked.store.below(f"{asked.place}.key"):
-        document = read(entry)
+    entries = await asked.store.below(f"{asked.place}.key")
+    for entry, document in zip(entries, await read_all(entries), strict=True):
         if _is_live(asked, document):
             found[document["key"]] = document["value"]
         elif asked.at_ms - document["at_ms"] > GONE_MS:

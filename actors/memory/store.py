@@ -4,12 +4,13 @@ Keys are tokens with dots between them, as NATS has them. A change is made at mo
 that is carried out: a document lists the idempotency keys of its latest changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
 from callboard.bus.backoff import backoff_s
@@ -87,6 +88,11 @@ def failed(code: str, message: str, retryable: bool | None = False) -> EffectFai
 def read(entry: Entry | None) -> Document:
     """Return a document; an empty one where there is none."""
     return msgspec.json.decode(entry.value) if entry is not None else {}
+
+
+async def read_all(entries: Sequence[Entry]) -> list[Document]:
+    """Return these documents; in a thread, for there may be many."""
+    return await to_thread.run_sync(lambda: [read(entry) for entry in entries])
 
 
 def encoded(document: Document) -> bytes:

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
-from callboard.actors.memory.store import Document, changed, failed, read, swept
+from callboard.actors.memory.store import Document, changed, failed, read_all, swept
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads them all."""
@@ -26,7 +26,7 @@ ITEMS_MAX = 500
 
 TEXT_CHARS_MAX = 32 * 1024
 TEXT_CHARS_TOLD = 2_000
-"""A longer text is kept with its end cut off; so much of it is told to an agent."""
+"""A longer text is kept, and looked for, with its end cut off; so much of it is told to an agent."""
 
 OPERATIONS = ("search", "store", "get", "delete", "clear")
 
@@ -50,8 +50,8 @@ class Texts:
                 return _context(await self._found(asked, str(asked.brought.get("query", ""))))
             case "store" if not asked.own:
                 # Said twice, it is two episodes; carried out twice, one.
-                said = _Text(asked.once[:32], str(asked.brought.get("text", "")), asked.brought.get("metadata"))
-                await self._keep(asked, [said])
+                text = str(asked.brought.get("text", ""))[:TEXT_CHARS_MAX]
+                await self._keep(asked, [_Text(asked.once[:32], text, asked.brought.get("metadata"))])
                 return {}
             case "search" | "retrieve" | "get_context":
                 return _told(await self._found(asked, asked.text("query", "text", "message")))
@@ -91,6 +91,7 @@ class Texts:
 
     async def _found(self, asked: Asked, query: str) -> list[tuple[Document, float]]:
         """The texts that are most like a query, with how much they are, the most alike first."""
+        query = query[:TEXT_CHARS_MAX]
         texts = await _all(asked)
         filters = asked.given("filters")
         if isinstance(filters, dict):
@@ -124,7 +125,7 @@ def _key(asked: Asked, id: str) -> str:
 
 
 async def _all(asked: Asked) -> list[Document]:
-    return [read(entry) for entry in await asked.store.below(f"{asked.place}.text")]
+    return await read_all(await asked.store.below(f"{asked.place}.text"))
 
 
 def _items(asked: Asked) -> list[_Text]:
