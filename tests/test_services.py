@@ -115,7 +115,8 @@ async def test_github_opens_an_issue(api: ServiceApi) -> None:
         ("add_pr_comment", {"pr_number": 8, "body": "c"}, "POST issues/8/comments", {"body": "c"}),
         ("assign_issue", {"issue_number": 7, "assignees": ["a"]}, "POST issues/7/assignees", {"assignees": ["a"]}),
         ("add_issue_labels", {"issue_number": 7, "labels": ["a"]}, "POST issues/7/labels", {"labels": ["a"]}),
-        ("update_pull_request", {"pr_number": 8, "title": "T"}, "PATCH pulls/8", {"title": "T", "base": "main"}),
+        ("update_pull_request", {"pr_number": 8, "title": "T"}, "PATCH pulls/8", {"title": "T"}),
+        ("update_pull_request", {"pr_number": 8, "base": "next"}, "PATCH pulls/8", {"base": "next"}),
         ("merge_pull_request", {"pr_number": 8}, "PUT pulls/8/merge", {}),
         (
             "request_pr_review",
@@ -146,6 +147,9 @@ async def test_github_reads(api: ServiceApi) -> None:
     assert done["rate_limit_info"] == {"remaining": 59}
     assert (await act(api, "github", "list_issues", {"state": "open"}, **REPO))["success"] is True
     assert api.last.query == {"state": "open"}
+    api.instead = [Reply(200, [])]
+    assert (await act(api, "github", "list_pull_requests", {"state": "open"}, **REPO))["success"] is True
+    assert api.last.query == {"state": "open"}
     found = await act(api, "github", "get_file_content", {"path": "a/b c.py", "ref": "main"}, **REPO)
     assert found["github_response"]["decoded_content"] == FILE
 
@@ -156,6 +160,8 @@ async def test_github_has_a_pull_request_opened_once(api: ServiceApi) -> None:
     again = await act(api, "github", "create_pull_request", {"title": "T", "head": "fix"}, **REPO)
     assert again["resource_id"] == opened["resource_id"] == "8"
     assert len(api.pulls) == 1
+    await act(api, "github", "create_pr", {"title": "T", "head": "other", "base": "next"}, **REPO)
+    assert api.last.body == {"title": "T", "head": "other", "base": "next"}
 
 
 # -- notion ------------------------------------------------------------------------------------------------------------

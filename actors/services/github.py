@@ -13,13 +13,13 @@ from callboard.actors.skills.service import Service, ServiceFailed, member, segm
 
 
 class _Call(NamedTuple):
-    """A request: its verb, its path, members that it needs and takes, and what it always says."""
+    """A request: its verb, its path, members that it needs and takes, and what it says unless it was given that."""
 
     verb: str
     path: str
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
-    fixed: Mapping[str, Any] = {}
+    says: Mapping[str, Any] = {}
 
 
 _ISSUE = "/repos/{repo}/issues/{number}"
@@ -27,15 +27,21 @@ _PULL = "/repos/{repo}/pulls/{number}"
 _PAGE = ("state", "sort", "direction", "per_page", "page")
 
 _COMMENT = _Call("POST", f"{_ISSUE}/comments", needs=("body",))
-_OPEN = _Call("POST", "/repos/{repo}/pulls", needs=("title", "head"), takes=("body", "base", "draft"))
+_OPEN = _Call(
+    "POST",
+    "/repos/{repo}/pulls",
+    needs=("title", "head"),
+    takes=("body", "base", "draft"),
+    says={"base": "main"},
+)
 _WRITE = _Call("PUT", "/repos/{repo}/contents/{path}", needs=("message", "content"), takes=("branch", "sha"))
 
 CALLS: Mapping[str, _Call] = {
     "list_repositories": _Call("GET", "/user/repos", takes=_PAGE),
     "create_issue": _Call("POST", "/repos/{repo}/issues", needs=("title",), takes=("body", "labels", "assignees")),
     "update_issue": _Call("PATCH", _ISSUE, takes=("title", "body", "labels", "assignees", "state")),
-    "close_issue": _Call("PATCH", _ISSUE, fixed={"state": "closed"}),
-    "reopen_issue": _Call("PATCH", _ISSUE, fixed={"state": "open"}),
+    "close_issue": _Call("PATCH", _ISSUE, says={"state": "closed"}),
+    "reopen_issue": _Call("PATCH", _ISSUE, says={"state": "open"}),
     "list_issues": _Call("GET", "/repos/{repo}/issues", takes=(*_PAGE, "labels", "assignee")),
     "add_issue_comment": _COMMENT,
     "add_pr_comment": _COMMENT,
@@ -62,8 +68,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "number": ("issue_number", "pr_number", "number"),
 }
 """Under which names a node may have a member."""
-
-_DEFAULTS: Mapping[str, str] = {"base": "main"}
 
 
 def act(action: Action) -> Payload:
@@ -120,7 +124,7 @@ def _service(action: Action) -> Service:
 
 
 def _given(action: Action, call: _Call, service: Service) -> Payload:
-    given: Payload = {**call.fixed}
+    given: Payload = {**call.says}
     for name in (*call.needs, *call.takes):
         if name == "ref" and name in call.needs:
             given["ref"] = f"refs/heads/{action.needed('branch')}"
@@ -128,8 +132,8 @@ def _given(action: Action, call: _Call, service: Service) -> Payload:
             given["sha"] = action.given("sha") or _head(action, service)
         elif name in call.needs:
             given[name] = action.needed(*_NAMES.get(name, (name,)))
-        elif (value := action.given(name)) is not None or name in _DEFAULTS:
-            given[name] = _DEFAULTS.get(name) if value is None else value
+        elif (value := action.given(name)) is not None:
+            given[name] = value
     if call is _WRITE:
         given["content"] = base64.b64encode(str(given["content"]).encode()).decode()
     return given
