@@ -1,21 +1,24 @@
 """Services and channels of nodes, each against a server that speaks its API: what is asked, and what comes of it."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.kinds.channel import Channels
-from callboard.actors.kinds.service import Services
+from callboard.actors.kinds.channel import CHANNELS, Channels
+from callboard.actors.kinds.service import SERVICES, Services
 from callboard.actors.services.github import CALLS
 from callboard.actors.services.notion import ACTIONS
 from callboard.actors.services.slack import METHODS
 from callboard.actors.skills import service as skill_service
 from callboard.bus.subjects import RunRef
 from tests.mail_server import MailServer, mail_server
-from tests.service_api import FILE, TOKEN, Reply, ServiceApi, service_api
+from tests.service_api import FILE, TOKEN, Asked, Reply, ServiceApi, service_api
 
 JOB = cast(Job, SimpleNamespace(ref=RunRef("acme", "r1"), idempotency_key="k" * 64))
 
@@ -347,3 +350,46 @@ async def test_what_is_no_channel(api: ServiceApi) -> None:
         await send(env(api), "pigeon")
     with pytest.raises(EffectFailed, match=r"channel\.malformed"):
         await Channels({}).carry(JOB, {"channel_type": "slack"})
+
+
+# -- cancellation ------------------------------------------------------------------------------------------------------
+
+LATER = Reply(429, {}, {"retry-after": str(int(skill_service.RETRY_AFTER_MAX_S))})
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, what: Mapping[str, Callable[[Any], Any]], name: str) -> threading.Event:
+    """Say when a thread has come to the end of it."""
+    carried_out, ended = what[name], threading.Event()
+
+    def watch(given: Any) -> Any:
+        try:
+            return carried_out(given)
+        finally:
+            ended.set()
+
+    monkeypatch.setitem(cast(dict[str, Any], what), name, watch)
+    return ended
+
+
+@pytest.mark.parametrize("kind", ["service", "channel"])
+async def test_nothing_is_asked_again_once_it_is_cancelled(
+    api: ServiceApi, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    heard = threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        api.asked.append(asked)
+        heard.set()
+        return LATER
+
+    monkeypatch.setattr(api, "answer", answer)
+    ended = watched(monkeypatch, SERVICES if kind == "service" else CHANNELS, "slack")
+    async with anyio.create_task_group() as tasks:
+        if kind == "service":
+            tasks.start_soon(act, api, "slack", "send_message", {"message": "x", "channel": "C1"})
+        else:
+            tasks.start_soon(lambda: send(env(api), "slack", channel="C1"))
+        assert await anyio.to_thread.run_sync(heard.wait, 60)
+        tasks.cancel_scope.cancel()
+    assert await anyio.to_thread.run_sync(ended.wait, 60)
+    assert len(api.asked) == 1

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.services.asking import answer_of
 from callboard.actors.services.mail import send_mail
 from callboard.actors.skills import notification, slack
 from callboard.actors.skills.service import ServiceFailed
@@ -120,7 +120,7 @@ class Channels:
             raise _failed("channel.unknown", message)
         letter = _Letter(asked, job.ref.run, self._env, job.idempotency_key)
         try:
-            return await anyio.to_thread.run_sync(send, letter, limiter=self._turns, abandon_on_cancel=True), None
+            return await answer_of(lambda: send(letter), self._turns), None
         except ServiceFailed as error:
             raise _failed("channel.failed", str(error)) from error
 

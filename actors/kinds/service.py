@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.services import github, notion, slack
 from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
+from callboard.actors.services.asking import answer_of
 from callboard.actors.skills.service import ServiceFailed
 from callboard.bus.effects import JSON, Failure
 
@@ -58,7 +58,7 @@ class Services:
             message = f"this worker has no service {asked.service!r}, only {', '.join(sorted(SERVICES))}"
             raise EffectFailed(Failure("service.unknown", message, retryable=False))
         action = Action(asked.action, asked.input, asked.configurations, self._env, job.idempotency_key)
-        return await anyio.to_thread.run_sync(_acted, act, action, limiter=self._turns, abandon_on_cancel=True), None
+        return await answer_of(lambda: _acted(act, action), self._turns), None
 
 
 def _acted(act: Callable[[Action], Payload], action: Action) -> Payload:

@@ -6,8 +6,10 @@ service's own origin only: credentials go nowhere else.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -34,6 +36,12 @@ WEBHOOK_SECRET_CHARS_MIN = 8
 
 PASSING = frozenset({502, 503, 504})
 """Faults that pass; a request that changes nothing is then tried again."""
+
+_NEVER = threading.Event()
+
+STOPPED: ContextVar[threading.Event] = ContextVar("STOPPED", default=_NEVER)
+"""Is set as soon as nobody waits for an answer any more: no further request is begun then. Whoever asks from a thread
+that may be left behind brings its own; a tool ends with its process."""
 
 
 class Context(Protocol):
@@ -104,11 +112,14 @@ class Service:
 
         :raises ServiceFailed: any other answer, or none
         """
+        stopped = STOPPED.get()
         deadline = time.monotonic() + CALL_TIMEOUT_S
         given = {name: value for name, value in (params or {}).items() if value is not None}
         url = f"{self.base.rstrip('/')}{path}" if path else self.base
         request = Request(method, url, given, body, self.headers, self.credential)
         for tried in range(1, TRIES_MAX + 1):
+            if stopped.is_set():
+                raise self.failed("is not asked: nobody waits for the answer any more")
             try:
                 answer = send(request, deadline)
             except Unanswered as unanswered:
@@ -121,7 +132,7 @@ class Service:
                 failed = self.refused(answer)
             if pause is None or tried == TRIES_MAX or time.monotonic() + pause > deadline:
                 raise failed from None
-            time.sleep(pause)
+            stopped.wait(pause)
         raise AssertionError("the last try returns or raises")
 
     def decoded(self, answer: Answer) -> Any:
