@@ -326,6 +326,31 @@ async def test_the_oldest_messages_are_folded_into_a_summary_once() -> None:
     assert (await ask.say("three"))["to_summarize"]["summary"] == "They said one."
 
 
+async def test_a_summary_counts_though_some_of_its_messages_have_made_room() -> None:
+    ask = Asking("CONVERSATION_BUFFER", max_messages=6, summarize_count=4)
+    await ask.say("one")
+    wanted = (await ask.say("two"))["to_summarize"]
+    await ask.say("three")
+    await ask.say("four")
+    folded: dict[str, Any] = {"summary": "They said one and two.", "count": 4, "from": wanted["from"]}
+    await ask("summarize", **folded)
+    told = await ask.context()
+    assert [one["content"] for one in told["messages"]] == ["three", "Yes.", "four", "Yes."]
+    assert told["context"] == "Summary of the conversation so far: They said one and two."
+    late: dict[str, Any] = {"summary": "They said one.", "count": 2, "from": wanted["from"]}
+    await ask("summarize", **late)
+    assert await ask.context() == told
+
+
+async def test_no_node_summarizes() -> None:
+    ask = Asking("CONVERSATION_BUFFER", max_messages=4, summarize_count=2)
+    wanted = (await ask.say("one"))["to_summarize"]
+    folded: dict[str, Any] = {"summary": "They said one.", "count": 2, "from": wanted["from"]}
+    await ask("summarize", **folded)
+    assert await ask.refused("summarize", input={}) == "memory.operation"
+    assert (await ask.own("retrieve"))["summary"] == "They said one."
+
+
 async def test_long_messages_make_room() -> None:
     ask = Asking("CONVERSATION_BUFFER", auto_summarize=False)
     for number in range(12):

@@ -29,7 +29,7 @@ async def conversation(asked: Asked) -> Any:
             return _context(await _read(asked), int(asked.brought.get("limit") or MESSAGES_MAX))
         case "store" if not asked.own:
             return await _stored(asked)
-        case "summarize":
+        case "summarize" if not asked.own:
             return await _summarized(asked)
         case "store" | "add" | "append":
             said = {"role": asked.given("role") or "user", "content": asked.text("message", "content", "text")}
@@ -88,12 +88,14 @@ async def _added(asked: Asked, said: list[Any], metadata: Any) -> Document:
 
 async def _summarized(asked: Asked) -> dict[str, Any]:
     def fold(document: Document) -> None:
-        began = asked.brought.get("from", document.get("first", 0))
-        if began == document.get("first", 0):
-            # Else they are forgotten already, and stand in another summary.
+        first = document.get("first", 0)
+        count = int(asked.brought.get("count", 0))
+        # Some of them may have made room meanwhile. All of them have if they stand in another summary.
+        left = asked.brought.get("from", first) + count - first
+        if left > 0:
             document["summary"] = _cut(str(asked.brought.get("summary", "")))
-            document["summarized"] = document.get("summarized", 0) + int(asked.brought.get("count", 0))
-            _forget(document, int(asked.brought.get("count", 0)))
+            document["summarized"] = document.get("summarized", 0) + count
+            _forget(document, left)
             _fit(document)
 
     await changed(asked.store, _key(asked), asked.once, fold)
