@@ -425,6 +425,32 @@ async def test_what_a_model_does_not_take_is_left_away_from_then_on(api: Api, pa
         assert "JSON Schema" in str(server.requests[1].body)
 
 
+@pytest.mark.parametrize(("api", "param"), [("responses", "text"), ("chat", "response_format")])
+async def test_a_schema_that_is_refused_for_what_it_says_is_told_in_words_in_that_turn_alone(
+    api: Api, param: str
+) -> None:
+    answer = SAYING[api]('{"found": 1}')
+    async with openai(api, failing(400, "invalid_json_schema", param=f"{param}.schema"), answer, answer) as (
+        model,
+        server,
+    ):
+        first = await model.turn(a_turn(schema=FOUND), lambda _: None)
+        again = await model.turn(a_turn(schema=FOUND), lambda _: None)
+    assert [first.tries, again.tries, first.data] == [2, 1, {"found": 1}]
+    assert [param in request.body for request in server.requests] == [True, False, True]
+    assert "JSON Schema" in str(server.requests[1].body)
+
+
+@pytest.mark.parametrize("code", ["invalid_value", None])
+@pytest.mark.parametrize("api", APIS)
+async def test_a_value_that_is_wrong_in_one_turn_is_not_held_against_the_model(api: Api, code: str | None) -> None:
+    async with openai(api, failing(400, code, param="temperature"), SAYING[api]("ok")) as (model, server):
+        with pytest.raises(ModelFailed, match=r"model\.bad_request"):
+            await model.turn(a_turn(temperature=7.0), lambda _: None)
+        await model.turn(a_turn(temperature=0.5), lambda _: None)
+    assert [request.body["temperature"] for request in server.requests] == [7.0, 0.5]
+
+
 @pytest.mark.parametrize("api", APIS)
 async def test_what_cannot_be_left_away_is_a_bad_request(api: Api) -> None:
     for param in ("model", "temperature", "text.format"):  # the last two are not sent

@@ -18,6 +18,9 @@ from callboard.bus.effects import JSON, Failure, ModelReply
 
 DEFAULT_MODEL = "gpt-6-sol"
 
+NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})
+"""Codes of errors that say what a model takes in no turn."""
+
 Api = Literal["responses", "chat"]
 
 
@@ -74,14 +77,15 @@ class OpenAIModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        return await with_retries(self._retry, lambda: self._try(turn, on_text), on_retry)
+        without: set[str] = set()
+        return await with_retries(self._retry, lambda: self._try(turn, without, on_text), on_retry)
 
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _try(self, turn: ModelTurn, on_text: OnText) -> ModelReply:
-        request = self._api.request_of(turn, self._refused.get(turn.model, ()))
+    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText) -> ModelReply:
+        request = self._api.request_of(turn, without | self._refused.get(turn.model, set()))
         headers = {"Idempotency-Key": turn.idempotency_key}
         if self._api is openai_chat:
             endpoint, fold = self._client.chat.completions, openai_chat.ChatFold()
@@ -90,15 +94,21 @@ class OpenAIModel:
         stream = endpoint.create(**request.params, stream=True, extra_headers=headers)
         try:
             reply = await listen(stream, fold, request, on_text, failed)
-        except TryFailed as without:
-            raise self._learned(turn.model, without, request.params) from without
+        except TryFailed as refused:
+            raise self._learned(turn.model, refused, request.params, without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 
-    def _learned(self, model: str, failed: TryFailed, params: Mapping[str, JSON]) -> TryFailed:
-        """Remember a parameter that a model does not take: then the next try is without it, at once."""
+    def _learned(self, model: str, failed: TryFailed, params: Mapping[str, JSON], without: set[str]) -> TryFailed:
+        """Remember a parameter that a model does not take: then the next try is without it, at once. A schema that is
+        refused for what it says is left away in its own turn only; the next one may have another."""
         details: Mapping[str, JSON] = failed.failure.details or {}
         param = str(details.get("param", "")).partition(".")[0]
         if failed.failure.code != "model.bad_request" or param not in self._api.DISPENSABLE or param not in params:
             return failed
-        self._refused.setdefault(model, set()).add(param)
+        if details.get("error_code") in NEVER_TAKEN:
+            self._refused.setdefault(model, set()).add(param)
+        elif param == self._api.SCHEMA:
+            without.add(param)
+        else:
+            return failed
         return TryFailed(failed.failure, again=True, after_s=0.0)

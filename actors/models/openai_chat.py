@@ -23,7 +23,10 @@ from callboard.actors.models.wording import (
 )
 from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
-DISPENSABLE = frozenset({"temperature", "max_tokens", "stream_options", "response_format"})
+SCHEMA = "response_format"
+"""The parameter that has the schema of an answer."""
+
+DISPENSABLE = frozenset({"temperature", "max_tokens", "stream_options", SCHEMA})
 """Parameters that not every model and server takes: one that is refused is left away. ``max_tokens`` has a younger name
 then, ``max_completion_tokens``; a schema is asked for in words."""
 

@@ -25,7 +25,10 @@ from callboard.actors.models.wording import (
 )
 from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
-DISPENSABLE = frozenset({"temperature", "text"})
+SCHEMA = "text"
+"""The parameter that has the schema of an answer."""
+
+DISPENSABLE = frozenset({"temperature", SCHEMA})
 """Parameters that not every model takes: one that is refused is left away, and a schema asked for in words."""
 
 
