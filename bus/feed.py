@@ -63,7 +63,10 @@ class Feed:
         await self._renew(anyio.current_time() + LOSS_PATIENCE_S)
 
     async def events(self) -> AsyncIterator[Recorded]:
-        """Yield the events as they come, without end."""
+        """Yield the events as they come, without end.
+
+        :raises NoAnswer: if the connection is closed
+        """
         while True:
             while self._events:
                 event = self._events.popleft()
@@ -97,7 +100,8 @@ class Feed:
     async def _renew(self, until: float | None = None) -> None:
         """Put a consumer in place that goes on behind the last event.
 
-        :raises NoAnswer: if there is an instant until which that has to be done, and it was not
+        :raises NoAnswer: if there is an instant until which that has to be done, and it was not; or the connection is
+            closed
         """
         tried = 0
         while True:
@@ -107,7 +111,8 @@ class Feed:
                 await self._make()
                 return
             except (NatsError, NoAnswer) as error:
-                if until is not None and anyio.current_time() > until:
+                # A connection that the server has closed for good does not come back.
+                if self._requests.nc.is_closed or (until is not None and anyio.current_time() > until):
                     raise NoAnswer(f"follow {self._filter}: {error}") from error
             tried += 1
             await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))

@@ -18,8 +18,8 @@ DefinitionFile = str | os.PathLike[str]
 class Start(TypedDict, total=False):
     """What a start may say besides the file of its definition; see the start message in ``docs/messages.md``.
 
-    Without a file, ``source`` is the definition's text, in the ``language`` that it is recognised as if none is named,
-    or ``registered`` the name under which it is kept. ``run_id`` is the idempotency key: who starts it twice gets the
+    Without a file, ``source`` is the definition's text, or ``registered`` the name under which it is kept. ``language``
+    is needed only where a text could be of several. ``run_id`` is the idempotency key: who starts it twice gets the
     same run. ``model`` is ``provider`` or ``provider:model``; a ``script``, or the file that one is in, stands in for
     it. ``files`` are texts that a source names, by path; what a file names is read beside it.
     """
@@ -65,12 +65,14 @@ def start_message(file: DefinitionFile | None, start: Start) -> Message:
         names = {"source": "source", "language": "language", "registered": "name"}
         definition = {names[name]: given[name] for name in _DEFINITION if given.get(name) is not None}
         return Message({"definition": definition, **rest}, given.get("source") or "")
-    return _of_file(file, rest)
+    return _of_file(file, start.get("language"), rest)
 
 
-def _of_file(file: DefinitionFile, rest: dict[str, Any]) -> Message:
+def _of_file(file: DefinitionFile, language: str | None, rest: dict[str, Any]) -> Message:
     texts = {name: msgspec.json.encode(rest[name]).decode() for name in ("input", "arguments") if name in rest}
-    made = prepared(StartRequest(os.fspath(file), texts.get("input"), arguments_text=texts.get("arguments")))
+    made = prepared(
+        StartRequest(os.fspath(file), texts.get("input"), arguments_text=texts.get("arguments"), language=language)
+    )
     files = {**made.message.get("files", {}), **rest.get("files", {})}
     options = {**made.message.get("options", {}), **rest.get("options", {})}
     joined = {"files": files, "options": options}

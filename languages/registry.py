@@ -51,9 +51,15 @@ def about(definition: Definition[Any]) -> About:
     return replace(found, title=title_of(comment), description=comment) if comment else found
 
 
-def parsed(source: str, file: str = "") -> Definition[Any] | list[Problem]:
-    """Read a definition's text in whichever language it is written; ``file`` is the name of its file, if it has one."""
-    name = detect(source, file)
+def parsed(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:
+    """Read a definition's text in the language that is named, or in whichever it is written.
+
+    ``file`` is the name of its file, if it has one.
+    """
+    if named is not None and named not in kits():
+        message = f"there is no language {named!r}"
+        return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=" | ".join(kits()))]
+    name = named or detect(source, file)
     return name if isinstance(name, list) else language(name).parse(source)
 
 

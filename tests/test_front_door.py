@@ -158,6 +158,16 @@ async def test_a_run_that_fails_is_a_result_that_raises_when_asked_to(tmp_path: 
     assert caught.value.result is result
 
 
+async def test_the_language_of_a_file_may_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "greet.txt"
+    file.write_text("# Greet\n\n## STEP 1: Say it\n\nSay hello.\n")
+    script = {"turns": {"1": [{"text": "hello"}]}, "default": {"text": "hello"}}
+    result = await callboard.run(file, language="playbook", script=script, settings={"data_dir": tmp_path})
+    assert result.status == "completed"
+    with pytest.raises(callboard.RequestRefused, match="there is no language 'nonsense'"):
+        await callboard.run(file, language="nonsense", script=script, settings={"data_dir": tmp_path})
+
+
 async def test_a_run_is_followed_asked_and_answered(tmp_path: Path) -> None:
     async with callboard.Runtime(data_dir=tmp_path) as runtime:
         run = await runtime.start(source=ASKING, script=SCRIPT)

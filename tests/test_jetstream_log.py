@@ -628,6 +628,15 @@ async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_
         assert await stored(log, told) == 1
 
 
+async def test_who_follows_is_told_that_the_connection_is_closed(tmp_path: Path) -> None:
+    async with jetstream(tmp_path, group_commit=False) as (log,), log.follow(log.subjects.run(RUN), 0) as feed:
+        await log.put(RUN, [entry(1)], 0)
+        assert (await anext(feed)).event.n == 1
+        await log.nc.close()
+        with anyio.fail_after(PATIENCE_S), pytest.raises(NoAnswer):
+            await anext(feed)
+
+
 async def test_an_id_that_somebody_else_took_is_gone_past(tmp_path: Path) -> None:
     async with jetstream(tmp_path, group_commit=False) as (log,):
         theirs = [await log.publish(Message("cb.start.acme", b"", {MESSAGE_ID: id})) for id in ("tell-7", "tell-7+1")]

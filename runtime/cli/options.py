@@ -153,6 +153,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     def gathered(
         *args: Any,
         file: str,
+        language: str | None,
         input_text: str | None,
         script: str | None,
         skills: str | None,
@@ -191,6 +192,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             options_text,
             pairs(options_given, "--option"),
             state,
+            language,
         )
         return command(*args, request=request, **others)
 
@@ -198,6 +200,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     for decorate in reversed(
         [
             click.argument("file", type=_FileOrName() if names else _READABLE),
+            click.option("--language", metavar="LANGUAGE", help="What FILE is written in, where that is not plain."),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
             click.option(
                 "--value", "-v", "values", metavar="NAME=TEXT", multiple=True, help="One member of the input, a text."

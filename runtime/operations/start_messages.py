@@ -77,7 +77,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     """
     path = Path(request.file)
     source = text_of(path)
-    unnamed = parsed(source, request.file)
+    unnamed = parsed(source, request.file, request.language)
     if isinstance(unnamed, list):
         raise RequestRefused("definition", unnamed, request.file, source)
     definition = called(unnamed, path.stem)

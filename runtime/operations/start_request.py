@@ -25,3 +25,4 @@ class StartRequest:
     options_text: str | None = None
     options: dict[str, str] = field(default_factory=dict[str, str])
     state: str | None = None
+    language: str | None = None

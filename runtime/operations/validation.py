@@ -22,7 +22,7 @@ def examined(source: str, request: StartRequest, permit: Permit = everything) ->
 
     :raises UsageInvalid: if the input or the arguments cannot be read
     """
-    definition = parsed(source, request.file)
+    definition = parsed(source, request.file, request.language)
     if isinstance(definition, list):
         name = detect(source, request.file)
         return (name if isinstance(name, str) else ""), definition
