@@ -397,6 +397,7 @@ async def test_a_routing_question_is_answered_with_one_of_its_choices(api: Api) 
 # -- parameters that a model refuses ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("code", ["unsupported_parameter", "unsupported_value"])
 @pytest.mark.parametrize(
     ("api", "param", "told"),
     [
@@ -408,10 +409,10 @@ async def test_a_routing_question_is_answered_with_one_of_its_choices(api: Api) 
         ("chat", "response_format", "response_format"),
     ],
 )
-async def test_what_a_model_does_not_take_is_left_away_from_then_on(api: Api, param: str, told: str) -> None:
+async def test_what_a_model_does_not_take_is_left_away_from_then_on(api: Api, param: str, told: str, code: str) -> None:
     turn = a_turn(temperature=0.5, max_output_tokens=9, schema=FOUND)
     answer = SAYING[api]('{"found": 1}')
-    refused = failing(400, "unsupported_parameter", f"no {param} here", param=told)
+    refused = failing(400, code, f"no {param} here", param=told)
     async with openai(api, refused, answer, answer, answer) as (model, server):
         first = await model.turn(turn, lambda _: None)
         again = await model.turn(turn, lambda _: None)
