@@ -17,7 +17,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	playbook_cases playbook_convert playbook_parse playbook_state \
 	projection_causes projection_fold projection_graph projection_metrics projection_otlp projection_results \
 	projection_runs projection_spans projection_trace projection_workflow \
-	workflow_admit workflow_checks workflow_document workflow_routing workflow_stage workflow_text golden))
+	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
 .PHONY: setup demo test quick coverage matrix lint format bench lock clean
 
