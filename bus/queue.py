@@ -184,7 +184,8 @@ class Puller:
         self._send = send
         self._left = 0
         self._turned_down = False
-        self._refusal: str | None = ""
+        self._refusal: str | None = None
+        self._refusals = 0
         self._news = anyio.Event()
 
     async def run(self, room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> None:
@@ -245,11 +246,10 @@ class Puller:
                 over = status in ("404", "408") or description == _HAS_ITS_BYTES
                 self._turned_down = not over
                 self._left = 0
-                if not over and description != self._refusal:
-                    log.warning("nothing is delivered", consumer=self._durable, status=status, reason=description)
-                self._refusal = "" if over else description
+                self._refused(None if over else f"{status} {description}")
             return
         self._left -= 1
+        self._refused(None)
         metadata = message.metadata
         self._deliver(
             Delivery(
@@ -263,3 +263,10 @@ class Puller:
                 _send=self._send,
             )
         )
+
+    def _refused(self, refusal: str | None) -> None:
+        """Tell of a refusal when it comes again: a server that is just going down has one too."""
+        self._refusals = self._refusals + 1 if refusal == self._refusal else 1
+        self._refusal = refusal
+        if refusal is not None and self._refusals == 2:
+            log.warning("nothing is delivered", consumer=self._durable, reason=refusal)

@@ -7,12 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says something of the machine, and nothing of what is tested.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture
