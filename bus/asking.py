@@ -1,6 +1,7 @@
 """Asking the server: the JetStream API, and reading many messages at once.
 
-Nothing that is asked here does harm when it is asked twice. So what was lost with the connection is asked again.
+Nothing that is asked here does harm when it is asked twice. So what was lost with the connection is asked again, and
+what a server with much to do has not answered in time.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,28 +14,38 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.line import Line
 from callboard.bus.log import NoAnswer
-from callboard.bus.requests import REQUEST_TIMEOUT_S, Lost, Requests
+from callboard.bus.requests import REQUEST_TIMEOUT_S, Lost, Requests, Silent
 
 T = TypeVar("T")
 
 LOSS_PATIENCE_S = 30.0
 """How long something is asked again because the connection is lost: by then a server that restarts is back."""
 
+SILENCE_PATIENCE_S = 10.0
+"""How long something is asked again because there was no answer, though the connection is there."""
+
 LOSS_PAUSE_S = 0.05
 """Between two attempts: what fails at once because nobody is connected shall not fill the event loop."""
 
+DIRECT_GET_TIMEOUT_S = 2 * REQUEST_TIMEOUT_S
+"""How long the messages of one batched get may take."""
+
 
 async def again(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and again whenever it was the connection that was lost.
+    """Ask, and again whenever the connection was lost or no answer came.
 
     :raises Lost: if that is so for `LOSS_PATIENCE_S` seconds
+    :raises Silent: if there was no answer for `SILENCE_PATIENCE_S` seconds
     """
-    until = anyio.current_time() + LOSS_PATIENCE_S
+    begun = anyio.current_time()
     while True:
         try:
             return await ask()
         except Lost:
-            if anyio.current_time() >= until:
+            if anyio.current_time() >= begun + LOSS_PATIENCE_S:
+                raise
+        except Silent:
+            if anyio.current_time() >= begun + SILENCE_PATIENCE_S:
                 raise
         await anyio.sleep(LOSS_PAUSE_S)
 
@@ -86,10 +97,12 @@ async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], in
     subscription = await nc.subscribe(inbox, cb=take)
     subject = f"$JS.API.DIRECT.GET.{stream}"
     try:
-        with nc.lost(lose), anyio.fail_after(REQUEST_TIMEOUT_S * 2):
+        with nc.lost(lose), anyio.fail_after(DIRECT_GET_TIMEOUT_S):
             await nc.publish(subject, body, reply=inbox)
             await finished.wait()
-    except (TimeoutError, NatsError) as error:
+    except TimeoutError:
+        raise Silent(subject, DIRECT_GET_TIMEOUT_S) if nc.is_connected else Lost(subject) from None
+    except NatsError as error:
         raise NoAnswer(str(error)) if nc.is_connected else Lost(subject) from error
     finally:
         await subscription.unsubscribe()

@@ -2,8 +2,9 @@
 
 Where every append is synced to disk, a batch costs about as much as a single message, so one committer per worker
 merges the pending appends of many runs. Within a batch all messages of a run bear the same guard, its last event before
-the batch: that is what the server compares with. A refused batch does not say whose guard refused it: its messages are
-then published one by one, each of a run guarded by the one before.
+the batch: that is what the server compares with. It does not compare with what the batch itself brings, so a batch has
+one append of a run at most: of two behind the same event it would store both. A refused batch does not say whose guard
+refused it: its messages are then published one by one, each of a run guarded by the one before.
 """
 
 import asyncio
@@ -146,10 +147,11 @@ async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:
 class _Pending:
     """Messages of one run that wait for their commit, and how it came out."""
 
-    __slots__ = ("error", "gone", "leads", "messages", "sequence", "woken")
+    __slots__ = ("error", "gone", "leads", "messages", "run", "sequence", "woken")
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
+        self.run = messages[0].headers[EXPECTED_SUBJECT]
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leads = False
         self.gone = False
@@ -214,7 +216,7 @@ class Committer:
             if self._crowded:
                 # Those whom the last commit woke are all about to append: let them.
                 await anyio.lowlevel.checkpoint()
-            batch += self._taken(BATCH_MESSAGES_MAX - len(pending.messages))
+            batch += self._taken(pending)
             self._crowded = len(batch) > 1
             # A leader that is cancelled must not leave the others of its batch without an answer.
             with anyio.CancelScope(shield=True):
@@ -226,13 +228,15 @@ class Committer:
                     other.settle(error=NoAnswer("the commit failed"))
             self._hand_over()
 
-    def _taken(self, room: int) -> list[_Pending]:
-        """Take what goes into a batch of so many messages."""
+    def _taken(self, first: _Pending) -> list[_Pending]:
+        """Take what goes into the batch of the leader, in order, up to a run that is in it already."""
         taken: list[_Pending] = []
-        while self._pending and len(self._pending[0].messages) <= room:
+        runs, room = {first.run}, BATCH_MESSAGES_MAX - len(first.messages)
+        while self._pending and len(self._pending[0].messages) <= room and self._pending[0].run not in runs:
             pending = self._pending.popleft()
             if not pending.gone:
                 taken.append(pending)
+                runs.add(pending.run)
                 room -= len(pending.messages)
         return taken
 

@@ -162,7 +162,8 @@ class JetStreamLog:
         only has much to do stores all the while.
         """
         try:
-            answer = await self._api(f"STREAM.INFO.{self.stream}", {})
+            # Asked once: whoever appends waits for what comes of this, and tries again anyway.
+            answer = msgspec.json.decode(await self.requests.request(f"$JS.API.STREAM.INFO.{self.stream}", b"{}"))
         except NoAnswer:
             return False
         cluster = answer.get("cluster")

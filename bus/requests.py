@@ -27,8 +27,8 @@ NO_RESPONDERS = "503"
 class Silent(NoAnswer):
     """The request went out, and there was no answer in time."""
 
-    def __init__(self, subject: str) -> None:
-        super().__init__(f"{subject}: no answer within {REQUEST_TIMEOUT_S:g} s")
+    def __init__(self, subject: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        super().__init__(f"{subject}: no answer within {timeout_s:g} s")
         self.subject = subject
 
 

@@ -1,16 +1,21 @@
-"""Which queues a worker reads, when its leaving and a change of who lives come together."""
+"""Which queues a worker reads, when its leaving and a change of who lives come together; and what comes twice."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from callboard.bus.queue import Outbox, Puller
+from callboard.bus.queue import Delivery, Outbox, Puller, redeliver_now
+from callboard.runtime.admission.admission import ADMISSION, Admission
+from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import assignment as module
 from callboard.runtime.worker.assignment import Assignment
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.worker import Worker
 
 PATIENCE_S = 30.0
 
@@ -52,3 +57,45 @@ async def test_who_leaves_takes_no_queue_over(tmp_path: Path, monkeypatch: pytes
                 await assignment.ready.wait()
             tasks.cancel_scope.cancel()
     assert read == ["admission"]
+
+
+async def test_a_start_that_comes_again_while_it_is_admitted_is_admitted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitted: list[int] = []
+    came: list[int] = []
+    under_way, came_again, go_on = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def slowly(self: Admission, delivery: Delivery) -> None:
+        admitted.append(delivery.sequence)
+        under_way.set()
+        await go_on.wait()
+        await admit(self, delivery)
+
+    def noted(self: Worker, delivery: Delivery) -> None:
+        looked_at(self, delivery)
+        came.append(delivery.sequence)
+        if len(came) > 1:
+            came_again.set()
+
+    admit, looked_at = Admission.admit, Worker._look_at  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Admission, "admit", slowly)
+    monkeypatch.setattr(Worker, "_look_at", noted)
+    flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4}
+    async with (
+        open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
+        open_worker(connection, env={}),
+    ):
+        client, log = Client(connection.log, "acme"), connection.log
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                source = json.dumps(
+                    {"id": "one", "name": "One", "entry": "a", "nodes": {"a": {"name": "A"}}, "edges": []}
+                )
+                message = {"definition": {"source": source}, "run_id": "once", "model": "scripted"}
+                tasks.start_soon(client.start, message)
+                await under_way.wait()
+                await redeliver_now(log.requests, log.stream, ADMISSION)
+                await came_again.wait()
+                go_on.set()
+    assert came == admitted * 2

@@ -534,6 +534,30 @@ async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else
         assert [each.id for each in await log.read(ref)] == [f"{ref.run}.1.{n}" for n in range(1, 13)]
 
 
+async def test_of_two_first_events_that_are_put_at_once_one_is_refused(log: EventLog) -> None:
+    """However many others there are to be committed together with."""
+    refused: list[RunRef] = []
+    runs = [RunRef("acme", f"many-{i}") for i in range(12)]
+
+    async def put(ref: RunRef, writer: str) -> None:
+        try:
+            await log.put(ref, [entry(n, writer) for n in range(1, 5)], 0)
+        except Refused:
+            refused.append(ref)
+
+    async with anyio.create_task_group() as tasks:
+        # While this is committed the others gather.
+        tasks.start_soon(log.put, RUN, [entry(1)], 0)
+        for ref in runs:
+            for writer in ("this", "that"):
+                tasks.start_soon(put, ref, writer)
+    assert sorted(ref.run for ref in refused) == sorted(ref.run for ref in runs)
+    for ref in runs:
+        found = await log.read(ref)
+        assert [each.event.n for each in found] == [1, 2, 3, 4]
+        assert len({each.id.partition(".")[0] for each in found}) == 1
+
+
 async def test_more_messages_than_fit_a_batch_are_committed_in_several(tmp_path: Path) -> None:
     async with jetstream(tmp_path, group_commit=True) as (log,):
         runs = [RunRef("acme", f"many-{i}") for i in range(8)]

@@ -88,6 +88,30 @@ async def test_what_nobody_will_answer_is_asked_again(
                 server.kill()
 
 
+async def test_a_server_that_takes_its_time_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, asked = requests.Requests.request, 0
+    asked_again = anyio.Event()
+
+    async def counted(self: requests.Requests, *args: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            asked_again.set()
+        return await request(self, *args)
+
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=PARTITIONS)
+        assert await append(log, RUN, [entry(1)], 0) == 1
+        monkeypatch.setattr(requests, "REQUEST_TIMEOUT_S", requests.SWEEP_S)
+        monkeypatch.setattr(requests.Requests, "request", counted)
+        halt(server.pid)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(log.last, RUN)
+                await asked_again.wait()
+                os.kill(server.pid, signal.SIGCONT)
+
+
 async def test_a_server_that_goes_while_it_is_looked_at_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,9 @@ class Worker:
             self._look_at(delivery)
 
     def _look_at(self, delivery: Delivery) -> None:
+        if delivery.sequence in self._looked_at:
+            # Delivered again while it is being read: whoever acknowledges the one acknowledges the other.
+            return
         self._looked_at[delivery.sequence] = delivery
         self._tasks.start_soon(self._admit_one, delivery)
 
