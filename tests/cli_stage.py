@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli.main import cli
+from tests.forks import callboard
 
 ROOT = Path(__file__).parent.parent
-PROGRAM = [sys.executable, "-m", "callboard.runtime.cli.main"]
 
 INPUT = '{"service": "checkout"}'
 
@@ -111,13 +110,13 @@ class Place:
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a process of its own, to its end."""
         return subprocess.run(
-            [*PROGRAM, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
+            callboard(*args), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
         )
 
     @contextmanager
     def process(self, *args: str, env: dict[str, str] | None = None) -> Generator[subprocess.Popen[str]]:
         """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
-        command = [*PROGRAM, *args]
+        command = callboard(*args)
         surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
         with subprocess.Popen(
             command, cwd=self.folder, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

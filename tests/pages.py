@@ -21,6 +21,7 @@ from types import TracebackType
 from click.testing import CliRunner
 
 from callboard.runtime.cli.main import cli
+from tests.forks import programs
 
 ROOT = Path(__file__).parent.parent
 FILES = ("yaml", "python", "toml", "markdown")
@@ -111,7 +112,7 @@ class Shell:
         """An environment in which nothing is configured, and our programs are found first."""
         ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        path = os.pathsep.join([programs(), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"}
 
     def write(self, block: Block) -> None:

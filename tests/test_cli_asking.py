@@ -17,7 +17,8 @@ import pytest
 from callboard.bus.events import HumanAsked
 from callboard.runtime.cli.questioning import Choice, Question, answered, question_of
 from callboard.runtime.cli.terminal import DOWN, UP, chosen, keys
-from tests.cli_stage import PROGRAM, Place, next_event
+from tests.cli_stage import Place, next_event
+from tests.forks import callboard
 
 PATIENCE_S = 60.0
 
@@ -105,7 +106,7 @@ def at_a_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subproce
     ours, theirs = pty.openpty()
     env = {**place.env, "TERM": "xterm", "LINES": "40"}
     with subprocess.Popen(
-        [*PROGRAM, *args], cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        callboard(*args), cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     ) as process:
         os.close(theirs)
         try:
@@ -158,7 +159,7 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(place: Place) -> None:
 
 def piped(place: Place, lines: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PROGRAM, *args],
+        callboard(*args),
         cwd=place.folder,
         env=place.env,
         input=lines,

@@ -20,8 +20,9 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.livetree import SPINNER, LiveTree
 from callboard.runtime.cli.livewords import clock_text
 from callboard.runtime.cli.showing import Lines
-from tests.cli_stage import PROGRAM, Place
+from tests.cli_stage import Place
 from tests.flow_providers import flow_of, ours
+from tests.forks import callboard
 from tests.test_cli_text import BEGIN, events
 
 STARTED = [
@@ -260,7 +261,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         env = {**place.env, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
         self.process = subprocess.Popen(
-            [*PROGRAM, *args], cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True
+            callboard(*args), cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True
         )
         os.close(theirs)
         self.shown = ""

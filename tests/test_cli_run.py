@@ -13,9 +13,10 @@ import pytest
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.interrupting import Cancellation
-from tests.cli_stage import INPUT, PROGRAM, SKILLS, Place, next_event
+from tests.cli_stage import INPUT, SKILLS, Place, next_event
 from tests.flow_providers import ours
 from tests.flows import call, cleanup, flow, mock, returned
+from tests.forks import callboard
 from tests.test_service import WAITS, Caller, standing
 
 LONG_MS = 60_000
@@ -51,7 +52,7 @@ def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
     terminal, end = os.openpty()
     args = ["run", *place.one({"text": "hello"}), "--data-dir", "temp"]
     with subprocess.Popen(
-        [*PROGRAM, *args], cwd=place.folder, env={**place.env, "TERM": "xterm"}, stdout=end
+        callboard(*args), cwd=place.folder, env={**place.env, "TERM": "xterm"}, stdout=end
     ) as process:
         os.close(end)
         drawn = b"".join(iter(lambda: read_terminal(terminal), b"")).decode()

@@ -1,6 +1,5 @@
 """The ``model`` and ``tool`` providers: turns, conversations with tools, structured answers, real MCP servers."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import simulate
 from tests.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.flows import FlowTheatre
+from tests.forks import python
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 
@@ -215,7 +215,7 @@ async def test_a_python_function_that_is_not_there() -> None:
 
 
 async def test_a_tool_of_an_mcp_server() -> None:
-    server = {"type": "mcp", "name": "desk", "command": [sys.executable, str(FIXTURES / "mcp_server.py")]}
+    server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
     told, _ = await played(theatre({}), flow_of(ours("tool"), source=server, tool="weather"), {"city": "Rome"})
     assert told == {"value": {"city": "Rome", "degrees": 21}, "metadata": {"tool": "weather", "server": "desk"}}
     told, _ = await played(
@@ -225,7 +225,7 @@ async def test_a_tool_of_an_mcp_server() -> None:
 
 
 async def test_a_session_lasts_for_the_whole_conversation() -> None:
-    server = {"type": "mcp", "name": "desk", "command": [sys.executable, str(FIXTURES / "mcp_server.py")]}
+    server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
     ask = {"tool": "pid", "input": {}}
     made = theatre(turns({"tool_calls": [ask]}, {"tool_calls": [ask, ask]}, {"text": "done"}))
     told, events = await played(made, flow_of(ours("model"), prompt="?", tools=[server]))

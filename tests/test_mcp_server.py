@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,8 +23,9 @@ from callboard.runtime.mcp.arguments import WatchRun
 from callboard.runtime.mcp.http import AddressUnusable, check_address
 from callboard.runtime.mcp.library import DEPTH_MAX, library
 from callboard.runtime.mcp.stdio import LINE_BYTES_MAX
-from tests.cli_stage import INPUT, ONE_NODE, PROGRAM, SCRIPT, TRIAGE, Place
+from tests.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
 from tests.flows import call, flow, returned
+from tests.forks import callboard
 
 TOOLS = [
     "list_workflows",
@@ -403,9 +403,8 @@ def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
 
 
 def parameters(place: Place, *args: str) -> StdioServerParameters:
-    return StdioServerParameters(
-        command=sys.executable, args=[*PROGRAM[1:], "mcp", *args], cwd=place.folder, env=place.env
-    )
+    command, *rest = callboard("mcp", *args)
+    return StdioServerParameters(command=command, args=rest, cwd=place.folder, env=place.env)
 
 
 async def shown(place: Place, run_id: str) -> dict[str, Any]:
@@ -466,7 +465,7 @@ def test_garbage_over_stdio_neither_kills_nor_dirties_the_conversation(tmp_path:
     call = request(2, "tools/call", name="list_runs", arguments={})
     talk = b"".join(GARBAGE) + INITIALIZE + ready + b"".join(GARBAGE) + call
     with subprocess.Popen(
-        [*PROGRAM, "mcp", "--json"],
+        callboard("mcp", "--json"),
         cwd=tmp_path,
         env=Place(tmp_path).env,
         stdin=subprocess.PIPE,
@@ -493,7 +492,7 @@ def test_garbage_over_stdio_neither_kills_nor_dirties_the_conversation(tmp_path:
 def test_a_message_without_end_ends_the_conversation(tmp_path: Path) -> None:
     talk = INITIALIZE + b"x" * (LINE_BYTES_MAX + 100_000)
     said = subprocess.run(
-        [*PROGRAM, "mcp"],
+        callboard("mcp"),
         cwd=tmp_path,
         env=Place(tmp_path).env,
         input=talk,
@@ -507,7 +506,7 @@ def test_a_message_without_end_ends_the_conversation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order_while_it_waits_for_input(number: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*PROGRAM, "mcp"],
+        callboard("mcp"),
         cwd=tmp_path,
         env=Place(tmp_path).env,
         stdin=subprocess.PIPE,

@@ -12,7 +12,8 @@ import pytest
 
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
-from tests.cli_stage import PROGRAM, Place
+from tests.cli_stage import Place
+from tests.forks import callboard
 from tests.playbooks import definition_of, plan_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "playbook-review"
@@ -35,7 +36,7 @@ def performed(place: Place, command: str, lines: str = "") -> subprocess.Complet
     """Run a command line that begins with ``callboard``."""
     words = shlex.split(command)[1:]
     return subprocess.run(
-        [*PROGRAM, *words],
+        callboard(*words),
         cwd=place.folder,
         env=place.env,
         input=lines,

@@ -1,7 +1,6 @@
 """Prompts as a worker has them: folders of libraries, and MCP servers."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from callboard.actors.permits import Permits
 from callboard.actors.prompts import PROMPT_BYTES_MAX, Prompts
 from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
 from callboard.runtime.settings.config import load
+from tests.forks import python
 
 SERVER = str(Path(__file__).parent / "fixtures" / "tools" / "mcp_server.py")
-SOURCE = {"type": "mcp", "name": "desk", "command": [sys.executable, SERVER]}
+SOURCE = {"type": "mcp", "name": "desk", "command": python(SERVER)}
 
 
 def library(identifier: str, scheme: str = "library") -> dict[str, Any]:

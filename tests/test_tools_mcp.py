@@ -19,13 +19,14 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFa
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus.effects import Failure, McpTools
 from callboard.bus.redaction import Redaction
+from tests.forks import python
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 ENVIRONMENT = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
 
 
 def program(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, str(FIXTURES / name), *arguments]
+    return python(str(FIXTURES / name), *arguments)
 
 
 def server(**more: Any) -> McpTools:

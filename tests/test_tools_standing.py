@@ -1,7 +1,6 @@
 """Sources of a run: one MCP server for all its nodes, from the first that asks until the run is done here."""
 
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,8 +22,9 @@ from callboard.bus.log import Entry
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from tests.flow_providers import ours, played
 from tests.flows import SCHEMA, FlowTheatre
+from tests.forks import python
 
-SERVER = [sys.executable, str(Path(__file__).parent / "fixtures" / "tools" / "mcp_server.py")]
+SERVER = python(str(Path(__file__).parent / "fixtures" / "tools" / "mcp_server.py"))
 DESK = McpTools("desk", SERVER, scope="run")
 ENVIRONMENT = ToolEnvironment(env=dict(os.environ))
 PATIENCE_S = 60.0

@@ -15,6 +15,7 @@ import pytest
 from callboard.actors.models.script import check_script
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
+from tests.forks import callboard, programs
 from tests.workflows import admitted
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "incident-triage"
@@ -63,8 +64,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
     command = next(line.split() for line in readme.splitlines() if line.strip().startswith("callboard run"))
     folder = tmp_path_factory.mktemp("example") / "incident-triage"
     shutil.copytree(EXAMPLE, folder)
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    program = [sys.executable, "-m", "callboard.runtime.cli.main", *command[1:], "--stream"]
+    environment = {
+        **os.environ,
+        "PATH": f"{programs()}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    program = callboard(*command[1:], "--stream")
     finished = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert finished.returncode == 0, finished.stderr
     lines = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]

@@ -7,7 +7,6 @@ checklist in the order of the specification: documents 1–11, inputs –20, sou
 
 import json
 import re
-import sys
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, suppress
@@ -34,11 +33,13 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
+from tests.forks import python
 from tests.workflows import document, scripted_skill
 
 HERE = Path(__file__).parent
 REQUIREMENTS = range(1, 78)
-DESK = {"command": sys.executable, "args": [str(HERE / "fixtures" / "tools" / "mcp_server.py")]}
+COMMAND, *ARGS = python(str(HERE / "fixtures" / "tools" / "mcp_server.py"))
+DESK = {"command": COMMAND, "args": ARGS}
 NAMES = re.compile(r"def test_(\d+(?:_(?:to|and)_\d+)*)_")
 
 
