@@ -36,6 +36,7 @@ PULL_RETRY_S = 0.25
 
 _HAS_ITS_BYTES = "Message Size Exceeds MaxBytes"
 _HAS_ITS_MESSAGES = "Batch Completed"
+_SHUTS_DOWN = "Server Shutdown"
 _NS = 1_000_000_000
 
 Replies = Callable[[str, bytes], None]
@@ -246,7 +247,8 @@ class Puller:
                 over = status in ("404", "408") or description == _HAS_ITS_BYTES
                 self._turned_down = not over
                 self._left = 0
-                self._refused(None if over else f"{status} {description}")
+                # That a server shuts down is told by whoever has the connection.
+                self._refused(None if over or description == _SHUTS_DOWN else f"{status} {description}")
             return
         self._left -= 1
         self._refused(None)
@@ -265,7 +267,7 @@ class Puller:
         )
 
     def _refused(self, refusal: str | None) -> None:
-        """Tell of a refusal when it comes again: a server that is just going down has one too."""
+        """Tell of a refusal when it comes again: one alone may be over by now."""
         self._refusals = self._refusals + 1 if refusal == self._refusal else 1
         self._refusal = refusal
         if refusal is not None and self._refusals == 2:
