@@ -180,6 +180,7 @@ def next_event(process: subprocess.Popen[str], event_type: str) -> dict[str, Any
     assert process.stdout is not None
     for line in process.stdout:
         event = json.loads(line)
+        assert "type" in event, line
         if event["type"] == event_type:
             return event
     raise AssertionError(f"the stream ended without {event_type}: {process.stderr.read() if process.stderr else ''}")

@@ -154,6 +154,8 @@ def test_what_was_handed_to_a_run_that_ends_goes_on_where_another_one_stands(pla
         with place.up() as (up, _said):
             assert place.here("cancel", "first").exit_code == exits.OK
             first.communicate(timeout=60)
+            assert up.stderr is not None
+            assert next(line for line in up.stderr if "this one runs it now" in line)
             with place.process("watch", "other", "--json") as watch:
                 claims = [next_event(watch, "run.claimed")["payload"]["worker"] for _ in range(2)]
             assert len(set(claims)) == 2

@@ -26,6 +26,9 @@ HELLO_WAIT_BUSY_S = 0.2
 """How long a new worker listens for others before it takes partitions: longer if somebody holds commands, who would
 lose them to it."""
 
+HELLO_WAIT_GUEST_S = 0.6
+"""How long a guest listens then: whoever holds them may be about to connect anew to a server that was restarted."""
+
 
 class Beat(msgspec.Struct, frozen=True):
     worker: str
@@ -86,7 +89,7 @@ class Membership:
             self._changed()
             while True:
                 await anyio.sleep(BEAT_S)
-                await self._say(self._word)
+                await self.beat()
                 if self._nc.is_connected:
                     self._forget_the_lost()
                 else:
@@ -96,6 +99,10 @@ class Membership:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
                 await self._say("bye")
                 await subscription.unsubscribe()
+
+    async def beat(self) -> None:
+        """Say that this worker lives."""
+        await self._say(self._word)
 
     async def _say(self, word: str) -> None:
         # The server is away and the client's buffer is full: not heard of is what we are then, and no reason to die.

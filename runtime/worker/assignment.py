@@ -16,7 +16,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.runtime.admission.admission import ADMISSION
-from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_S, Membership, owner
+from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_GUEST_S, HELLO_WAIT_S, Membership, owner
 
 logger = structlog.get_logger(__name__)
 
@@ -104,8 +104,12 @@ class Assignment:
             if not self._guest:
                 self._read(_INBOX, ADMISSION, self._admit)
             self._tasks.start_soon(self._follow_changes)
-            busy = any(self._pending_acks.values())
-            await self._membership.run(HELLO_WAIT_BUSY_S if busy else HELLO_WAIT_S)
+            await self._membership.run(self._hello_wait_s())
+
+    def _hello_wait_s(self) -> float:
+        if not any(self._pending_acks.values()):
+            return HELLO_WAIT_S
+        return HELLO_WAIT_GUEST_S if self._guest else HELLO_WAIT_BUSY_S
 
     async def leave(self) -> None:
         """Read nothing any more, and tell the others."""
@@ -133,6 +137,8 @@ class Assignment:
                 return
             if self._back:
                 self._back = False
+                # Who has come meanwhile takes us for gone until it hears of us.
+                await self._membership.beat()
                 await self._miss_nothing()
             # Who has just come asks whose it was among those who were there before.
             live, sharing = self._membership.live(), self._membership.sharing
