@@ -12,12 +12,14 @@ from typing import Any, cast
 
 @dataclass
 class MailServer:
-    """What was sent; ``refuses`` are recipients that it does not take."""
+    """What was sent; ``refuses`` are recipients that it does not take, and none may log in if it ``knows_nobody``."""
 
     port: int = 0
     mails: list[EmailMessage] = field(default_factory=list[EmailMessage])
     logins: list[str] = field(default_factory=list[str])
+    recipients: list[str] = field(default_factory=list[str])
     refuses: set[str] = field(default_factory=set[str])
+    knows_nobody: bool = False
 
 
 @contextmanager
@@ -33,11 +35,16 @@ def mail_server() -> Generator[MailServer]:
                 match verb.upper():
                     case "EHLO":
                         self._say("250-here\r\n250 AUTH PLAIN")
+                    case "AUTH" if kept.knows_nobody:
+                        self._say("535 5.7.8 who are you")
                     case "AUTH":
                         kept.logins.append(rest)
                         self._say("235 welcome")
                     case "RCPT" if any(name in rest for name in kept.refuses):
                         self._say("550 nobody of this name")
+                    case "RCPT":
+                        kept.recipients.append(rest.partition("<")[2].partition(">")[0])
+                        self._say("250 fine")
                     case "DATA":
                         self._say("354 go on")
                         self._take()

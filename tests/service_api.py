@@ -30,7 +30,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request. ``raw`` is the target as it came; ``query`` has the last value of each name, ``body`` is decoded."""
+    """A request. ``raw`` is the target as it came; ``query`` has the last value of each name.
+
+    ``body`` is decoded if it is JSON; a form stays as it came.
+    """
 
     method: str
     raw: str
@@ -57,6 +60,10 @@ class ServiceApi:
     url: str = ""
     asked: list[Asked] = field(default_factory=list[Asked])
     instead: list[Reply] = field(default_factory=list[Reply])
+    loses: int = 0
+    """So many requests are carried out, and answered with a passing fault all the same."""
+    services: dict[str, "Answering"] = field(default_factory=lambda: dict(_SERVICES))
+    """Who answers below which prefix."""
     pulls: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Pull requests by their branch."""
     created: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
@@ -100,7 +107,11 @@ class ServiceApi:
             return self.instead.pop(0)
         service = asked.path.split("/")[1]
         refused = _unauthorized(service, asked)
-        return refused or _SERVICES[service](self, asked)
+        reply = refused or self.services[service](self, asked)
+        if self.loses:
+            self.loses -= 1
+            return Reply(503, {"message": "try again"})
+        return reply
 
 
 def _unauthorized(service: str, asked: Asked) -> Reply | None:
@@ -260,7 +271,9 @@ def _discord(_api: ServiceApi, _asked: Asked) -> Reply:
     return Reply(204, b"")
 
 
-_SERVICES: dict[str, Callable[[ServiceApi, Asked], Reply]] = {
+Answering = Callable[[ServiceApi, Asked], Reply]
+
+_SERVICES: dict[str, Answering] = {
     "github": _github,
     "linear": _linear,
     "notion": _notion,
@@ -283,7 +296,8 @@ def service_api() -> Generator[ServiceApi]:
             length = int(self.headers.get("content-length") or 0)
             sent = self.rfile.read(length)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            asked = Asked(self.command, self.path, headers, json.loads(sent) if sent else None)
+            json_sent = headers.get("content-type") == "application/json"
+            asked = Asked(self.command, self.path, headers, json.loads(sent) if json_sent else sent or None)
             reply = api.answer(asked)
             if reply.holds:
                 api.closing.wait()

@@ -425,6 +425,14 @@ def test_mail_goes_to_a_url() -> None:
     assert done.out("s")["success"] is True
 
 
+def test_mail_without_a_url_goes_by_the_worker_s_server() -> None:
+    own = node("s", "EXTERNAL_ACTION", "EMAIL", to="ada@example.com", subject="{{ input.s }}")
+    done = acted(own, {"s": "Hi", "text": "Hello."}, {"success": True, "message_id": "<1@x>"})
+    [(_kind, request)] = done.theatre.asked
+    assert (request["service"], request["configurations"]) == ("email", {"to": "ada@example.com", "subject": "Hi"})
+    assert done.out("s")["message_id"] == "<1@x>"
+
+
 def test_other_services_are_called_by_url_or_pass_their_input_on() -> None:
     answer = {"result": {"type": "success", "value": {"status": 500, "headers": {}, "body": None}}, "metadata": {}}
     own = node("s", "EXTERNAL_ACTION", "WEBHOOK", url="https://example.com/hook")

@@ -10,13 +10,16 @@ import anyio.to_thread
 import pytest
 
 from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.channel import CHANNELS, Channels
 from callboard.actors.kinds.service import SERVICES, Services
+from callboard.actors.services import firecrawl, google, mail
 from callboard.actors.services.github import CALLS
 from callboard.actors.services.notion import ACTIONS
 from callboard.actors.services.slack import METHODS
 from callboard.actors.skills import service as skill_service
 from callboard.bus.subjects import RunRef
+from callboard.languages.graph.node_specs import spec_of
 from tests.mail_server import MailServer, mail_server
 from tests.service_api import FILE, TOKEN, Asked, Reply, ServiceApi, service_api
 
@@ -259,7 +262,19 @@ def test_the_documentation_lists_the_actions() -> None:
     from tests.pages import ROOT
 
     page = (ROOT / "docs" / "languages" / "graph.md").read_text(encoding="utf-8")
-    assert [name for name in (*METHODS, *CALLS, *ACTIONS) if f"`{name}`" not in page] == []
+    known = (*METHODS, *CALLS, *ACTIONS, *google.ACTIONS, *firecrawl.ACTIONS, mail.SEND)
+    assert [name for name in known if f"`{name}`" not in page] == []
+    assert [name for name in (*service.CREDENTIALS, *channel.CREDENTIALS) if f"`{name}`" not in page] == []
+
+
+KNOWN = {"GOOGLE_CALENDAR": google.ACTIONS, "FIRECRAWL": firecrawl.ACTIONS}
+
+
+@pytest.mark.parametrize("subtype", KNOWN)
+def test_the_actions_of_the_tables_are_those_that_there_are(subtype: str) -> None:
+    table = spec_of("EXTERNAL_ACTION", subtype)
+    assert table is not None
+    assert set(table.configurations["action_type"].options) == set(KNOWN[subtype])
 
 
 # -- channels ----------------------------------------------------------------------------------------------------------
@@ -325,6 +340,8 @@ async def test_a_question_goes_by_mail(post: MailServer) -> None:
     assert mail["Message-ID"] == sent["message_id"] == f"<{'k' * 32}@example.com>"
     assert mail.get_content().strip().splitlines() == WHOLE.splitlines()
     assert post.logins == []
+    await send(variables, "email", recipient_emails=["ada@example.com", "bob@example.com"])
+    assert post.mails[-1]["To"] == "ada@example.com, bob@example.com"
     await send({**variables, "SMTP_USER": "u", "SMTP_PASSWORD": TOKEN}, "email", recipient="ada@example.com")
     assert len(post.logins) == 1
 

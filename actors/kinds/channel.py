@@ -15,7 +15,7 @@ import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.services.asking import answer_of
-from callboard.actors.services.mail import send_mail
+from callboard.actors.services.mail import Mail, send_mail
 from callboard.actors.skills import notification, slack
 from callboard.actors.skills.service import ServiceFailed
 from callboard.bus.effects import JSON, Failure
@@ -68,6 +68,8 @@ class _Letter:
     def to(self, *names: str) -> str | None:
         """The first of these that the node's ``channel_config`` has."""
         found = next((value for name in names if (value := self.asked.channel_config.get(name))), None)
+        if isinstance(found, list):
+            return ", ".join(map(str, found))
         return None if found is None else str(found)
 
 
@@ -76,11 +78,11 @@ def _by_slack(letter: _Letter) -> Any:
 
 
 def _by_mail(letter: _Letter) -> Any:
-    to = letter.to("to", "recipient", "recipient_email", "email", "email_address")
+    to = letter.to("to", "recipient", "recipient_email", "recipient_emails", "email", "email_address")
     if to is None:
         raise ServiceFailed("Mail needs to know where: name `to` in channel_config")
     subject = letter.to("subject", "email_subject") or letter.asked.message
-    return {"message_id": send_mail(letter.config, to, subject, letter.text, letter.idempotency_key)}
+    return {"message_id": send_mail(letter.config, Mail(to, subject, letter.text), letter.idempotency_key)}
 
 
 def _by_webhook(letter: _Letter) -> Any:

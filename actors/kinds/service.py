@@ -3,7 +3,8 @@
 A request is ``{"service": "slack" | …, "action": "send_message" | …, "configurations": {…}, "input": …}``. It is
 answered with the node's payload; an action that comes to nothing is ``{"success": false, "error_message",
 "error_code", "error_details": {"reason", "solution"}}``. A token is the node's own, or that of the worker's
-environment. None of these services takes an idempotency key: an action whose outcome was lost with its worker is
+environment. Where a service lets us say what an action is to be known by, that follows from the idempotency key: an
+event of Google Calendar and a mail have it as their id. Elsewhere an action whose outcome was lost with its worker is
 carried out again.
 """
 
@@ -14,15 +15,31 @@ import anyio
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.services import github, notion, slack
+from callboard.actors.services import firecrawl, github, google, mail, notion, slack
 from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
 from callboard.actors.services.asking import answer_of
 from callboard.actors.skills.service import ServiceFailed
 from callboard.bus.effects import JSON, Failure
 
-SERVICES: Mapping[str, Callable[[Action], Payload]] = {"github": github.act, "notion": notion.act, "slack": slack.act}
+SERVICES: Mapping[str, Callable[[Action], Payload]] = {
+    "email": mail.act,
+    "firecrawl": firecrawl.act,
+    "github": github.act,
+    "google_calendar": google.act,
+    "notion": notion.act,
+    "slack": slack.act,
+}
 
-CREDENTIALS = ("GITHUB_TOKEN", "NOTION_TOKEN", "SLACK_BOT_TOKEN")
+CREDENTIALS = (
+    "FIRECRAWL_API_KEY",
+    "GITHUB_TOKEN",
+    "GOOGLE_ACCESS_TOKEN",
+    "GOOGLE_CLIENT_SECRET",
+    "GOOGLE_REFRESH_TOKEN",
+    "NOTION_TOKEN",
+    "SLACK_BOT_TOKEN",
+    "SMTP_PASSWORD",
+)
 """The variables of the worker's environment that are secrets."""
 
 AT_ONCE_MAX = 32

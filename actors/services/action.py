@@ -1,10 +1,13 @@
 """An action of a service: what it was given, with which credentials, and how it is refused."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from callboard.actors.skills.service import ServiceFailed
+import msgspec
+
+from callboard.actors.skills.request import Answer
+from callboard.actors.skills.service import Service, ServiceFailed
 
 Payload = dict[str, Any]
 """What a node puts out of an action."""
@@ -31,22 +34,33 @@ class Action:
 
     def given(self, *names: str) -> Any:
         """The first of these that is neither null nor empty, of the input or else of the configurations."""
-        own: Mapping[str, Any] = self.input if isinstance(self.input, dict) else {}
-        for where in (own, self.configurations):
-            for name in names:
-                if where.get(name) not in (None, "", [], {}):
-                    return where[name]
-        return None
+        return _first((self._own, self.configurations), names)
 
-    def needed(self, *names: str) -> Any:
-        """The same.
+    def within(self, group: str, *names: str) -> Any:
+        """The same, of the input, or else of the object ``group`` of the input, or of that of the configurations."""
+        return _first((self._own, _object(self._own.get(group)), _object(self.configurations.get(group))), names)
 
-        :raises ActionRefused: if none is given
+    def opened(self) -> "Action":
+        """The same action, where the members of the input's ``data`` are members of the input, if it has none such."""
+        return replace(self, input={**_object(self._own.get("data")), **self._own}) if self._own else self
+
+    @property
+    def _own(self) -> Mapping[str, Any]:
+        return _object(self.input)
+
+    def needed(self, *names: str, group: str = "") -> Any:
+        """What is `given`, or with a ``group`` `within` it.
+
+        :raises ActionRefused: if none is
         """
-        found = self.given(*names)
+        found = self.within(group, *names) if group else self.given(*names)
         if found is None:
-            raise ActionRefused("missing_parameters", f"{self.name} needs {names[0]}", f"give {names[0]} in the input")
+            raise self.lacking(names[0])
         return found
+
+    def lacking(self, what: str) -> ActionRefused:
+        """The refusal of an action that was not given what it needs."""
+        return ActionRefused("missing_parameters", f"{self.name} needs {what}", f"give {what} in the input")
 
     def text(self, *names: str) -> str:
         """The same as text; empty if none is given."""
@@ -78,10 +92,44 @@ class Action:
         return ActionRefused("unsupported_operation", message, f"one of {', '.join(sorted(known))}")
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _first(places: tuple[Mapping[str, Any], ...], names: tuple[str, ...]) -> Any:
+    for where in places:
+        for name in names:
+            if where.get(name) not in (None, "", [], {}):
+                return where[name]
+    return None
+
+
+def object_in(service: Service, answer: Answer) -> Payload:
+    """Return the object that a service answered with; an empty answer is an empty one.
+
+    :raises ServiceFailed: if it is something else
+    """
+    found: Any = service.decoded(answer) if answer.body.strip() else {}
+    if isinstance(found, dict):
+        return found
+    raise service.failed(
+        "answered with something that is no object. "
+        f"Whoever runs the worker should check the address of {service.name}",
+        answer.status,
+    )
+
+
+def rate_limit_of(answer: Answer) -> Payload:
+    """What the answer's headers say of the service's limit on requests."""
+    names = ("limit", "remaining", "reset")
+    found = {name: answer.headers.get(f"x-ratelimit-{name}") for name in names}
+    return {name: msgspec.convert(value, int, strict=False) for name, value in found.items() if (value or "").isdigit()}
+
+
 def code_of(failed: ServiceFailed) -> str:
-    """The document's word for why a service refuses."""
+    """The document's word for why a service refuses; 534 and 535 are a mail server's."""
     match failed.status:
-        case 401 | 403:
+        case 401 | 403 | 534 | 535:
             return "authentication_error"
         case 404:
             return "resource_not_found"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.services.action import Action, ActionRefused, Payload, rate_limit_of
 from callboard.actors.skills.github import API_URL
 from callboard.actors.skills.request import Answer
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
@@ -94,7 +94,7 @@ def act(action: Action) -> Payload:
         "resource_id": "" if number is None else str(number),
         "resource_url": str(member(found, "html_url") or ""),
         "error_message": "",
-        "rate_limit_info": _rate_limit(answer),
+        "rate_limit_info": rate_limit_of(answer),
     }
 
 
@@ -183,9 +183,3 @@ def _read(found: Any) -> Any:
         return {**found, "decoded_content": base64.b64decode(content).decode()}
     except ValueError:
         return found
-
-
-def _rate_limit(answer: Answer) -> Payload:
-    names = ("limit", "remaining", "reset")
-    found = {name: answer.headers.get(f"x-ratelimit-{name}") for name in names}
-    return {name: msgspec.convert(value, int, strict=False) for name, value in found.items() if (value or "").isdigit()}

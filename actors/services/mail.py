@@ -8,9 +8,12 @@ unencrypted but to this machine.
 import smtplib
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import make_msgid
+from typing import Any
 
+from callboard.actors.services.action import Action, ActionRefused, Payload
 from callboard.actors.skills.service import ServiceFailed
 
 PORT = 587
@@ -20,30 +23,100 @@ TIMEOUT_S = 30.0
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
-def send_mail(env: Mapping[str, str], to: str, subject: str, text: str, idempotency_key: str) -> str:
+SEND = "send_email"
+"""The one action of mail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A mail as it is to be sent; with ``html`` beside the text, or in its place."""
+
+    to: str
+    subject: str
+    text: str
+    html: str = ""
+    cc: str = ""
+    bcc: str = ""
+    reply_to: str = ""
+
+
+def act(action: Action) -> Payload:
+    """Send a mail.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    if action.name not in (SEND, ""):
+        raise action.unsupported(SEND)
+    action = action.opened()
+    if not _sender(action.env):
+        raise ActionRefused("missing_oauth_token", "there is no mail server", f"{_UNSET}SMTP_HOST and SMTP_FROM")
+    html = action.text("html", "body_html")
+    text = action.text("text", "message", "body") or (action.input if isinstance(action.input, str) else "")
+    if not (text or html):
+        raise action.lacking("text")
+    mail = Mail(
+        _addresses(action.needed("to", "recipient", "recipients", "email")),
+        action.text("subject"),
+        text,
+        html,
+        cc=_addresses(action.given("cc")),
+        bcc=_addresses(action.given("bcc")),
+        reply_to=_addresses(action.given("reply_to")),
+    )
+    return {"success": True, "message_id": send_mail(action.env, mail, action.idempotency_key), "error_message": ""}
+
+
+def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> str:
     """Send a mail, and return its id, which is the same whenever it is sent again.
 
     :raises ServiceFailed: if the server does not take it
     """
-    host = env.get("SMTP_HOST", "").strip()
-    sender = env.get("SMTP_FROM", "").strip() or env.get("SMTP_USER", "").strip()
-    if not host or not sender:
-        raise ServiceFailed("Mail is not configured: whoever runs the worker has to set SMTP_HOST and SMTP_FROM")
-    message = EmailMessage()
-    try:
-        message["From"], message["To"], message["Subject"] = sender, to, " ".join(subject.split())
-    except ValueError as error:
-        raise ServiceFailed(f"The address or the subject does not fit into a mail: {error}") from error
-    domain = sender.rpartition("@")[2].strip(" >") or "localhost"
-    message["Message-ID"] = f"<{idempotency_key[:32]}@{domain}>" if idempotency_key else make_msgid(domain=domain)
-    message.set_content(text)
-    password = env.get("SMTP_PASSWORD", "")
+    host, sender, password = env.get("SMTP_HOST", "").strip(), _sender(env), env.get("SMTP_PASSWORD", "")
+    if not sender:
+        raise ServiceFailed(f"Mail is not configured: {_UNSET}SMTP_HOST and SMTP_FROM")
+    message = _message(sender, mail, idempotency_key)
     try:
         _deliver(host, env, message, password)
     except (smtplib.SMTPException, OSError) as error:
         told = f"The mail server {host} does not take the mail: {type(error).__name__}: {error}"
-        raise ServiceFailed(told.replace(password, "[secret]") if password else told) from error
+        status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else 0
+        raise ServiceFailed(told.replace(password, "[secret]") if password else told, status) from error
     return message["Message-ID"]
+
+
+_UNSET = "whoever runs the worker has to set "
+
+
+def _sender(env: Mapping[str, str]) -> str:
+    """Whom mail is from; empty if it cannot be sent."""
+    sender = env.get("SMTP_FROM", "").strip() or env.get("SMTP_USER", "").strip()
+    return sender if env.get("SMTP_HOST", "").strip() else ""
+
+
+def _message(sender: str, mail: Mail, idempotency_key: str) -> EmailMessage:
+    message = EmailMessage()
+    headers = {"Cc": mail.cc, "Bcc": mail.bcc, "Reply-To": mail.reply_to}
+    try:
+        message["From"], message["To"], message["Subject"] = sender, mail.to, " ".join(mail.subject.split())
+        for name, value in headers.items():
+            if value:
+                message[name] = value
+    except ValueError as error:
+        raise ServiceFailed(f"The address or the subject does not fit into a mail: {error}") from error
+    domain = sender.rpartition("@")[2].strip(" >") or "localhost"
+    message["Message-ID"] = f"<{idempotency_key[:32]}@{domain}>" if idempotency_key else make_msgid(domain=domain)
+    if mail.text or not mail.html:
+        message.set_content(mail.text)
+        if mail.html:
+            message.add_alternative(mail.html, subtype="html")
+    else:
+        message.set_content(mail.html, subtype="html")
+    return message
+
+
+def _addresses(given: Any) -> str:
+    """Addresses as a mail has them; a list of them is one line."""
+    return ", ".join(map(str, given)) if isinstance(given, list) else str(given or "")
 
 
 def _deliver(host: str, env: Mapping[str, str], message: EmailMessage, password: str) -> None:

@@ -46,8 +46,19 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """What is sent as a form: texts by their names, and files, each with its name, what is in it, and its type."""
+
+    fields: Mapping[str, str]
+    files: Mapping[str, tuple[str, bytes, str]] = field(default_factory=dict[str, tuple[str, bytes, str]])
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """A request: its address, what is added to that, JSON to send (None: nothing). ``credential`` names a setting."""
+    """A request: its address, what is added to that, a `Form` or else JSON to send (None: nothing).
+
+    ``credential`` names a setting.
+    """
 
     method: str
     url: str = field(repr=False)
@@ -90,9 +101,10 @@ def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
     follows = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
     headers = {"user-agent": "callboard", "accept": "application/json", **request.headers}
     timeout = min(REQUEST_TIMEOUT_S, max(deadline - time.monotonic(), LAST_TIMEOUT_S))
+    sent = _sent(request.body)
     with httpx.Client(headers=headers, timeout=timeout, verify=_trusted()) as client:
         for _ in range(REDIRECTS_MAX + 1):
-            with client.stream(request.method, url, json=request.body) as response:
+            with client.stream(request.method, url, **sent) as response:
                 answer = Answer(response.status_code, dict(response.headers), _read(response, deadline))
             target = answer.headers.get("location")
             if answer.status not in follows or not target:
@@ -102,6 +114,13 @@ def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
                 raise Unanswered(f"sends to another server, {_origin(onward)}, where no credentials are sent")
             url = onward
     raise Unanswered(f"sends in circles: more than {REDIRECTS_MAX} redirects")
+
+
+def _sent(body: Any) -> dict[str, Any]:
+    """What is sent, as the library takes it."""
+    if not isinstance(body, Form):
+        return {"json": body}
+    return {"data": dict(body.fields), "files": dict(body.files) or None}
 
 
 def _read(response: "httpx.Response", deadline: float) -> bytes:

@@ -31,6 +31,9 @@ PAUSE_S = 0.5
 RETRY_AFTER_MAX_S = 20.0
 """A service that asks for a longer pause is not waited for: the model is told."""
 
+LONG_S = 86_400.0
+"""A pause beyond this is told as this."""
+
 WEBHOOK_SECRET_CHARS_MIN = 8
 """Parts of a webhook's address that are as long as this are not told."""
 
@@ -93,7 +96,7 @@ class Service:
         return self.decoded(self.ask("GET", path, params=params, repeatable=True))
 
     def post(self, path: str, body: Any, *, repeatable: bool = False) -> Any:
-        """Send JSON; return the JSON that answers. ``repeatable`` says that sending it twice does no harm.
+        """Send JSON, or a `Form`; return the JSON that answers. ``repeatable`` says that sending it twice does no harm.
 
         :raises ServiceFailed: if there is no usable answer
         """
@@ -153,7 +156,7 @@ class Service:
     def refused(self, answer: Answer) -> ServiceFailed:
         """Make the error of an answer that is no success."""
         said = said_in(answer.body)
-        trouble = Trouble(answer.status, _retry_after(answer.headers), self.credential)
+        trouble = Trouble(answer.status, _retry_after(answer), self.credential)
         phrase = HTTPStatus(answer.status).phrase if answer.status in _PHRASED else ""
         told = f"answered HTTP {answer.status} {phrase}".rstrip()
         return self.failed(f"{told}{f': {said}' if said else ''}. {trouble.remedy}", answer.status, said)
@@ -169,7 +172,7 @@ _PHRASED = frozenset(status.value for status in HTTPStatus)
 
 def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
     """Return how long to wait before another try, None if there should be none."""
-    after = _retry_after(answer.headers)
+    after = _retry_after(answer)
     limited = answer.status == 429 or (answer.status == 403 and after is not None)
     if not limited and not (repeatable and answer.status in PASSING):
         return None
@@ -177,10 +180,19 @@ def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
     return pause if pause <= RETRY_AFTER_MAX_S else None
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read ``Retry-After`` in its form as seconds; services of the web send no dates there."""
-    text = headers.get("retry-after", "").strip()
-    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() else None
+def _retry_after(answer: Answer) -> float | None:
+    """Read ``Retry-After`` in its form as seconds; services of the web send no dates there. Some tell it in JSON."""
+    text = answer.headers.get("retry-after", "").strip()
+    if text.isascii() and text.replace(".", "", 1).isdigit():
+        return float(text)
+    if answer.status != 429:
+        return None
+    try:
+        told: Any = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    found = member(told, "retry_after") or member(told, "parameters", "retry_after")
+    return float(min(found, LONG_S)) if isinstance(found, int | float) and found >= 0 else None
 
 
 def segment(text: str, what: str) -> str:

@@ -15,7 +15,7 @@ SAID_MAX = 5
 SECRET_CHARS_MIN = 4
 """Shorter values are not looked for: taking them out would mangle words."""
 
-_MESSAGES = ("message", "detail", "error_description", "error", "title", "reason", "code")
+_MESSAGES = ("message", "detail", "error_description", "error", "title", "reason", "code", "description")
 """Members that hold a message, the most telling first."""
 
 

@@ -2,7 +2,7 @@
 
 The request of an effect of kind ``service`` is::
 
-    {"service": "slack" | "github" | "notion" | "google_calendar" | "firecrawl" | "discord" | "telegram",
+    {"service": "slack" | "github" | "notion" | "google_calendar" | "firecrawl" | "discord" | "telegram" | "email",
      "action": "send_message" | …, "configurations": {…}, "input": <the input>,
      "user_id": "…", "workflow_id": "…"}
 
@@ -28,6 +28,7 @@ SERVICES = {
     "FIRECRAWL": "firecrawl",
     "DISCORD_ACTION": "discord",
     "TELEGRAM_ACTION": "telegram",
+    "EMAIL": "email",
 }
 """The service of each subtype that has one."""
 
@@ -35,7 +36,7 @@ SERVICES = {
 async def external(work: Work) -> Outputs:
     """EXTERNAL_ACTION: what a service answers."""
     service = SERVICES.get(work.spec.subtype)
-    if service is None:
+    if service is None or (service == "email" and _url(work)):
         return await _called(work)
     declared = work.spec.spec.configurations if work.spec.spec is not None else {}
     configured = {**{name: field.default for name, field in declared.items()}, **work.spec.configurations}
@@ -60,7 +61,7 @@ async def external(work: Work) -> Outputs:
 
 async def _called(work: Work) -> Outputs:
     """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
-    url = work.text("url", "webhook_url", "endpoint").strip()
+    url = _url(work)
     if not url:
         return await passthrough(work)
     headers = work.rendered(work.setting("headers"))
@@ -75,6 +76,10 @@ async def _called(work: Work) -> Outputs:
         arguments["json"] = _message(work) if work.spec.subtype == "EMAIL" else _body(work)
     payload, details = await requested(work, arguments)
     return Outputs(result(payload).ports, details)
+
+
+def _url(work: Work) -> str:
+    return work.text("url", "webhook_url", "endpoint").strip()
 
 
 def _message(work: Work) -> dict[str, JSON]:

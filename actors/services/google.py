@@ -1,0 +1,277 @@
+"""Google Calendar, over its REST API, with an access token, which is renewed if there is what that takes.
+
+An event that is made has an id that follows from the idempotency key: however often it is asked for, it is there once.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
+from typing import Any
+
+from callboard.actors.services.action import Action, ActionRefused, Payload, object_in
+from callboard.actors.skills.request import Form
+from callboard.actors.skills.service import Service, ServiceFailed, member, segment
+
+API_URL = "https://www.googleapis.com/calendar/v3"
+TOKEN_URL = "https://oauth2.googleapis.com/token"
+
+EVENT_ID_CHARS = 64
+
+_TOKENS = ("GOOGLE_REFRESH_TOKEN", "GOOGLE_CLIENT_ID", "GOOGLE_CLIENT_SECRET")
+"""What a new access token takes."""
+
+
+def act(action: Action) -> Payload:
+    """Carry an action out.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    carry_out = ACTIONS.get(action.name)
+    if carry_out is None:
+        raise action.unsupported(*ACTIONS)
+    action = action.opened()
+    renewable = all(_renewing(action).values())
+    token = "" if renewable and not _has_token(action) else action.token("access_token", "GOOGLE_ACCESS_TOKEN")
+    try:
+        answer = carry_out(action, _service(action, token or _renewed(action)))
+    except ServiceFailed as failed:
+        if failed.status == 403 and "limit exceeded" in failed.said.lower():
+            # Google says it so of a user; of a project it is 429.
+            raise ActionRefused("rate_limit_exceeded", str(failed), "try again later, or do with less") from failed
+        if failed.status != 401 or not token or not renewable:
+            raise
+        answer = carry_out(action, _service(action, _renewed(action)))
+    return _payload(answer)
+
+
+def _payload(found: Payload) -> Payload:
+    listed: Any = found.get("items")
+    items: list[Any] = listed if isinstance(listed, list) else []
+    calendars = found.get("kind") == "calendar#calendarList"
+    event = found if found.get("kind") == "calendar#event" else {}
+    link = str(event.get("htmlLink") or "")
+    return {
+        "success": True,
+        "google_response": found,
+        "event": event,
+        "events": [] if calendars else items,
+        "calendars": items if calendars else [],
+        "next_page_token": str(found.get("nextPageToken") or ""),
+        "next_sync_token": str(found.get("nextSyncToken") or ""),
+        "html_link": link,
+        "event_id": str(event.get("id") or ""),
+        "event_url": link,
+        "meeting_link": str(event.get("hangoutLink") or ""),
+        "error_message": "",
+    }
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def _list_events(action: Action, service: Service) -> Payload:
+    single = action.given("single_events") is not False
+    query = {
+        "maxResults": action.given("max_results"),
+        "singleEvents": single,
+        "showDeleted": action.given("show_deleted"),
+        "pageToken": action.given("page_token"),
+    }
+    if (synced := action.given("sync_token")) is not None:
+        query["syncToken"] = synced  # and nothing that chooses, which Google takes at the first time only
+    else:
+        order = action.given("order_by")
+        query["timeMin"], query["timeMax"] = action.given("time_min"), action.given("time_max")
+        query["orderBy"] = order if single or order != "startTime" else None
+        query["q"] = action.given("q", "query")
+    return _read(service, f"{_calendar(action)}/events", query)
+
+
+def _search_events(action: Action, service: Service) -> Payload:
+    action.needed("q", "query")
+    return _list_events(action, service)
+
+
+def _get_event(action: Action, service: Service) -> Payload:
+    return _read(service, _event(action))
+
+
+def _create_event(action: Action, service: Service) -> Payload:
+    event = _described(action)
+    for what in ("start", "end"):
+        if what not in event:
+            raise action.lacking(what)
+    path = f"{_calendar(action)}/events"
+    own = action.idempotency_key[:EVENT_ID_CHARS]
+    if not own:
+        return object_in(service, service.ask("POST", path, params=_notice(action), body=event))
+    try:
+        body = {**event, "id": own}
+        return object_in(service, service.ask("POST", path, params=_notice(action), body=body, repeatable=True))
+    except ServiceFailed as failed:
+        if failed.status != 409:
+            raise
+        return _read(service, f"{path}/{own}")  # we have made it before
+
+
+def _update_event(action: Action, service: Service) -> Payload:
+    event = _described(action)
+    if not event:
+        raise action.lacking("something to change")
+    answer = service.ask("PATCH", _event(action), params=_notice(action), body=event, repeatable=True)
+    return object_in(service, answer)
+
+
+def _delete_event(action: Action, service: Service) -> Payload:
+    try:
+        return object_in(service, service.ask("DELETE", _event(action), params=_notice(action), repeatable=True))
+    except ServiceFailed as failed:
+        if failed.status != 410:
+            raise
+        return {}  # it is gone already, perhaps by ourselves
+
+
+def _quick_add(action: Action, service: Service) -> Payload:
+    text = action.needed("text", "query", "summary")
+    params = {"text": text, **_notice(action)}
+    return object_in(service, service.ask("POST", f"{_calendar(action)}/events/quickAdd", params=params))
+
+
+def _watch_events(action: Action, service: Service) -> Payload:
+    body = {
+        "id": action.text("channel_id") or action.idempotency_key[:EVENT_ID_CHARS],
+        "type": "web_hook",
+        "address": action.needed("address", "webhook_url"),
+        **action.members("token", "expiration", "params"),
+    }
+    return object_in(service, service.ask("POST", f"{_calendar(action)}/events/watch", body=body))
+
+
+def _stop_watching(action: Action, service: Service) -> Payload:
+    body = {"id": action.needed("channel_id"), "resourceId": action.needed("resource_id", "resourceId")}
+    return object_in(service, service.ask("POST", "/channels/stop", body=body, repeatable=True))
+
+
+# -- calendars ---------------------------------------------------------------------------------------------------------
+
+
+def _list_calendars(action: Action, service: Service) -> Payload:
+    query = {"maxResults": action.given("max_results"), "pageToken": action.given("page_token")}
+    return _read(service, "/users/me/calendarList", query)
+
+
+def _create_calendar(action: Action, service: Service) -> Payload:
+    body = {"summary": action.needed("summary"), **action.members("description", "location")}
+    if zone := action.given("time_zone", "timezone"):
+        body["timeZone"] = zone
+    return object_in(service, service.ask("POST", "/calendars", body=body))
+
+
+def _get_calendar(action: Action, service: Service) -> Payload:
+    return _read(service, _calendar(action))
+
+
+ACTIONS: Mapping[str, Callable[[Action, Service], Payload]] = {
+    "list_events": _list_events,
+    "create_event": _create_event,
+    "update_event": _update_event,
+    "delete_event": _delete_event,
+    "get_event": _get_event,
+    "list_calendars": _list_calendars,
+    "create_calendar": _create_calendar,
+    "get_calendar": _get_calendar,
+    "search_events": _search_events,
+    "quick_add": _quick_add,
+    "watch_events": _watch_events,
+    "stop_watching": _stop_watching,
+}
+
+
+# -- what is said of an event ------------------------------------------------------------------------------------------
+
+
+def _described(action: Action) -> Payload:
+    """An event as far as it is given: `attendees` may be bare addresses, and a `date` alone is the whole day."""
+    event = action.members("summary", "description", "location", "reminders", "recurrence")
+    guests: Any = action.given("attendees")
+    if isinstance(guests, list):
+        event["attendees"] = [{"email": guest} if isinstance(guest, str) else guest for guest in guests]
+    zone = action.given("time_zone", "timezone")
+    for what in ("start", "end"):
+        if (whole := action.given(what)) is not None:
+            event[what] = whole
+        elif (at := action.given(f"{what}_datetime")) is not None:
+            event[what] = {"dateTime": at, **({"timeZone": zone} if zone else {})}
+    if "start" not in event and (day := action.given("date")) is not None:
+        event["start"], event["end"] = {"date": day}, {"date": _after(action, day)}
+    return event
+
+
+def _after(action: Action, day: Any) -> str:
+    """The end of a whole day, which does not belong to it any more."""
+    try:
+        return (date.fromisoformat(str(day)) + timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError) as error:
+        message = f"{action.name} cannot read the date {str(day)[:40]!r}"
+        raise ActionRefused("missing_parameters", message, "write it as in 2026-11-20") from error
+
+
+def _notice(action: Action) -> Payload:
+    return {"sendUpdates": updates} if (updates := action.given("send_updates")) else {}
+
+
+def _calendar(action: Action) -> str:
+    return f"/calendars/{segment(action.text('calendar_id') or 'primary', 'calendar')}"
+
+
+def _event(action: Action) -> str:
+    return f"{_calendar(action)}/events/{segment(str(action.needed('event_id')), 'event')}"
+
+
+def _read(service: Service, path: str, query: Mapping[str, Any] | None = None) -> Payload:
+    return object_in(service, service.ask("GET", path, params=query, repeatable=True))
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def _service(action: Action, token: str) -> Service:
+    url = action.address("GOOGLE_CALENDAR_API_URL", API_URL)
+    headers = {"authorization": f"Bearer {token}"}
+    return Service("Google Calendar", url, "GOOGLE_ACCESS_TOKEN", headers, (token,))
+
+
+def _has_token(action: Action) -> bool:
+    return bool(action.configurations.get("access_token") or action.env.get("GOOGLE_ACCESS_TOKEN", "").strip())
+
+
+def _renewing(action: Action) -> dict[str, str]:
+    """What a new access token takes, as far as it is there: the node's own refresh token, or else the worker's."""
+    found = {name: action.env.get(name, "").strip() for name in _TOKENS}
+    own = action.configurations.get("refresh_token")
+    return {**found, "GOOGLE_REFRESH_TOKEN": own} if isinstance(own, str) and own else found
+
+
+def _renewed(action: Action) -> str:
+    """A new access token.
+
+    :raises ActionRefused: if none is given
+    """
+    refresh, client, secret = (_renewing(action)[name] for name in _TOKENS)
+    url = action.address("GOOGLE_TOKEN_URL", TOKEN_URL)
+    service = Service("Google's sign-in", url, "GOOGLE_REFRESH_TOKEN", {}, (refresh, secret))
+    asked = {
+        "grant_type": "refresh_token",
+        "refresh_token": refresh,
+        "client_id": client,
+        "client_secret": secret,
+    }
+    try:
+        token = member(service.post("", Form(asked), repeatable=True), "access_token")
+    except ServiceFailed as failed:
+        if not 400 <= failed.status < 500 or failed.status == 429:
+            raise
+        message, _, remedy = str(failed).rpartition(". ")
+        raise ActionRefused("authentication_error", message or remedy, "connect the account anew") from failed
+    if not isinstance(token, str) or not token:
+        raise ActionRefused("authentication_error", "Google's sign-in gave no token", "connect the account anew")
+    return token
