@@ -107,11 +107,15 @@ class Pause(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Resume(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Let a paused run go on, with variables overridden where its language has any."""
+    """Let a paused run go on, with variables overridden where its language has any.
+
+    With ``step`` one node goes on, and whichever comes next stands still again.
+    """
 
     id: str | None = None
     by: str | None = None
     variables: dict[str, Any] = {}
+    step: bool = False
 
 
 class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -220,10 +220,10 @@ class SourcesResolved(Fact, frozen=True):
 
 
 class RunPaused(Intent, frozen=True):
-    """The run stands still, at a breakpoint (effect key) or because somebody told it to (no key)."""
+    """The run stands still, at a breakpoint or a step (effect key), or because somebody told it to (no key)."""
 
     type = "run.paused"
-    reason: Literal["breakpoint", "command", "budget"]
+    reason: Literal["breakpoint", "step", "command", "budget"]
     step: str | None = None
     by: str | None = None
     message: str = ""
@@ -231,9 +231,12 @@ class RunPaused(Intent, frozen=True):
 
 
 class RunResumed(Outcome, frozen=True):
+    """It goes on; with ``step`` up to the next node only."""
+
     type = "run.resumed"
     variables: dict[str, Any] = {}
     by: str | None = None
+    step: bool = False
 
 
 class CancelRequested(Fact, frozen=True):

@@ -327,6 +327,11 @@ class Stage(Protocol):
         """State what the definition's sources were resolved to."""
         ...
 
+    @property
+    def stepping(self) -> bool:
+        """Whether the run goes node by node: each of them is to be stopped at."""
+        ...
+
     async def gate(
         self,
         node: Node | None,
@@ -336,10 +341,11 @@ class Stage(Protocol):
         path: str = "",
         due: Instant | None = None,
     ) -> Resumed | None:
-        """Stand still here while the run is paused, or if ``step`` is a breakpoint of this run.
+        """Stand still here while the run is paused, if ``step`` is a breakpoint of it, or if it goes node by node.
 
-        Without a node it is the one that is about to be entered; ``path`` is its path, if that is not just its name,
-        and may be the breakpoint too. ``due`` tells people until when a breakpoint holds; keeping it is up to `within`.
+        A step without a name is only stopped at while the run is paused. Without a node it is the one that is about to
+        be entered; ``path`` is its path, if that is not just its name, and may be the breakpoint too. ``due`` tells
+        people until when this holds; keeping it is up to `within`.
         """
         ...
 

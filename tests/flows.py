@@ -253,6 +253,7 @@ def perform(
     *,
     commands: Sequence[tuple[str, dict[str, Any]]] = (),
     breakpoints: Sequence[str] = (),
+    world: World | None = None,
     **names: Any,
 ) -> Performance:
     """Run a flow in virtual time to its end, and check its log and that it replays.
@@ -267,7 +268,7 @@ def perform(
         if commands:
             assert await theatre.perform(ref) == "parked"
             await theatre.perform(ref, *(theatre.command(verb, **body) for verb, body in commands))
-        events = await finish(theatre, ref, World())
+        events = await finish(theatre, ref, world or World())
         check_log(events)
         check_replay(theatre.language, ref, events)
         performances.append(Performance(theatre, ref, events))

@@ -188,6 +188,8 @@ class Play:
     variables: dict[str, dict[str, Any]] = field(default_factory=dict[str, Any])
     prompts: dict[str, str] = field(default_factory=dict[str, str])
     start: dict[str, Any] = field(default_factory=dict[str, Any])
+    step: bool = False
+    """Whether a pause is ended by a step."""
 
     @property
     def script(self) -> dict[str, Any]:
@@ -196,7 +198,7 @@ class Play:
 
     @property
     def world(self) -> World:
-        return World(answers=self.answers, variables=self.variables)
+        return World(answers=self.answers, variables=self.variables, step=self.step)
 
     async def begun(self, **names: Any) -> tuple[PlaybookTheatre, RunRef]:
         theatre = PlaybookTheatre(**names)

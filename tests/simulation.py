@@ -48,6 +48,8 @@ class World:
     signals: dict[str, JSON] = field(default_factory=dict[str, JSON])
     variables: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """By step: what resuming its breakpoint overrides."""
+    step: bool = False
+    """Whether a pause is ended by a step, not by a resume."""
 
     def says(self, events: Sequence[Event]) -> list[Command]:
         """Return the commands that this log calls for; asked again they have the same stream sequences."""
@@ -64,10 +66,14 @@ class World:
                     if name in self.signals:
                         said.append(_command("signal", 0, name=name, data=self.signals[name]))
                 case ev.RunPaused(step=step):
-                    said.append(_command("resume", event.n, variables=self.variables.get(step or "", {})))
+                    said.append(self._resumed(event.n, step or ""))
                 case _:
                     pass
         return said
+
+    def _resumed(self, n: int, step: str) -> Command:
+        how = {"step": True} if self.step else {}
+        return _command("resume", n, variables=self.variables.get(step, {}), **how)
 
 
 def _command(verb: str, k: int, **body: Any) -> Command:

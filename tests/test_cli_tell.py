@@ -39,6 +39,26 @@ def test_a_breakpoint_is_shown_with_what_to_do_and_resumed(standing: Place) -> N
     assert events[-1]["payload"]["status"] == "completed"
 
 
+def test_a_run_is_stepped_through(standing: Place) -> None:
+    args = ("--input", INPUT, "--script", "flows/script.json", "--break", "gather", "--run-id", "stepped")
+    run = standing.started("flows/triage.yaml", *args)
+    assert standing.here("watch", run, "--until", "run.paused").exit_code == exits.OK
+    assert "resumed for a step by ada" in standing.here("step", run, "--by", "ada", "--set", "a=[1]").stdout
+    with standing.process("watch", run, "--json") as process:
+        pauses = [next_event(process, "run.paused")["payload"] for _ in range(2)]
+    assert [(one["reason"], one["step"]) for one in pauses] == [("breakpoint", "gather"), ("step", "investigate")]
+    assert "paused" in standing.here("show", run).stdout
+    assert standing.here("resume", run).exit_code == exits.OK
+    assert standing.here("watch", run).exit_code == exits.OK
+
+
+def test_a_breakpoint_that_is_nowhere_is_refused(standing: Place) -> None:
+    args = ("--input", INPUT, "--script", "flows/script.json", "--break", "note", "--break", "nowhere")
+    done = standing.here("start", "flows/triage.yaml", *args)
+    assert done.exit_code == exits.FAILED
+    assert "UNKNOWN_BREAKPOINT breakpoints[1]: there is no node 'nowhere'" in done.stderr
+
+
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
 def test_cancel_and_kill(standing: Place, verb: str) -> None:
     run = stopped_at_a_breakpoint(standing)

@@ -105,6 +105,7 @@ WARNED = [ev.Warned("SKILL_UNAVAILABLE", "no key", "a", 2, "r3", "nodes.a.skills
 ADDED: dict[str, dict[str, Any]] = {
     "run.accepted": {"warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")]},
     "run.rejected": {"cause": 7},
+    "run.resumed": {"step": True},
     "run.end": {"warnings": WARNED},
     "child.end": {"warnings": WARNED},
 }

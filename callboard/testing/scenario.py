@@ -120,6 +120,10 @@ class Scenario:
         """Let the paused run go on."""
         return self._told("resume", variables=dict(variables or {}))
 
+    def step(self, variables: Mapping[str, Any] | None = None) -> Self:
+        """Let the paused run go on by one node."""
+        return self._told("resume", variables=dict(variables or {}), step=True)
+
     def cancel(self, reason: str = "", *, at: str = "") -> Self:
         """Cancel the run; its clean-up runs. ``at``, the key of an effect, is not now but as soon as that is begun."""
         if at:

@@ -67,7 +67,7 @@ class _Run:
             return self._ended("cancelled", cancelled.cause)
 
     async def _step(self, place: int) -> Outcome:
-        """Carry a step out, and stand still behind it if it is a breakpoint."""
+        """Carry a step out, and stand still behind it if it is a breakpoint, or the run goes step by step."""
         step, standing = self._playbook.steps[place], self._record.steps[place]
         if lapsed := await self._stand():
             return lapsed
@@ -77,7 +77,8 @@ class _Run:
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
         outcome = await self._left(visit, self._carried_out(visit))
-        if isinstance(outcome, Done) and step.label in self._breakpoints:
+        stops = step.label in self._breakpoints or self._stage.stepping
+        if isinstance(outcome, Done) and stops:
             standing.status = "paused"
             if lapsed := await self._stand(node, step.label):
                 return lapsed

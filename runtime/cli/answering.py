@@ -23,7 +23,8 @@ from callboard.runtime.cli.questioning import ask, question_of
 from callboard.runtime.cli.showing import Quietly, Shower
 from callboard.runtime.cli.terminal import NobodyThere, Stopped, Terminal
 
-GO_ON = "Enter goes on; NAME=VALUE gives another value first"
+STEP = "step"
+GO_ON = f"Enter goes on, {STEP} by one node; NAME=VALUE gives another value first"
 
 
 class Answering(Quietly):
@@ -104,21 +105,21 @@ class Answering(Quietly):
                 response = ask(self._terminal, question_of(asked), stop)
                 return Answer(event.key, by="terminal", user_response=response)
             case RunPaused(step=step):
-                return Resume(by="terminal", variables=self._variables(step, stop))
+                return self._resume(step, stop)
             case _:
                 raise TypeError(f"nobody is asked by {event.type}")
 
-    def _variables(self, step: str | None, stop: threading.Event) -> dict[str, str]:
+    def _resume(self, step: str | None, stop: threading.Event) -> Resume:
         where = f" after step {step}" if step else ""
         self._terminal.say(click.style("‖ ", fg="yellow", bold=True) + f"Paused{where}. {GO_ON}.")
         variables: dict[str, str] = {}
-        while line := self._terminal.line(stop).strip():
+        while (line := self._terminal.line(stop).strip()) and line != STEP:
             name, equals, value = line.partition("=")
             if not (name and equals):
                 self._terminal.say(f"{line!r} is not of the form NAME=VALUE.")
                 continue
             variables[name.strip()] = value
-        return variables
+        return Resume(by="terminal", variables=variables, step=line == STEP)
 
     async def _told(self, tell: Tell) -> bool:
         """Tell the run; False if it has not understood and may be told again."""

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "kill": "tell:kill",
         "pause": "tell:pause",
         "resume": "tell:resume",
+        "step": "tell:step",
         "answer": "tell:answer",
         "signal": "tell:signal",
     },

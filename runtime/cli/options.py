@@ -231,7 +231,14 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             ),
             click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
-            click.option("--breakpoint", "breakpoints", metavar="PATH", multiple=True, help="Pause before this node."),
+            click.option(
+                "--break",
+                "--breakpoint",
+                "breakpoints",
+                metavar="NODE",
+                multiple=True,
+                help="Pause at this node; may be repeated. `callboard step` goes on from there by one.",
+            ),
         ]
     ):
         decorated = decorate(decorated)

@@ -1,4 +1,4 @@
-"""``callboard cancel, kill, pause, resume, answer, signal``: tell a run something."""
+"""``callboard cancel, kill, pause, resume, step, answer, signal``: tell a run something."""
 
 from typing import Any
 
@@ -8,6 +8,9 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, pairs, settings_options
 
 _by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
+_set = click.option(
+    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Override a variable, where there are any."
+)
 _reason = click.option("--reason", metavar="TEXT", default="", help="Why; recorded with it.")
 
 
@@ -43,13 +46,22 @@ def pause(settings: Settings, run: str, reason: str, by: str | None) -> None:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
-@click.option("--set", "variables", metavar="VAR=JSON", multiple=True, help="Override a variable, where there are any.")
+@_set
 @_by
 @settings_options
 def resume(settings: Settings, run: str, variables: tuple[str, ...], by: str | None) -> None:
     """Let a paused RUN go on."""
-    values = {name: _value(text) for name, text in pairs(variables, "--set").items()}
-    _tell(settings, run, "resume", variables=values, by=by)
+    _tell(settings, run, "resume", variables=_values(variables), by=by)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_set
+@_by
+@settings_options
+def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None) -> None:
+    """Let a paused RUN go on by one node: it stands still again at the next."""
+    _tell(settings, run, "resume", variables=_values(variables), by=by, step=True)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -81,6 +93,10 @@ def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | Non
 def signal(settings: Settings, run: str, name: str, data: str | None, by: str | None) -> None:
     """Send RUN the signal NAME. DATA is JSON, or else a text."""
     _tell(settings, run, "signal", name=name, data=None if data is None else _value(data), by=by)
+
+
+def _values(variables: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _value(text) for name, text in pairs(variables, "--set").items()}
 
 
 def _value(text: str) -> Any:

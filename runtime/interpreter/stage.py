@@ -63,6 +63,7 @@ class Stage:
         self.killed: Failure | None = None
         self.main: Task[End] | None = None
         self._breakpoints = frozenset(breakpoints)
+        self._stops: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
         self._turn = 0
         self.asks.now = sink.clock()
@@ -109,6 +110,7 @@ class Stage:
 
     def _cancel_run(self, requested: ev.CancelRequested) -> None:
         self.cancelling = True
+        self.waits.stepping = False  # clean-up is not stepped through
         cause = Failure(code="cancelled", message=requested.message or requested.reason, type="cancellation")
         if requested.kill:
             self.killed = cause
@@ -174,6 +176,10 @@ class Stage:
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         self.ledger.state(ev.SourcesResolved(sources=sources), "", 1, 1)
 
+    @property
+    def stepping(self) -> bool:
+        return self.waits.stepping
+
     async def gate(
         self,
         node: Node | None,
@@ -184,18 +190,29 @@ class Stage:
         due: Instant | None = None,
     ) -> Resumed | None:
         await self.driver.checkpoint()
-        held = False
-        if step in self._breakpoints or path in self._breakpoints:
-            holder = node if isinstance(node, StageNode) else self._coming(path or encode_id(step), step)
-            pause = ev.RunPaused(reason="breakpoint", step=step, timeout_at=due)
-            outcome: ev.RunResumed = await self.asks.effect(holder, holder.key(f"gate.{when}"), pause)
-            self.waits.brought |= outcome.variables
-            held = True
+        holder = node if isinstance(node, StageNode) else self._coming(path or encode_id(step), step)
+        marked = step in self._breakpoints or path in self._breakpoints
+        held = marked or (self.stepping and step != "")
+        if held:
+            await self._stop(holder, f"gate.{when}", "breakpoint" if marked else "step", step, due)
         while self.waits.paused:
-            await self.waits.at_gate()
+            goes_on = await self.waits.at_gate()
+            if not (goes_on or held):
+                await self._stop(holder, f"gate.{when}", "step", step, due)
             held = True
         brought = self.waits.take_brought()
         return Resumed(brought) if held or brought else None
+
+    async def _stop(
+        self, holder: StageNode, slot: str, reason: Literal["breakpoint", "step"], step: str, due: Instant | None
+    ) -> None:
+        """Stand still at a pause of this node's own, until it is ended."""
+        key = holder.key(slot)
+        # A node may come here again without having been entered: it was cancelled here, and is tried again.
+        times = self._stops[key] = self._stops.get(key, 0) + 1
+        pause = ev.RunPaused(reason=reason, step=step, timeout_at=due)
+        outcome: ev.RunResumed = await self.asks.effect(holder, key if times == 1 else f"{key}.{times}", pause)
+        self.waits.brought |= outcome.variables
 
     def _coming(self, path: str, name: str) -> StageNode:
         """The node execution that is about to be entered, as the holder of its breakpoint's pause."""

@@ -81,6 +81,8 @@ class Waits:
         """Questions and calls that take no more answers: key to how each was closed, for the refusal of later ones."""
         self.paused = False
         self.paused_at: Instant | None = None
+        self.stepping = False
+        """Whether every node is stopped at: the run was last resumed for a step."""
         self.brought: dict[str, Any] = {}
         """Variables that came with resumes; the next gate returns them to the interpreter."""
         self._ledger = ledger
@@ -105,11 +107,11 @@ class Waits:
         self.bounds[key] = bound
         heappush(self._due, (bound.due, key))
 
-    async def at_gate(self) -> None:
-        """Stand still until the run is resumed by command."""
-        wait = Wait(self._driver)
+    async def at_gate(self) -> bool:
+        """Stand still until the run is resumed by command; return whether this one goes on: of a step only one does."""
+        wait = Wait(self._driver, lambda _cause: self._gates.remove(wait))
         self._gates.append(wait)
-        await wait
+        return await wait
 
     def take_brought(self) -> dict[str, Any]:
         """Return, once, what resumes have brought."""
@@ -140,6 +142,16 @@ class Waits:
         """Keys of the open pauses; the empty key is the pause by command."""
         keys = [key for key, effect in self.effects.items() if isinstance(effect.intent, ev.RunPaused)]
         return [*keys, ""] if self.paused else keys
+
+    def step(self) -> list[str]:
+        """Keys of the pauses that a step ends, so that one node goes on: what has stood still the longest.
+
+        A pause by command holds all, so it goes first; with nothing at its gates it alone would move none.
+        """
+        held = [key for key in self.pauses() if key][:1]
+        if not self.paused:
+            return held
+        return [""] if self._gates else ["", *held]
 
     def deadlines(self) -> list[tuple[Instant, str]]:
         """All open deadlines, of sleeps and of bounds, earliest first."""
@@ -176,13 +188,12 @@ class Waits:
                 # With a key it is a breakpoint's own intent, which its gate knows of.
                 if not event.key and not self.paused:
                     self.paused, self.paused_at = True, event.time
-            case ev.RunResumed(variables=variables) if not event.key:
-                self.paused = False
-                # The next gate has them, also if nothing stood at one when the run was resumed.
-                self.brought |= variables
-                gates, self._gates = self._gates, []
-                for gate in gates:
-                    gate.wake(payload)
+            case ev.RunResumed():
+                self.stepping = payload.step
+                if event.key:
+                    self._settle(event.key, payload)
+                else:
+                    self._open_gates(payload)
             case ev.HumanAnswered():
                 question = self.questions.get(payload.interaction)
                 if question is not None:
@@ -191,6 +202,14 @@ class Waits:
                 self._signals.setdefault(payload.name, deque()).append(payload)
             case _:
                 self._settle(event.key, payload)
+
+    def _open_gates(self, resumed: ev.RunResumed) -> None:
+        self.paused = False
+        # The next gate has them, also if nothing stood at one when the run was resumed.
+        self.brought |= resumed.variables
+        gates, self._gates = self._gates, []
+        for place, gate in enumerate(gates):
+            gate.wake(place == 0 or not resumed.step)
 
     def take_signal(self, name: str, match: JSON) -> ev.SignalReceived | None:
         """Return, and remove, the oldest signal that came before anybody awaited it, and is meant."""

@@ -145,6 +145,7 @@ class ResumeRun(Arguments):
     variables: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="Variables to override, in languages that have any."
     )
+    step: bool = Field(False, description="Go on by one node only, and pause again at the next.")
     by: By = None
 
 

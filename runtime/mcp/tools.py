@@ -187,8 +187,8 @@ class Tools:
         return await self._told(asked.run_id, "signal", by=asked.by, name=asked.name, data=asked.data)
 
     async def resume_run(self, asked: arguments.ResumeRun, _report: Report) -> answers.Told:
-        """Let a paused run go on."""
-        return await self._told(asked.run_id, "resume", by=asked.by, variables=asked.variables)
+        """Let a paused run go on, or go on by one node."""
+        return await self._told(asked.run_id, "resume", by=asked.by, variables=asked.variables, step=asked.step)
 
     async def cancel_run(self, asked: arguments.CancelRun, _report: Report) -> answers.Told:
         """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""

@@ -107,9 +107,9 @@ def called(call: ev.ToolCall | ev.ToolResult, key: str) -> str:
 
 
 def paused(pause: ev.RunPaused) -> str:
-    """Say why a run stands still: at which breakpoint, or by whose command."""
-    if pause.reason == "breakpoint":
-        return "paused (breakpoint)" + (f" at {pause.step}" if pause.step else "") + _after(pause.message or "")
+    """Say why a run stands still: at which breakpoint or step, or by whose command."""
+    if pause.reason in ("breakpoint", "step"):
+        return f"paused ({pause.reason})" + (f" at {pause.step}" if pause.step else "") + _after(pause.message or "")
     return f"paused ({pause.reason}){_by(pause.by)}{_after(pause.message or '')}"
 
 
@@ -157,7 +157,7 @@ def _run(
         case ev.RunPaused():
             return paused(payload)
         case ev.RunResumed():
-            return "resumed" + _by(payload.by)
+            return f"resumed{' for a step' if payload.step else ''}" + _by(payload.by)
         case ev.CancelRequested():
             return f"{'kill' if payload.kill else 'cancel'} requested{_by(payload.by)}" + _after(payload.reason)
         case ev.CommandRefused():

@@ -60,8 +60,9 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
                 return _refused(verb, tell, "pause.already", "the run is paused already")
             return [Reaction(ev.RunPaused(reason="command", by=tell.by, message=tell.reason))]
         case Resume():
-            resumed = ev.RunResumed(variables=tell.variables, by=tell.by)
-            found = [Reaction(resumed, key) for key in stage.waits.pauses()]
+            resumed = ev.RunResumed(variables=tell.variables, by=tell.by, step=tell.step)
+            ended = stage.waits.step() if tell.step else stage.waits.pauses()
+            found = [Reaction(resumed, key) for key in ended]
             return found or _refused(verb, tell, "resume.not_paused", _with_open(stage, "the run is not paused"))
         case Answer():
             return _answer(stage, tell)
