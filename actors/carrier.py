@@ -16,7 +16,7 @@ from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools.failures import shortened
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource
+from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource, Usage
 from callboard.bus.events import Event, Payload
 from callboard.bus.subjects import RunRef
 
@@ -26,6 +26,18 @@ PROGRESS_CHARS_MAX = 2_000
 
 RETRY_REASON_CHARS_MAX = 200
 """Why a model is tried again is told in so many characters."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What an effect that is no model turn has cost of a model: it adds it here as it goes."""
+
+    model: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, model: str, usage: Usage) -> None:
+        self.model = model
+        self.usage += usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class Job:
     ordinal: int = 0
     turn: ModelTurn | None = None
     toolboxes: Mapping[str, list[ToolSource]] = field(default_factory=dict[str, list[ToolSource]])
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def key(self) -> str:
@@ -202,8 +215,8 @@ class Carrier:
                 return ev.EffectResult(error=Failure(code="effect.unsupported", message=message))
             value, metadata = await carry(job, call.request)
         except (EffectFailed, ToolFailed) as error:
-            return ev.EffectResult(error=error.failure)
-        return ev.EffectResult(value=value, metadata=metadata)
+            return ev.EffectResult(error=error.failure, model=job.spent.model, usage=job.spent.usage)
+        return ev.EffectResult(value, metadata=metadata, model=job.spent.model, usage=job.spent.usage)
 
 
 def _say(reporter: Reporter, job: Job, call: ev.ModelCall, text: str) -> None:

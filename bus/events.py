@@ -416,10 +416,14 @@ class EffectCall(Intent, frozen=True):
 
 
 class EffectResult(Outcome, frozen=True):
+    """``usage`` is what it took of ``model``, where it asked one."""
+
     type = "effect.result"
     value: JSON = None
     error: Failure | None = None
     metadata: JSON = None
+    model: str = ""
+    usage: Usage = Usage()
 
 
 TimerPurpose = Literal["sleep", "delay", "wait", "retry", "answer", "warning", "expiry"]

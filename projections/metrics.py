@@ -8,8 +8,10 @@ figures go. Metrics have no past: they tell when an event was folded, so a follo
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import (
+    EffectCall,
+    EffectResult,
     Event,
     ModelCall,
     ModelResult,
@@ -141,16 +143,21 @@ class Metrics:
                 if name := (replied.provider if replied else "") or provider:
                     labels[semconv.PROVIDER_NAME] = semconv.provider_name(name)
                 if replied:
-                    self._count_tokens(replied, labels)
+                    self._count_tokens(replied.usage, labels)
             case ToolCall(tool=tool, via="worker"):
                 labels = {semconv.OPERATION_NAME: semconv.EXECUTE_TOOL, semconv.TOOL_NAME: tool}
+            case EffectCall() if isinstance(payload, EffectResult) and payload.model:
+                name, _, model = payload.model.partition(":")
+                labels = {semconv.OPERATION_NAME: semconv.EMBEDDINGS, semconv.REQUEST_MODEL: model}
+                self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
+                return
             case _:
                 return
         _outcome, error = outcome_of(payload)
         self._operation.record(duration_s, {**labels, **_error(error)})
 
-    def _count_tokens(self, reply: ModelResult, labels: "Labels") -> None:
-        for kind, count in (("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)):
+    def _count_tokens(self, usage: Usage, labels: "Labels") -> None:
+        for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             if count:
                 self._tokens.record(count, {**labels, semconv.TOKEN_TYPE: kind})
 

@@ -11,6 +11,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
+    EffectResult,
     Event,
     ModelCall,
     ModelResult,
@@ -61,8 +62,9 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one knows of a run. ``cause`` is its error with what led to it, and the places; ``warnings`` are those of
     its admission, its nodes and its child runs, like ones once.
 
-    ``usage`` sums the run's own model turns and what its child runs report; ``usage_by_path`` does so per node,
-    ``usage_by_model`` holds the own turns by the model that was asked, or what stood in for it.
+    ``usage`` sums the run's own model turns, what its other effects took of a model, and what its child runs report;
+    ``usage_by_path`` does so per node, ``usage_by_model`` holds the run's own by the model that was asked, or what
+    stood in for it.
     """
 
     run: str = ""
@@ -132,6 +134,8 @@ class Results:
         match payload:
             case ModelResult():
                 self._add(event.path, payload.usage, _model_of(closed, payload))
+            case EffectResult(model=model) if model:
+                self._add(event.path, payload.usage, model)
             case ChildEnd():
                 self._add(event.path, payload.usage, None)
             case _:

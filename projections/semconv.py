@@ -16,6 +16,7 @@ OPERATION_NAME: Final = "gen_ai.operation.name"
 INVOKE_WORKFLOW: Final = "invoke_workflow"
 INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
+EMBEDDINGS: Final = "embeddings"
 EXECUTE_TOOL: Final = "execute_tool"
 
 # -- generative AI -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from callboard.bus.events import (
     ChildStart,
     EffectCall,
     EffectCancelled,
+    EffectResult,
     HumanAnswered,
     HumanAsked,
     HumanClosed,
@@ -72,6 +73,13 @@ def outcome_attributes(payload: Payload, content: bool) -> Attributes:
             return _reply(payload, content)
         case ToolResult() if content and payload.error is None:
             return {semconv.TOOL_CALL_RESULT: as_text(payload.output)}
+        case EffectResult(model=model) if model:
+            provider, _, name = model.partition(":")
+            return {
+                semconv.PROVIDER_NAME: semconv.provider_name(provider),
+                semconv.REQUEST_MODEL: name,
+                semconv.USAGE_INPUT_TOKENS: payload.usage.input_tokens,
+            }
         case ChildEnd():
             return {semconv.RUN_STATUS: payload.status}
         case _:

@@ -203,6 +203,8 @@ def _closed(effect: Effect, event: Event, payload: Payload) -> Effect:
     if effect.kind == PROVIDER and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)):
         outcome, error = "failed", failed
     usage = payload.usage if isinstance(payload, ModelResult | ChildEnd) else None
+    if isinstance(payload, EffectResult) and payload.model:
+        usage = payload.usage
     return msgspec.structs.replace(
         effect, ended_at=event.time, outcome=outcome, error=error, usage=usage, last_n=event.n
     )

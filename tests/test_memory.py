@@ -1,11 +1,9 @@
 """Memories: one suite for every store, and what each kind of memory keeps, tells and forgets."""
 
-import datetime as dt
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -17,7 +15,7 @@ from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory import embedding, texts
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
-from callboard.actors.memory.embedding import Hashing, cosine, packed, unpacked
+from callboard.actors.memory.embedding import Hashing, Made, cosine, packed, unpacked
 from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, mentioned
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.store import (
@@ -35,9 +33,8 @@ from callboard.actors.memory.store import (
 )
 from callboard.bus.connection import connected
 from callboard.bus.server import EmbeddedServer
-from callboard.bus.subjects import RunRef
 from tests.graphs import check_deaths, graph, node, webhook
-from tests.logs import T0
+from tests.memories import Asking
 
 # -- the stores --------------------------------------------------------------------------------------------------------
 
@@ -192,51 +189,6 @@ async def test_what_is_not_answered_over_and_over_is_given_up(monkeypatch: pytes
 
 
 # -- a memory, as runs ask it ------------------------------------------------------------------------------------------
-
-
-class Asking:
-    """Asks a memory as effects of runs do, each with a key of its own."""
-
-    def __init__(self, subtype: str, store: Store | None = None, **settings: Any) -> None:
-        self.store = store or InMemory()
-        self.memory = Memory(self.store)
-        self.subtype = subtype
-        self.settings = settings
-        self.asked = 0
-
-    async def __call__(
-        self,
-        operation: str,
-        *,
-        id: str = "mem",
-        user: str | None = "u",
-        tenant: str = "t",
-        again: bool = False,
-        **more: Any,
-    ) -> Any:
-        self.asked += not again
-        event = SimpleNamespace(time=T0 + dt.timedelta(seconds=self.asked))
-        names = {"ref": RunRef(tenant, "r1"), "event": event, "idempotency_key": f"{self.asked:064}"[::-1]}
-        scope = {"workflow_id": "a workflow", "user_id": user, "execution_id": "r1"}
-        memory = {"id": id, "subtype": self.subtype, "configurations": self.settings}
-        request = {"operation": operation, "memory": memory, "scope": scope, **more}
-        value, _ = await self.memory.carry(cast(Job, SimpleNamespace(**names)), request)
-        return value
-
-    async def own(self, operation: str, **input: Any) -> Any:
-        return await self(operation, input=input)
-
-    async def refused(self, operation: str, **more: Any) -> str:
-        with pytest.raises(EffectFailed) as caught:
-            await self(operation, **more)
-        return caught.value.failure.code
-
-    async def say(self, text: str, answer: str = "Yes.", **more: Any) -> Any:
-        messages = [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
-        return await self("store", messages=messages, text=f"User: {text}\nAssistant: {answer}", metadata={}, **more)
-
-    async def context(self, query: str = "", **more: Any) -> Any:
-        return await self("get_context", query=query, limit=20, **more)
 
 
 async def test_a_memory_is_that_of_a_tenant_a_workflow_a_user_and_a_node() -> None:
@@ -581,13 +533,13 @@ async def test_vectors_of_another_embedder_are_made_anew() -> None:
     class Other(Hashing):
         name = "other"
 
-        async def embed(self, texts: Any) -> Any:
-            return [vector[::-1] for vector in await super().embed(texts)]
+        async def embed(self, texts: Any, once: str) -> Made:
+            return Made([vector[::-1] for vector in (await super().embed(texts, once)).vectors])
 
     store = InMemory()
     ask = Asking("VECTOR_DATABASE", store)
     await ask.own("store", items=TEXTS)
-    ask.memory = Memory(store, Other())
+    ask.memory = Memory(store, lambda _settings: Other())
     assert [one["id"] for one in (await ask.own("search", query="which chair is broken?"))["results"]] == ["chair"]
 
 
@@ -596,13 +548,13 @@ async def test_texts_longer_than_are_kept_are_cut_in_questions_too() -> None:
         def __init__(self) -> None:
             self.lengths: list[int] = []
 
-        async def embed(self, texts: Any) -> Any:
+        async def embed(self, texts: Any, once: str) -> Made:
             self.lengths += [len(text) for text in texts]
-            return await super().embed(texts)
+            return await super().embed(texts, once)
 
     embedder = Counting()
     ask = Asking("EPISODIC_MEMORY")
-    ask.memory = Memory(ask.store, embedder)
+    ask.memory = Memory(ask.store, lambda _settings: embedder)
     long = "x" * (texts.TEXT_CHARS_MAX + 1)
     await ask.say(long)
     await ask.context(long)
@@ -632,7 +584,8 @@ async def test_the_loop_waits_neither_for_vectors_nor_for_many_documents(monkeyp
 
 
 async def test_counted_words_are_the_same_everywhere() -> None:
-    one, same, other, none = await Hashing().embed(["Green tea, please", "green TEA please", "a broken chair", ""])
+    texts = ["Green tea, please", "green TEA please", "a broken chair", ""]
+    [one, same, other, none], *_ = await Hashing().embed(texts, "once")
     assert one == same == pytest.approx(unpacked(packed(one)))
     assert cosine(one, one) == pytest.approx(1)
     assert abs(cosine(one, other)) < 0.2

@@ -7,8 +7,8 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from callboard.bus.effects import Failure
-from callboard.bus.events import EffectCancelled, RunParked
+from callboard.bus.effects import Failure, Usage
+from callboard.bus.events import EffectCall, EffectCancelled, EffectResult, RunParked
 from callboard.projections import semconv
 from callboard.projections.metrics import Metrics
 from tests.logs import Log, cake
@@ -83,6 +83,15 @@ def test_tokens_are_counted_by_model_and_type(board: Board) -> None:
     assert _sums(points, *keys) == {("opus", "anthropic", "input"): 600, ("opus", "anthropic", "output"): 120}
     point = next(iter(points.values()))
     assert point.explicit_bounds[:4] == (1, 4, 16, 64)
+
+
+def test_tokens_of_embeddings_are_counted_beside_them(board: Board) -> None:
+    log = Log().started()
+    log.add(EffectCall("memory"), "notes", 1, 1, slot="memory")
+    log.add(EffectResult(model="openai:text-embedding-3-small", usage=Usage(7)), "notes", 1, 1, slot="memory")
+    keys = (semconv.OPERATION_NAME, semconv.REQUEST_MODEL, semconv.PROVIDER_NAME, semconv.TOKEN_TYPE)
+    sums = _sums(board.take(log)[semconv.CLIENT_TOKEN_USAGE], *keys)
+    assert sums == {("embeddings", "text-embedding-3-small", "openai", "input"): 7}
 
 
 def test_operations_and_nodes_are_timed(board: Board) -> None:

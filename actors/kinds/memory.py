@@ -15,7 +15,7 @@ import msgspec
 from callboard.actors.carrier import Job
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.conversation import conversation
-from callboard.actors.memory.embedding import Embedder, Hashing
+from callboard.actors.memory.embedders import EmbedderOf, counting
 from callboard.actors.memory.entities import entities
 from callboard.actors.memory.keyvalue import key_value
 from callboard.actors.memory.store import Store, failed
@@ -45,11 +45,11 @@ class _Request(msgspec.Struct, frozen=True):
 
 
 class Memory:
-    """The memories of one worker's runs, by their subtypes."""
+    """The memories of runs, by their subtypes."""
 
-    def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
+    def __init__(self, store: Store, embedder_of: EmbedderOf = counting) -> None:
         self._store = store
-        texts = Texts(embedder or Hashing()).carry
+        texts = Texts(embedder_of).carry
         self._kinds: Mapping[str, Callable[[Asked], Awaitable[Any]]] = {
             "CONVERSATION_BUFFER": conversation,
             "CONVERSATION_SUMMARY": conversation,
@@ -66,7 +66,8 @@ class Memory:
         """Carry an operation out: an effect of kind ``memory``.
 
         :raises EffectFailed: ``memory.malformed``, ``memory.subtype``, ``memory.operation``, ``memory.full``,
-            ``memory.too_large``, ``memory.contended``, ``memory.unavailable``
+            ``memory.too_large``, ``memory.contended``, ``memory.unavailable``, ``memory.dimension``, and ``model.…`` of
+            the model that embeds texts
         """
         try:
             asked = msgspec.convert(request, _Request)
@@ -87,6 +88,7 @@ class Memory:
                 once=job.idempotency_key,
                 at_ms=int(job.event.time.timestamp() * 1000),
                 brought=brought,
+                spent=job.spent,
             )
         )
         return value, None

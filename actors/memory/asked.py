@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from callboard.actors.carrier import Spent
 from callboard.actors.memory.store import Store, failed
 from callboard.bus.effects import canonical
 
@@ -18,7 +19,8 @@ class Asked:
     """An operation on a memory.
 
     ``place`` is the prefix of the memory's keys, ``once`` the idempotency key of the effect, ``at_ms`` when it was
-    asked for. ``brought`` is the rest of the request; a node's own operation has its ``input`` there.
+    asked for. ``brought`` is the rest of the request; a node's own operation has its ``input`` there. What the
+    operation takes of a model is added to ``spent``.
     """
 
     operation: str
@@ -28,6 +30,7 @@ class Asked:
     once: str
     at_ms: int
     brought: Mapping[str, Any]
+    spent: Spent
 
     @property
     def own(self) -> bool:

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import sqrt
 from operator import mul
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from anyio import to_thread
+
+from callboard.bus.effects import Usage
 
 Vector = list[float]
 """Of length 1."""
@@ -37,12 +39,22 @@ ALIKE_STANDS_FOR = 0.7
 """Cosines of counted words are lower than a model's: from this one on they count as what models take for alike."""
 
 
+class Made(NamedTuple):
+    """Vectors of texts, in their order, and which model was asked for them, if one was, at what cost."""
+
+    vectors: list[Vector]
+    model: str = ""
+    usage: Usage = Usage()
+
+
 class Embedder(Protocol):
     """Makes vectors. Those of embedders with different names cannot be compared."""
 
     name: str
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]: ...
+    async def embed(self, texts: Sequence[str], once: str) -> Made:
+        """Make a vector of each text; ``once`` is the idempotency key. Raises `EffectFailed`."""
+        ...
 
     def likeness(self, cosine: float) -> float:
         """How alike two texts are, from 0 to 1, where 0.7 says that they are about the same."""
@@ -54,9 +66,9 @@ class Hashing:
 
     name = f"hashing-{PLACES}"
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], once: str) -> Made:
         # Many or long ones take their time, and everybody waits for the loop.
-        return await to_thread.run_sync(lambda: [_counted(text) for text in texts])
+        return Made(await to_thread.run_sync(lambda: [_counted(text) for text in texts]))
 
     def likeness(self, cosine: float) -> float:
         cosine = max(0.0, min(1.0, cosine))

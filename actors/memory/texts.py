@@ -4,6 +4,7 @@ The search is exact: every text's vector is compared, which bounds how many ther
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ from typing import Any, NamedTuple
 from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.embedders import EmbedderOf
 from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
-from callboard.actors.memory.store import Document, changed, failed, read_all, swept
+from callboard.actors.memory.store import Conflict, Document, Entry, changed, encoded, failed, read_all, swept
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads them all."""
@@ -40,8 +42,8 @@ class _Text(NamedTuple):
 class Texts:
     """Texts with their vectors."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, embedder_of: EmbedderOf) -> None:
+        self._embedder_of = embedder_of
 
     async def carry(self, asked: Asked) -> Any:
         """Carry an operation of a memory of texts out."""
@@ -82,42 +84,71 @@ class Texts:
         held = await asked.store.keys(f"{asked.place}.text")
         if len(by_key.keys() | held) > TEXTS_MAX:
             raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
-        vectors = await self._embedder.embed([one.text for one in by_key.values()])
+        embedder = self._embedder_of(asked.settings)
+        vectors = await _embedded(asked, embedder, [one.text for one in by_key.values()], "texts")
         for (key, one), vector in zip(by_key.items(), vectors, strict=True):
             document: Document = {**one._asdict(), "at_ms": asked.at_ms}
-            document |= {"vector": packed(vector), "embedder": self._embedder.name}
+            document |= {"vector": packed(vector), "embedder": embedder.name}
             # The same id is the same text anew, whoever comes last.
             await changed(asked.store, key, asked.once, partial(Document.update, **document))
 
     async def _found(self, asked: Asked, query: str) -> list[tuple[Document, float]]:
         """The texts that are most like a query, with how much they are, the most alike first."""
         query = query[:TEXT_CHARS_MAX]
-        texts = await _all(asked)
+        entries = await asked.store.below(f"{asked.place}.text")
+        texts = list(zip(entries, await read_all(entries), strict=True))
         filters = asked.given("filters")
         if isinstance(filters, dict):
-            texts = [one for one in texts if _fits(one["metadata"], filters)]
+            texts = [(entry, one) for entry, one in texts if _fits(one["metadata"], filters)]
         if not query.strip() or not texts:
             return []
-        [wanted] = await self._embedder.embed([query])
-        strange = [one for one in texts if one["embedder"] != self._embedder.name]
-        anew = await self._embedder.embed([one["text"] for one in strange])
-        for one, vector in zip(strange, anew, strict=True):
-            one["vector"] = packed(vector)
+        embedder = self._embedder_of(asked.settings)
+        [wanted] = await _embedded(asked, embedder, [query], "query")
+        await _made_anew(asked, embedder, [pair for pair in texts if pair[1]["embedder"] != embedder.name])
         least = asked.number("similarity_threshold", THRESHOLD)
         most = max(1, int(asked.number("max_results", RESULTS)))
-        return await to_thread.run_sync(self._ranked, texts, query.strip().lower(), wanted, least, most)
+        documents = [one for _, one in texts]
+        return await to_thread.run_sync(_ranked, embedder, documents, query.strip().lower(), wanted, least, most)
 
-    def _ranked(
-        self, texts: list[Document], query: str, wanted: Vector, least: float, most: int
-    ) -> list[tuple[Document, float]]:
-        found: list[tuple[Document, float]] = []
-        for one in texts:
-            score = self._embedder.likeness(cosine(wanted, unpacked(one["vector"])))
-            if query in one["text"].lower():
-                score = max(score, least)
-            if score >= least:
-                found.append((one, round(score, 6)))
-        return sorted(found, key=lambda one: (-one[1], one[0]["at_ms"], one[0]["id"]))[:most]
+
+async def _embedded(asked: Asked, embedder: Embedder, texts: Sequence[str], part: str) -> list[Vector]:
+    made = await embedder.embed(texts, f"{asked.once}.{part}")
+    if made.model:
+        asked.spent.add(made.model, made.usage)
+    return made.vectors
+
+
+async def _made_anew(asked: Asked, embedder: Embedder, strange: Sequence[tuple[Entry, Document]]) -> None:
+    """Make the vectors of another embedder anew. Those of a model are kept: the next search need not pay for them."""
+    paid = asked.spent.model
+    vectors = await _embedded(asked, embedder, [one["text"] for _, one in strange], "anew")
+    for (entry, one), vector in zip(strange, vectors, strict=True):
+        one |= {"vector": packed(vector), "embedder": embedder.name}
+        if paid:
+            with suppress(Conflict):
+                await asked.store.put(entry.key, encoded(one), entry.revision)
+
+
+def _ranked(
+    embedder: Embedder, texts: list[Document], query: str, wanted: Vector, least: float, most: int
+) -> list[tuple[Document, float]]:
+    found: list[tuple[Document, float]] = []
+    for one in texts:
+        vector = unpacked(one["vector"])
+        if len(vector) != len(wanted):
+            raise other_dimension(embedder.name, len(wanted), len(vector))
+        score = embedder.likeness(cosine(wanted, vector))
+        if query in one["text"].lower():
+            score = max(score, least)
+        if score >= least:
+            found.append((one, round(score, 6)))
+    return sorted(found, key=lambda one: (-one[1], one[0]["at_ms"], one[0]["id"]))[:most]
+
+
+def other_dimension(embedder: str, has: int, kept: int) -> Exception:
+    """The failure of an embedder whose vectors cannot be compared with those that are kept."""
+    message = f"vectors of {embedder} have {has} dimensions, those of the memory {kept}: clear it, or name their model"
+    return failed("memory.dimension", message)
 
 
 def _key(asked: Asked, id: str) -> str:

@@ -38,9 +38,10 @@ class Means:
 class Provider:
     """A provider of models: how it is opened, its default model, and what its models' names begin with.
 
-    ``default`` is empty where there is none. ``keys`` are the variables of the environment that hold its secrets.
-    ``extra`` is what of this package has to be installed for it, and ``module`` what it brings. ``stands_in`` marks one
-    that answers without a model, which a worker must have been allowed to use.
+    ``default`` is empty where there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
+    variables of the environment that hold its secrets. ``extra`` is what of this package has to be installed for it,
+    and ``module`` what it brings. ``stands_in`` marks one that answers without a model, which a worker must have been
+    allowed to use.
     """
 
     open: Callable[[Means], Model]
@@ -49,6 +50,7 @@ class Provider:
     keys: tuple[str, ...] = ()
     extra: str = ""
     module: str = ""
+    embedding: str = ""
     stands_in: bool = False
 
     def lacks(self) -> str:
@@ -94,7 +96,13 @@ PROVIDERS: Mapping[str, Provider] = {
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     ),
     "openai": Provider(
-        _openai, openai.DEFAULT_MODEL, prefixes=("gpt-",), keys=("OPENAI_API_KEY",), extra="openai", module="openai"
+        _openai,
+        openai.DEFAULT_MODEL,
+        prefixes=("gpt-",),
+        keys=("OPENAI_API_KEY",),
+        extra="openai",
+        module="openai",
+        embedding=openai.DEFAULT_EMBEDDING,
     ),
     "gemini": Provider(
         _gemini,
@@ -103,6 +111,7 @@ PROVIDERS: Mapping[str, Provider] = {
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         extra="gemini",
         module="google.genai",
+        embedding=gemini.DEFAULT_EMBEDDING,
     ),
     "scripted": Provider(_scripted, "scripted", stands_in=True),
     "recorded": Provider(_recorded, "recorded", stands_in=True),

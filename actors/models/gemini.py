@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from callboard.actors.models import gemini_embeddings
+from callboard.actors.models.embedding import Embedded, EmbeddingRequest, embed_all
 from callboard.actors.models.gemini_contents import request_of
-from callboard.actors.models.gemini_errors import Unreadable, failed
+from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
 from callboard.actors.models.gemini_stream import ContentFold
 from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
@@ -19,9 +21,7 @@ from callboard.actors.models.wording import Request
 from callboard.bus.effects import Failure, ModelReply
 
 DEFAULT_MODEL = "gemini-3.8-flash"
-
-_GARBAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What the SDK stumbles over when a chunk is not of the shape that it expects."""
+DEFAULT_EMBEDDING = "gemini-embedding-001"
 
 
 class GeminiModel:
@@ -81,6 +81,13 @@ class GeminiModel:
         request = request_of(turn)
         return await with_retries(self._retry, lambda: self._try(request, on_text), on_retry)
 
+    async def embed(self, request: EmbeddingRequest) -> Embedded:
+        """Embed texts.
+
+        :raises ModelFailed: if there is no usable answer
+        """
+        return await embed_all(request, self._retry, lambda part: gemini_embeddings.embed(self._client, part))
+
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.aio.aclose()
@@ -101,7 +108,7 @@ class GeminiModel:
             stream = await self._client.aio.models.generate_content_stream(**request.params)
             async for chunk in stream:
                 yield chunk.model_dump(mode="json", exclude_none=True)
-        except _GARBAGE as error:
+        except GARBAGE as error:
             if failed(error) is not None:
                 raise
             raise Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}") from error

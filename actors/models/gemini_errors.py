@@ -24,6 +24,10 @@ CODE_OF_REASON: Mapping[str, str] = {"API_KEY_INVALID": "model.auth"}
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
+GARBAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What the SDK stumbles over when an answer is not of the shape that it expects."""
+
+
 class Unreadable(Exception):
     """The SDK could not make anything of what it read."""
 

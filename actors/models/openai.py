@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from callboard.actors.models import openai_chat, openai_responses
+from callboard.actors.models import openai_chat, openai_embeddings, openai_responses
+from callboard.actors.models.embedding import Embedded, EmbeddingRequest, embed_all
 from callboard.actors.models.listening import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.openai_errors import failed
@@ -17,6 +18,7 @@ from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retrie
 from callboard.bus.effects import JSON, Failure, ModelReply
 
 DEFAULT_MODEL = "gpt-6-sol"
+DEFAULT_EMBEDDING = "text-embedding-3-small"
 
 NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})
 """Codes of errors that say what a model takes in no turn."""
@@ -79,6 +81,13 @@ class OpenAIModel:
         """
         without: set[str] = set()
         return await with_retries(self._retry, lambda: self._try(turn, without, on_text), on_retry)
+
+    async def embed(self, request: EmbeddingRequest) -> Embedded:
+        """Embed texts, which all who speak like OpenAI do over one API.
+
+        :raises ModelFailed: if there is no usable answer
+        """
+        return await embed_all(request, self._retry, lambda part: openai_embeddings.embed(self._client, part))
 
     async def aclose(self) -> None:
         """Close the client's connections."""

@@ -6,14 +6,14 @@ Deciding is apart from doing: `wait_s` says how long to wait, `with_retries` wai
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
 
 from callboard.actors.models.model import ModelFailed, OnRetry, Retrying, unheard
 from callboard.bus.backoff import backoff_s
-from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.effects import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,13 @@ def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, ji
     return wait if wait < left_s else None
 
 
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+"""What a try comes to; its ``tries`` says how many it took."""
+
+
 async def with_retries(
-    policy: RetryPolicy, attempt: Callable[[], Awaitable[ModelReply]], on_retry: OnRetry = unheard
-) -> ModelReply:
+    policy: RetryPolicy, attempt: Callable[[], Awaitable[Reply]], on_retry: OnRetry = unheard
+) -> Reply:
     """Try until there is a reply; its ``tries`` counts them, ``on_retry`` is told of each but the first.
 
     :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import (
+    EffectResult,
     Event,
     HumanAsked,
     ModelResult,
@@ -146,6 +147,8 @@ class GraphExecution:
             case RunEnd():
                 self._end, self._ended = payload, event.time
             case ModelResult(usage=usage, error=None):
+                self._usage = usage if self._usage is None else self._usage + usage
+            case EffectResult(usage=usage, model=model) if model:
                 self._usage = usage if self._usage is None else self._usage + usage
             case _:
                 self._apply_node(event, payload)

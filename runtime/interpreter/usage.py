@@ -1,11 +1,11 @@
-"""Usage: what a run's model turns and child runs have cost, as a fold of their outcomes."""
+"""Usage: what a run's model turns, other effects and child runs have cost, as a fold of their outcomes."""
 
 import msgspec
 
 from callboard.bus.effects import Usage
-from callboard.bus.events import ChildEnd, Event, ModelResult
+from callboard.bus.events import ChildEnd, EffectResult, Event, ModelResult
 
-COSTING = frozenset({ModelResult.type, ChildEnd.type})
+COSTING = frozenset({ModelResult.type, EffectResult.type, ChildEnd.type})
 """Outcomes that say what something has cost."""
 
 

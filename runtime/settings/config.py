@@ -85,6 +85,9 @@ class Config(BaseModel):
     endpoints: dict[str, EndpointSettings] = Field(
         default_factory=dict[str, EndpointSettings], description="addresses that speak as a provider does; a table"
     )
+    embedding: Name | None = Field(
+        None, description="what embeds texts of memories, as provider or provider:model; none: words are counted"
+    )
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
     tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
     tools_allow_mcp_commands: Patterns | None = Field(

@@ -15,6 +15,7 @@ from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.code import Code
 from callboard.actors.kinds.memory import Memory
+from callboard.actors.memory.embedders import EmbedderOf, Embedders, counting
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.models.catalog import exact, resolve, with_endpoints
 from callboard.actors.models.model import ModelFailed
@@ -84,7 +85,7 @@ class Services:
         self._providing = Providing(config.providers, nc, config.prefix, env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
-        self._memory = Memory(KeyValueStore(nc, bucket_of(log.subjects), config.replicas))
+        self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
         self._services = service.Services(env)
         self._channels = channel.Channels(env)
         self._fetch = FetchRules(tokens=config.fetch_tokens())
@@ -209,13 +210,23 @@ class Services:
                 "provider": self._providers.carry,
                 "prompt": prompt,
                 "code": self._code.carry,
-                "memory": self._memory.carry,
+                "memory": Memory(self._kept, self._embedder_of(default)).carry,
                 "service": self._services.carry,
                 "channel": self._channels.carry,
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
             permits=permits,
+        )
+
+    def _embedder_of(self, model: str) -> EmbedderOf:
+        """What embeds texts in a run whose model this is: no provider is asked if a stand-in answers for all."""
+        if model.partition(":")[0] in STAND_INS:
+            return counting
+        return Embedders(
+            lambda spec: self._models.open(spec, {}),
+            default=self._config.embedding or "",
+            providers=self._models.providers,
         )
 
     def _offline(self, plan: Plan[Any]) -> bool:

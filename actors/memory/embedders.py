@@ -1,0 +1,134 @@
+"""Embedders by their names: whose model makes the vectors of a memory's texts, or that words are counted.
+
+A node names a model with its provider (``openai/text-embedding-3-small``, ``gemini:gemini-embedding-001``, an
+endpoint's likewise). A name alone, as the tables of the graph language have it, and none leave it to the worker:
+
+- without a default of its own it counts words,
+- its default ``<provider>:<model>`` is asked,
+- its default ``<provider>`` is asked for the model that the node names, or else for the provider's own default.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
+from operator import mul
+from typing import Any
+
+from anyio import to_thread
+
+from callboard.actors.carrier import EffectFailed
+from callboard.actors.memory.embedding import Embedder, Hashing, Made, Vector
+from callboard.actors.memory.store import failed
+from callboard.actors.models.catalog import PROVIDERS, Providers
+from callboard.actors.models.embedding import EmbeddingModel, EmbeddingRequest
+from callboard.actors.models.model import Model, ModelFailed
+
+HUB = "sentence-transformers/"
+"""How a name in the tables begins that has a slash, and no provider before it."""
+
+DIMENSION = 1536
+"""What the tables say where a node does not: then it is the model that decides."""
+
+DIMENSION_MAX = 16_000
+
+EmbedderOf = Callable[[Mapping[str, Any]], Embedder]
+"""Finds the embedder of a memory by its configurations; raises `EffectFailed`."""
+
+
+def counting(_settings: Mapping[str, Any]) -> Embedder:
+    """Count words, whatever a memory names."""
+    return Hashing()
+
+
+class Embedders:
+    """The embedders of one worker. ``open`` opens a model by its name, ``default`` is the worker's own."""
+
+    def __init__(
+        self, open: Callable[[str], tuple[Model, str]], *, default: str = "", providers: Providers = PROVIDERS
+    ) -> None:
+        self._open = open
+        self._default = default
+        self._providers = providers
+
+    def __call__(self, settings: Mapping[str, Any]) -> Embedder:
+        """Return a memory's embedder.
+
+        :raises EffectFailed: ``model.unknown``, and what opening a provider of models raises
+        """
+        named = settings.get("embedding_model")
+        spec = self._chosen(named.strip() if isinstance(named, str) else "")
+        if not spec:
+            return Hashing()
+        try:
+            model, name = self._open(spec)
+        except ModelFailed as error:
+            raise EffectFailed(error.failure) from error
+        if not isinstance(model, EmbeddingModel):
+            raise failed("model.unknown", f"{spec!r} embeds no texts: {model.provider} has no models that do")
+        return ByModel(model, name, spec, _dimensions(settings))
+
+    def _chosen(self, named: str) -> str:
+        for mark in ":/":
+            provider, _, model = named.partition(mark)
+            if model and provider in self._providers:
+                return f"{provider}:{model}"
+        default, _, model = self._default.partition(":")
+        whose = bool(default) and not model
+        if ":" in named or ("/" in named and not whose and not named.startswith(HUB)):
+            known = ", ".join(name for name, one in self._providers.items() if not one.stands_in)
+            raise failed("model.unknown", f"no provider of embeddings is named in {named!r}; there are {known}")
+        if not whose:
+            return self._default
+        entry = self._providers.get(default)
+        own = named or (entry.embedding if entry is not None else "")
+        if not own:
+            raise failed("model.unknown", f"{default} has no model of its own for embeddings: name one")
+        return f"{default}:{own}"
+
+
+def _dimensions(settings: Mapping[str, Any]) -> int | None:
+    asked = settings.get("vector_dimension", DIMENSION)
+    if asked in (None, DIMENSION):
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 < asked <= DIMENSION_MAX:
+        raise failed("memory.malformed", f"`vector_dimension` is a number from 1 to {DIMENSION_MAX}, not {asked!r}")
+    return asked
+
+
+class ByModel:
+    """Has a provider's model make the vectors."""
+
+    def __init__(self, model: EmbeddingModel, model_name: str, spec: str, dimensions: int | None) -> None:
+        self.name = spec if dimensions is None else f"{spec}@{dimensions}"
+        self._spec = spec
+        self._model = model
+        self._model_name = model_name
+        self._dimensions = dimensions
+
+    async def embed(self, texts: Sequence[str], once: str) -> Made:
+        """Make a vector of each text.
+
+        :raises EffectFailed: ``model.…``, as turns of a model do
+        """
+        if not texts:
+            return Made([])
+        request = EmbeddingRequest(
+            model=self._model_name, texts=texts, idempotency_key=once, dimensions=self._dimensions
+        )
+        try:
+            answer = await self._model.embed(request)
+        except ModelFailed as error:
+            raise EffectFailed(error.failure) from error
+        # Many or long ones take their time, and everybody waits for the loop.
+        vectors = await to_thread.run_sync(lambda: [_unit(vector) for vector in answer.vectors])
+        return Made(vectors, self._spec, answer.usage)
+
+    def likeness(self, cosine: float) -> float:
+        return max(0.0, min(1.0, cosine))
+
+
+def _unit(vector: Vector) -> Vector:
+    most = max(map(abs, vector))
+    # Scaled first: the square of what is very large, or very small, is none.
+    scaled = [place / most for place in vector]
+    length = sqrt(sum(map(mul, scaled, scaled)))
+    return [place / length for place in scaled]

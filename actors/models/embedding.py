@@ -1,0 +1,130 @@
+"""The embedding port: texts in, a vector of each out; for providers that have models for it.
+
+What is asked is cut into requests that every provider takes, each tried again by itself; what is answered is checked.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct
+
+from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
+from callboard.bus.effects import Failure, Usage
+
+TEXT_BYTES_MAX = 8_000
+"""So much of a text, in bytes of UTF-8, is embedded: no more tokens than models take, for none is less than a byte."""
+
+REQUEST_TEXTS_MAX = 96
+REQUEST_BYTES_MAX = 256 * 1024
+"""How many texts go into one request, and how long they are together: less than any provider refuses."""
+
+
+class EmbeddingRequest(Struct, frozen=True, kw_only=True):
+    """Texts to be embedded. ``model`` is the provider's own name of it; ``dimensions`` None stands for all it has."""
+
+    model: str
+    texts: Sequence[str]
+    idempotency_key: str
+    dimensions: int | None = None
+
+
+class Embedded(Struct, frozen=True):
+    """A vector of each text, in their order, as the model made them; all have the same length."""
+
+    vectors: list[list[float]]
+    usage: Usage = Usage()
+    tries: int = 1
+
+
+@runtime_checkable
+class EmbeddingModel(Protocol):
+    """A provider of embeddings."""
+
+    provider: str
+
+    async def embed(self, request: EmbeddingRequest) -> Embedded:
+        """Embed texts.
+
+        :raises ModelFailed: if there is no usable answer
+        """
+        ...
+
+
+Ask = Callable[[EmbeddingRequest], Awaitable[Embedded]]
+"""Makes one request, once; raises `TryFailed`."""
+
+
+async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask) -> Embedded:
+    """Embed texts, in as many requests as it takes; each is tried again as a turn is.
+
+    :raises ModelFailed: if one of them fails for good
+    """
+    vectors: list[list[float]] = []
+    usage, tries = Usage(), 1
+    for part in _parts(request):
+        answer = await with_retries(policy, lambda part=part: _checked(part, ask))
+        if vectors and len(answer.vectors[0]) != len(vectors[0]):
+            bad = _bad(f"its vectors have {len(vectors[0])} dimensions, and then {len(answer.vectors[0])}")
+            raise ModelFailed(bad.failure) from bad
+        vectors += answer.vectors
+        usage += answer.usage
+        tries = max(tries, answer.tries)
+    return Embedded(vectors, usage, tries)
+
+
+def _parts(request: EmbeddingRequest) -> Iterator[EmbeddingRequest]:
+    """Yield the requests that it takes; each has an idempotency key of its own."""
+    number, texts, size = 0, list[str](), 0
+
+    def part() -> EmbeddingRequest:
+        return msgspec.structs.replace(request, texts=texts, idempotency_key=f"{request.idempotency_key}-{number}")
+
+    for text in map(_cut, request.texts):
+        length = len(text.encode())
+        if texts and (len(texts) == REQUEST_TEXTS_MAX or size + length > REQUEST_BYTES_MAX):
+            yield part()
+            number, texts, size = number + 1, [], 0
+        texts.append(text)
+        size += length
+    if texts:
+        yield part()
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text; of none, a blank, for the APIs take no empty one."""
+    return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore") or " "
+
+
+async def _checked(request: EmbeddingRequest, ask: Ask) -> Embedded:
+    answer = await ask(request)
+    if len(answer.vectors) != len(request.texts):
+        raise _bad(f"it has {len(answer.vectors)} vectors of {len(request.texts)} texts")
+    lengths = {len(vector) for vector in answer.vectors}
+    if len(lengths) > 1 or 0 in lengths:
+        raise _bad(f"its vectors have {', '.join(map(str, sorted(lengths)))} dimensions")
+    if request.dimensions is not None and lengths != {request.dimensions}:
+        raise _bad(f"its vectors have {lengths.pop()} dimensions, and {request.dimensions} were asked for")
+    if not all(math.isfinite(place) for vector in answer.vectors for place in vector):
+        raise _bad("its vectors have places that are no numbers")
+    if not all(any(vector) for vector in answer.vectors):
+        raise _bad("one of its vectors has no direction")
+    return answer
+
+
+def read_as(kind: type[Any], body: Any) -> Any:
+    """Read an answer.
+
+    :raises TryFailed: ``model.bad_reply`` if it is none of this kind
+    """
+    try:
+        return msgspec.convert(body, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _bad(f"it cannot be read: {error}") from error
+
+
+def _bad(why: str) -> TryFailed:
+    failure = Failure("model.bad_reply", f"this is no answer with embeddings: {why}", retryable=False)
+    return TryFailed(failure, again=False)

@@ -1,0 +1,45 @@
+"""OpenAI's API of embeddings, which others speak as well: one request, and what is read of its answer."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from callboard.actors.models.embedding import Embedded, EmbeddingRequest, read_as
+from callboard.actors.models.openai_errors import failed
+from callboard.bus.effects import Usage
+
+
+class _Item(Struct):
+    embedding: list[float]
+    index: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int = 0
+
+
+class _Answer(Struct):
+    data: list[_Item]
+    usage: _Usage | None = None
+
+
+async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
+    """Ask once, over the SDK's client.
+
+    :raises TryFailed: if there is no usable answer
+    """
+    params: dict[str, Any] = {"model": request.model, "input": request.texts, "encoding_format": "float"}
+    if request.dimensions is not None:
+        params["dimensions"] = request.dimensions
+    try:
+        said = await client.embeddings.create(**params, extra_headers={"Idempotency-Key": request.idempotency_key})
+    except Exception as error:
+        if (known := failed(error)) is None:
+            raise
+        raise known from error
+    body = said.to_dict(warnings=False) if hasattr(said, "to_dict") else said
+    answer: _Answer = read_as(_Answer, body)
+    # Not all who speak like this number them; those who do may answer in another order.
+    items = sorted(enumerate(answer.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
+    usage = Usage(answer.usage.prompt_tokens) if answer.usage is not None else Usage()
+    return Embedded([item.embedding for _, item in items], usage)
