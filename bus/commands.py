@@ -58,6 +58,14 @@ class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     children: dict[str, Bundle] = {}
 
 
+class Scheduled(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The schedule that a start comes from, and the time (ISO 8601, UTC) that it was due, told in ``timezone``."""
+
+    schedule: str
+    due: str
+    timezone: str = "UTC"
+
+
 class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
@@ -78,6 +86,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     options: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     state: dict[str, Any] | None = None
+    scheduled: Scheduled | None = None
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -67,6 +67,12 @@ class Stored:
     data: bytes
 
 
+def at(moment: dt.datetime, target: str) -> dict[str, str]:
+    """Headers that have the server publish a message's body to a subject at some time, once."""
+    time = f"{moment.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return {"Nats-Schedule": f"@at {time}", "Nats-Schedule-Target": target}
+
+
 class JetStreamLog:
     """An `EventLog` on one stream. Make it with `open_log`."""
 
@@ -181,11 +187,7 @@ class JetStreamLog:
     def _beside(self, ref: RunRef, beside: Beside) -> Message:
         match beside:
             case Alarm(due=due, partition=partition):
-                schedule = {
-                    "Nats-Schedule": f"@at {due.astimezone(dt.UTC).strftime('%Y-%m-%dT%H:%M:%S.%fZ')}",
-                    "Nats-Schedule-Target": self.subjects.due(partition, ref),
-                }
-                return Message(self.subjects.timer(ref), b"{}", schedule)
+                return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
             case RunMessage(to=to, verb=verb, body=body):
                 # No id for the server to tell repetitions by: they are told by the event's guard, and an id that it
                 # knows refuses the batch.
@@ -220,10 +222,14 @@ class JetStreamLog:
 
         :raises NoAnswer: if no answer came
         """
-        stored = await self._get({"next_by_subj": filter, "seq": start})
-        if stored is None:
-            return None
-        return Stored(stored["seq"], _headers(stored), base64.b64decode(stored.get("data", "")))
+        return _stored(await self._get({"next_by_subj": filter, "seq": start}))
+
+    async def last_message(self, filter: str) -> Stored | None:
+        """Return the last message that matches a filter, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        return _stored(await self._get({"last_by_subj": filter}))
 
     async def _get(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return one message of the stream, as its leader has it."""
@@ -286,13 +292,19 @@ class JetStreamLog:
         :raises NoAnswer: if no answer came
         """
         subject = self.subjects.definition(tenant, name)
-        stored = await self._get({"last_by_subj": subject})
-        return msgspec.json.decode(base64.b64decode(stored["data"]), type=Registration) if stored is not None else None
+        stored = await self.last_message(subject)
+        return msgspec.json.decode(stored.data, type=Registration) if stored is not None else None
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
     async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await api(self.requests, verb, body)
+
+
+def _stored(found: Mapping[str, Any] | None) -> Stored | None:
+    if found is None:
+        return None
+    return Stored(found["seq"], _headers(found), base64.b64decode(found.get("data", "")))
 
 
 def _headers(stored: Mapping[str, Any]) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Subjects:
 
     def stored(self) -> list[str]:
         """Every subject the stream keeps."""
-        families = ("run", "start", "tell", "cmd", "reject", "timer", "due", "blob", "def")
+        families = ("run", "start", "tell", "cmd", "reject", "timer", "due", "blob", "def", "schedule", "clock", "tick")
         return [f"{self.prefix}.{family}.>" for family in families]
 
     # the log
@@ -166,7 +166,7 @@ class Subjects:
             raise ValueError(f"no command's subject: {subject}")
         return CommandSubject(int(partition), name_of(tenant), name_of(run), verb[0] if verb else "alarm")
 
-    # the rest
+    # what belongs to a run, or to none
 
     def timer(self, ref: RunRef) -> str:
         return f"{self.prefix}.timer.{token(ref.tenant)}.{token(ref.run)}"
@@ -176,6 +176,29 @@ class Subjects:
 
     def definition(self, tenant: str, name: str) -> str:
         return f"{self.prefix}.def.{token(tenant)}.{token(name)}"
+
+    # schedules
+
+    def schedule(self, tenant: str, name: str) -> str:
+        return f"{self.prefix}.schedule.{token(tenant)}.{token(name)}"
+
+    def clock(self, tenant: str, name: str) -> str:
+        """The server's clock of a schedule."""
+        return f"{self.prefix}.clock.{token(tenant)}.{token(name)}"
+
+    def tick(self, tenant: str, name: str) -> str:
+        """Where a clock that goes off says so."""
+        return f"{self.prefix}.tick.{token(tenant)}.{token(name)}"
+
+    def ticks(self) -> str:
+        return f"{self.prefix}.tick.*.*"
+
+    def parse_tick(self, subject: str) -> tuple[str, str]:
+        """Return the tenant and the name of the schedule whose clock has gone off."""
+        tenant, name = subject.split(".")[self._depth + 1 :]
+        return name_of(tenant), name_of(name)
+
+    # the rest
 
     def live(self, ref: RunRef, definition: str | None, event_type: str) -> str:
         """Where progress is told that is not stored; of any definition to subscribe to, if that is None."""

@@ -26,6 +26,18 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """The times at which a document has itself started: a cron expression in a time zone.
+
+    Of due times that nobody was there for the latest ``catch_up`` are made up for.
+    """
+
+    cron: str
+    timezone: str = "UTC"
+    catch_up: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Conformance:
     """The profiles that a language claims to satisfy, and how its results are held against those that are expected."""
 
@@ -45,6 +57,7 @@ class Authoring:
     the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
     and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children;
     ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
+    ``times`` returns when a document has itself started, if it says so.
     ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """
 
@@ -62,5 +75,6 @@ class Authoring:
     forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
     from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
     children: Callable[[Definition[Any]], dict[str, str]] = lambda _definition: {}
+    times: Callable[[Any], Times | None] = lambda _document: None
     conformance: Conformance | None = None
     node_types: NodeTypes | None = None

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from callboard.bus.commands import StartRun
+from callboard.bus.commands import Scheduled, StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
@@ -60,6 +60,8 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
     trigger = Trigger(trigger_type=options.trigger) if isinstance(options.trigger, str) else options.trigger
     trigger = trigger or Trigger()
     given = start.input if start.input is not None else trigger.trigger_data
+    if given is None and start.scheduled is not None:
+        given = _due(start.scheduled, start.run_id)
     return Plan(
         definition=definition,
         input={} if given is None else given,
@@ -68,7 +70,7 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             "start_from_node": options.start_from_node,
             "parallel": options.parallel,
             "workflow_version": graph.version,
-            "trigger": _trigger(graph, options, trigger),
+            "trigger": _trigger(graph, start, options, trigger),
             "scripted_tools": _scripted_tools(start),
         },
         outline=outline(graph),
@@ -102,10 +104,22 @@ def _start_node(graph: Graph, name: JSON) -> list[Problem]:
     return [Problem("UNKNOWN_NODE", message, "options.start_from_node", expected="the id of a node of the graph")]
 
 
-def _trigger(graph: Graph, options: Options, trigger: Trigger) -> dict[str, JSON]:
-    first = graph.nodes[graph.starts()[0]]
+def _due(scheduled: Scheduled, run_id: str | None) -> dict[str, JSON]:
+    """The data of a CRON trigger."""
     return {
-        "trigger_type": trigger.trigger_type or (first.subtype if first.type == "TRIGGER" else "MANUAL"),
+        "trigger_time": scheduled.due,
+        "scheduled_time": scheduled.due,
+        "execution_id": run_id,
+        "timezone": scheduled.timezone,
+        "trigger_message": f"Due at {scheduled.due} by schedule {scheduled.schedule}",
+    }
+
+
+def _trigger(graph: Graph, start: StartRun, options: Options, trigger: Trigger) -> dict[str, JSON]:
+    first = graph.nodes[graph.starts()[0]]
+    begun_by = "CRON" if start.scheduled is not None else first.subtype if first.type == "TRIGGER" else "MANUAL"
+    return {
+        "trigger_type": trigger.trigger_type or begun_by,
         "user_id": options.user_id or trigger.user_id,
         "external_request_id": trigger.external_request_id,
         "timestamp": trigger.timestamp,

@@ -36,6 +36,13 @@ class _Bundle(BaseModel):
     children: list[str] = Field(default_factory=list)
 
 
+class _Scheduled(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    schedule: str
+    due: str
+    timezone: str = "UTC"
+
+
 class _Start(BaseModel):
     """The shape of a start message; people write it, so every problem is told at once."""
 
@@ -53,6 +60,7 @@ class _Start(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     limits: dict[str, Any] = Field(default_factory=dict)
     state: dict[str, Any] | None = None
+    scheduled: _Scheduled | None = None
 
 
 @dataclass(frozen=True, slots=True)

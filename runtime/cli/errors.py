@@ -16,7 +16,7 @@ from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.views import where_options
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
 
-_SAID = re.compile(r"`callboard [a-z]+")
+_SAID = re.compile(r"`callboard (?:schedule )?[a-z]+")
 """A command inside a remedy."""
 
 

@@ -13,6 +13,7 @@ from callboard.bus.queue import Outbox
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cluster.leader import persistently
+from callboard.runtime.schedules.keeper import Keeper
 from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
@@ -58,6 +59,9 @@ async def open_worker(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(persistently, "store watch", StoreWatch(connection).run)
         tasks.start_soon(persistently, "watchdog", Watchdog(lambda: services.pace.doing).run)
+        if not guest:
+            keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
+            tasks.start_soon(persistently, "schedules", keeper.run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:

@@ -1,0 +1,137 @@
+"""The keeper of schedules: acts on the ticks of the server's clocks. Each worker has one; a tick comes to one of them.
+
+A tick that is acted on twice (its keeper died half way) starts nothing twice: the run of a due time has one id.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel
+from callboard.bus.commit import Message
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Full, NoAnswer, Refused
+from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
+from callboard.bus.subjects import RunRef
+from callboard.runtime.schedules.schedule import Schedule, Tick
+from callboard.runtime.schedules.store import Kept, ScheduleStore
+
+logger = structlog.get_logger(__name__)
+
+QUEUE = "schedules"
+"""The durable consumer of all ticks, which all workers read together."""
+
+ON_TIME_S = 60.0
+"""A due time that is acted on so late, beyond its jitter, was not missed: a server or a worker was only restarted."""
+
+TICKS_AT_ONCE = 16
+LOOK_AGAIN_S = 5.0
+"""How soon to look again whether the run before has ended."""
+
+RETRY_S = 1.0
+
+
+class Keeper:
+    """Publishes the starts of schedules when they are due, until it is cancelled."""
+
+    def __init__(
+        self, log: JetStreamLog, outbox: Outbox, *, ack_wait_s: float, now: Callable[[], dt.datetime] | None = None
+    ) -> None:
+        self._log = log
+        self._outbox = outbox
+        self._store = ScheduleStore(log)
+        self._ack_wait_s = ack_wait_s
+        self._now = now or (lambda: dt.datetime.now(dt.UTC))
+        self._acting = anyio.CapacityLimiter(TICKS_AT_ONCE)
+
+    async def run(self) -> None:
+        """Act on ticks until cancelled.
+
+        :raises NoAnswer: if JetStream does not answer
+        """
+        ticks = [self._log.subjects.ticks()]
+        await ensure_consumer(self._log.requests, self._log.stream, QUEUE, ticks, self._ack_wait_s)
+        async with anyio.create_task_group() as tasks:
+
+            def take(delivery: Delivery) -> None:
+                tasks.start_soon(self._take, delivery)
+
+            await Puller(self._log.nc, self._log.stream, QUEUE, take, self._outbox.send).run()
+
+    async def _take(self, delivery: Delivery) -> None:
+        try:
+            async with self._acting:
+                await self._act(delivery)
+        except Refused:
+            # It has been changed meanwhile, and its clock with it.
+            delivery.ack()
+        except (NoAnswer, Full) as error:
+            logger.warning("a schedule waits for the log", subject=delivery.subject, error=str(error))
+            delivery.nak(RETRY_S)
+        except Exception:
+            # One schedule must not keep the others from being acted on.
+            logger.exception("a schedule could not be acted on", subject=delivery.subject)
+            delivery.nak(RETRY_S * min(delivery.deliveries, 60))
+        else:
+            delivery.ack()
+
+    async def _act(self, delivery: Delivery) -> None:
+        tenant, name = self._log.subjects.parse_tick(delivery.subject)
+        tick = msgspec.json.decode(delivery.data, type=Tick)
+        kept = await self._store.get(tenant, name)
+        if kept is None or kept.schedule.paused or kept.schedule.removed or kept.schedule.version != tick.version:
+            return
+        schedule = kept.schedule
+        # The server's clock says so: ours may be behind.
+        now = max(self._now(), tick.due)
+        last, skipped, begun = tick.last, tick.skipped, False
+        for due in self._wanted(schedule, tick.due, now):
+            if last != schedule.run_id(due) and not await self._is_free(tenant, schedule, last, begun):
+                if schedule.overlap != "skip":
+                    await self._look_again(tenant, kept, Tick(tick.version, due, last, skipped))
+                    return
+                logger.info("the run before goes on: passed over", schedule=name, due=due.isoformat(), run=last)
+                skipped += 1
+                continue
+            await self._start(tenant, schedule, due)
+            last, skipped, begun = schedule.run_id(due), 0, True
+        following = schedule.when.after(now)
+        moment = schedule.when.put_off(following, name)
+        await self._store.set_clock(tenant, kept, Tick(tick.version, following, last, skipped), moment)
+
+    def _wanted(self, schedule: Schedule, first: dt.datetime, now: dt.datetime) -> list[dt.datetime]:
+        """The due times to start a run for: the last one if it is on time, and those missed that are made up for."""
+        passed = schedule.when.passed(first, now, schedule.catch_up + 1)
+        on_time = (now - schedule.when.put_off(passed[-1], schedule.name)).total_seconds() <= ON_TIME_S
+        count = schedule.catch_up + on_time
+        if len(passed) > count:
+            logger.warning("due times were missed", schedule=schedule.name, first=first.isoformat())
+        return passed[-count:] if count else []
+
+    async def _is_free(self, tenant: str, schedule: Schedule, last: str, begun: bool) -> bool:
+        """Whether nothing stands against another run; the run before is cancelled if it is to give way.
+
+        ``begun`` says that it was started just now: its log may have nothing yet.
+        """
+        if schedule.overlap == "allow" or not last:
+            return True
+        event = await self._log.last(RunRef(tenant, last))
+        if event.event.type == ev.RunEnd.type if event is not None else not begun:
+            return True
+        if schedule.overlap == "cancel":
+            cancel = Cancel(id=f"{schedule.name}-overlap", by=f"schedule {schedule.name}", reason="schedule.overlap")
+            subject = self._log.subjects.tell(RunRef(tenant, last), "cancel")
+            await self._log.publish(Message(subject, msgspec.json.encode(cancel), {}))
+        return False
+
+    async def _look_again(self, tenant: str, kept: Kept, tick: Tick) -> None:
+        moment = self._now() + dt.timedelta(seconds=LOOK_AGAIN_S)
+        await self._store.set_clock(tenant, kept, tick, moment)
+
+    async def _start(self, tenant: str, schedule: Schedule, due: dt.datetime) -> None:
+        body = msgspec.json.encode(schedule.start_of(due))
+        await self._log.publish(Message(self._log.subjects.start(tenant), body, {}))

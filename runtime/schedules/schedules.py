@@ -1,0 +1,210 @@
+"""The schedules of a tenant, for those who make and look at them: add, pause, resume, remove, list."""
+
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Refused
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Plan
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
+from callboard.runtime.admission.start_message import examine_object
+from callboard.runtime.run.bundles import with_registered
+from callboard.runtime.schedules import timetable
+from callboard.runtime.schedules.schedule import Schedule, Tick, check
+from callboard.runtime.schedules.store import Kept, ScheduleStore
+
+ROOM_BYTES = 16 * 1024
+"""What a schedule leaves free below the server's largest message: its starts bear headers, and words of their own."""
+
+LAST_SAID_BY = "rejected"
+"""The status of a last run that nothing is known of: its start was refused, or nobody has looked at it yet."""
+
+
+class ScheduleUnknown(CallboardError):
+    """There is no schedule of this name."""
+
+    def __init__(self, name: str) -> None:
+        remedy = "`callboard schedule list` lists those that there are."
+        super().__init__("schedule.unknown", f"there is no schedule {name!r}", remedy=remedy)
+
+
+class ScheduleChanged(CallboardError):
+    """Somebody else has changed the schedule at the same moment."""
+
+    def __init__(self, name: str) -> None:
+        message = f"schedule {name!r} was changed by somebody else meanwhile"
+        super().__init__("schedule.changed", message, remedy="Look at it, and try again.")
+
+
+class ScheduleRow(Struct, frozen=True, omit_defaults=True):
+    """A schedule as it is told: ``next`` is its next due time, ``last`` the run that it started last, with its status.
+
+    ``skipped`` is how many due times in a row, up to the last, came to nothing because a run before them went on.
+    """
+
+    name: str
+    when: str
+    definition: str
+    overlap: str
+    catch_up: int
+    paused: bool = False
+    next: dt.datetime | None = None
+    last: str = ""
+    last_status: str = ""
+    skipped: int = 0
+
+
+class Schedules:
+    """What one tenant has scheduled."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, *, now: Callable[[], dt.datetime] | None = None) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._store = ScheduleStore(log)
+        self._now = now or (lambda: dt.datetime.now(dt.UTC))
+
+    async def add(self, wanted: Schedule, definitions: Definitions) -> ScheduleRow | list[Problem]:
+        """Keep a schedule, in place of one of the same name, or say what is wrong with it.
+
+        :raises ScheduleChanged: if somebody else does the same at once
+        :raises Full: if there is no room
+        :raises NoAnswer: if the stream does not answer
+        """
+        problems = [*check(wanted), *timetable.problems(wanted.when)]
+        problems = problems or self._too_large(wanted)
+        plan = problems or await self._planned(wanted, definitions)
+        if isinstance(plan, list):
+            return plan
+        before = await self._store.get(self._tenant, wanted.name)
+        called = plan.definition.name or plan.definition.hash[:HASH_DIGITS_SHOWN]
+        return await self._put(_changed(wanted, definition=called), before)
+
+    async def pause(self, name: str) -> ScheduleRow:
+        """Let nothing be due until the schedule is resumed. Raises as `remove`."""
+        before = await self._known(name)
+        return await self._put(_changed(before.schedule, paused=True), before)
+
+    async def resume(self, name: str) -> ScheduleRow:
+        """Let a paused schedule go on with its next due time; those in between are not made up for. As `remove`."""
+        before = await self._known(name)
+        return await self._put(_changed(before.schedule, paused=False), before)
+
+    async def remove(self, name: str) -> None:
+        """End a schedule; its runs stay.
+
+        :raises ScheduleUnknown: if there is none of this name
+        :raises ScheduleChanged: if somebody else changes it at once
+        :raises Full: if there is no room
+        :raises NoAnswer: if the stream does not answer
+        """
+        before = await self._known(name)
+        await self._put(_changed(before.schedule, removed=True), before)
+
+    async def rows(self) -> list[ScheduleRow]:
+        """Return all schedules, by name.
+
+        :raises NoAnswer: if the stream does not answer
+        """
+        kept = [await self._store.get(self._tenant, name) for name in await self._store.names(self._tenant)]
+        return [await self._row(one) for one in kept if one is not None and not one.schedule.removed]
+
+    async def _known(self, name: str) -> Kept:
+        try:
+            found = await self._store.get(self._tenant, name)
+        except ValueError:
+            found = None  # a name that no subject takes
+        if found is None or found.schedule.removed:
+            raise ScheduleUnknown(name)
+        return found
+
+    async def _put(self, schedule: Schedule, before: Kept | None) -> ScheduleRow:
+        tick = None
+        if before is not None:
+            last = before.tick.last if before.tick is not None else before.schedule.last
+            schedule = msgspec.structs.replace(schedule, last=last)
+        if not schedule.paused and not schedule.removed:
+            tick = Tick(schedule.version, schedule.when.after(self._now()), schedule.last)
+        after = before.sequence if before is not None else 0
+        try:
+            await self._store.put(self._tenant, schedule, after, tick)
+        except Refused:
+            raise ScheduleChanged(schedule.name) from None
+        return await self._row(Kept(schedule, 0, tick))
+
+    async def _row(self, kept: Kept) -> ScheduleRow:
+        schedule, tick = kept.schedule, kept.tick
+        standing = not schedule.paused and not schedule.removed
+        due = tick.due if tick is not None else schedule.when.after(self._now())
+        last = tick.last if tick is not None else schedule.last
+        return ScheduleRow(
+            schedule.name,
+            schedule.when.text(),
+            schedule.definition,
+            schedule.overlap,
+            schedule.catch_up,
+            schedule.paused,
+            due if standing else None,
+            last,
+            await self._status(last) if last else "",
+            tick.skipped if tick is not None else 0,
+        )
+
+    async def _status(self, run: str) -> str:
+        found = await self._log.last(RunRef(self._tenant, run))
+        if found is None:
+            return LAST_SAID_BY
+        payload = ev.payload_of(found.event) if found.readable else None
+        return payload.status if isinstance(payload, ev.RunEnd) else "running"
+
+    def _too_large(self, wanted: Schedule) -> list[Problem]:
+        size, largest = len(msgspec.json.encode(wanted)), self._log.nc.max_payload - ROOM_BYTES
+        if size <= largest:
+            return []
+        message = f"the schedule, with its whole start, has {size} bytes"
+        expected = f"at most {largest} bytes; register the definition (`callboard push`), and schedule it by its name"
+        return [Problem("schedule.too_large", message, "start", expected=expected)]
+
+    async def _planned(self, wanted: Schedule, definitions: Definitions) -> Plan[Any] | list[Problem]:
+        """Make the plan of the start of a next due time, or say what is wrong with it."""
+        if "run_id" in wanted.start:
+            message = "each run of a schedule has an id of its own, made of its name and the due time"
+            return [Problem("schedule.run_id", message, "start.run_id", expected="a start without a run_id")]
+        message = wanted.start_of(wanted.when.after(self._now()))
+        size = len(msgspec.json.encode(message))
+        examined = await definitions.apart(partial(examine_object, message, size), size=size)
+        if examined.start is None or examined.problems:
+            return examined.problems
+        start, source = examined.start, examined.start.definition
+        if source.source is None:
+            found = await self._registered(start)
+            if isinstance(found, list):
+                return found
+            start, source = found
+        return await definitions.apart(partial(definitions.plan, source, start), size=size, source=source.source)
+
+    async def _registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
+        wanted = start.definition
+        name = wanted.name or wanted.hash or ""
+        kept = await self._log.definition(self._tenant, name)
+        if kept is None:
+            message = f"no definition {name!r} is registered"
+            expected = "the name or hash of a registered definition (`callboard push` registers one)"
+            return [Problem("definition.unknown", message, "start.definition", expected=expected)]
+        language = wanted.language or kept.language
+        return with_registered(start, kept), DefinitionSource(language, kept.source, name=wanted.name or kept.name)
+
+
+def _changed(schedule: Schedule, **members: Any) -> Schedule:
+    return msgspec.structs.replace(schedule, version=uuid4().hex, **members)

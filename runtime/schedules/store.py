@@ -1,0 +1,85 @@
+"""The store of schedules: what is kept of each in the stream, and the server's clock that is set for it."""
+
+import datetime as dt
+from dataclasses import dataclass
+
+import msgspec
+
+from callboard.bus.asking import api
+from callboard.bus.commit import Message, guarded
+from callboard.bus.jetstream import JetStreamLog, at
+from callboard.bus.log import NoAnswer
+from callboard.bus.subjects import name_of
+from callboard.runtime.schedules.schedule import Schedule, Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A schedule, where it is in the stream, and what its clock is set to; None if that has just gone off."""
+
+    schedule: Schedule
+    sequence: int
+    tick: Tick | None = None
+
+
+class ScheduleStore:
+    """The schedules of all tenants, on one log."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self._log = log
+        self._subjects = log.subjects
+
+    async def get(self, tenant: str, name: str) -> Kept | None:
+        """Return a schedule; None if there is none of that name, or no longer.
+
+        :raises NoAnswer: if no answer came
+        """
+        found = await self._log.last_message(self._subjects.schedule(tenant, name))
+        if found is None:
+            return None
+        schedule = msgspec.json.decode(found.data, type=Schedule)
+        clock = await self._log.last_message(self._subjects.clock(tenant, name))
+        tick = msgspec.json.decode(clock.data, type=Tick) if clock is not None else None
+        return Kept(schedule, found.sequence, tick if tick is not None and tick.version == schedule.version else None)
+
+    async def names(self, tenant: str) -> list[str]:
+        """Return the names of all schedules that a tenant has or had, in order.
+
+        :raises NoAnswer: if no answer came
+        """
+        prefix = self._subjects.schedule(tenant, "x").removesuffix("x")
+        answer = await api(self._log.requests, f"STREAM.INFO.{self._log.stream}", {"subjects_filter": f"{prefix}*"})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"].get("description")))
+        subjects: dict[str, int] = answer["state"].get("subjects") or {}
+        return sorted(name_of(subject.removeprefix(prefix)) for subject in subjects)
+
+    async def put(self, tenant: str, schedule: Schedule, after: int, tick: Tick | None) -> None:
+        """Keep a schedule, and set its clock if it has a next time.
+
+        :raises Refused: if ``after`` is not the sequence of what was kept last under its name, 0 for nothing
+        :raises Full: if there is no room
+        :raises NoAnswer: if no answer came
+        """
+        subject = self._subjects.schedule(tenant, schedule.name)
+        message = Message(subject, msgspec.json.encode(schedule), guarded(after, subject))
+        if tick is None:
+            await self._log.publish(message)
+            return
+        due = schedule.when.put_off(tick.due, schedule.name)
+        await self._log.publish_together([message, self._clock(tenant, schedule, tick, due)])
+
+    async def set_clock(self, tenant: str, kept: Kept, tick: Tick, moment: dt.datetime) -> None:
+        """Set the clock of a schedule.
+
+        :raises Refused: if the schedule has been changed meanwhile
+        :raises Full: if there is no room
+        :raises NoAnswer: if no answer came
+        """
+        message = self._clock(tenant, kept.schedule, tick, moment)
+        message.headers |= guarded(kept.sequence, self._subjects.schedule(tenant, kept.schedule.name))
+        await self._log.publish(message)
+
+    def _clock(self, tenant: str, schedule: Schedule, tick: Tick, moment: dt.datetime) -> Message:
+        headers = at(moment, self._subjects.tick(tenant, schedule.name))
+        return Message(self._subjects.clock(tenant, schedule.name), msgspec.json.encode(tick), headers)

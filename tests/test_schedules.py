@@ -1,0 +1,370 @@
+"""Schedules on a real server: one start for each due time, whatever comes twice, too late, or in between."""
+
+import datetime as dt
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commit import Message
+from callboard.bus.connection import connected
+from callboard.bus.jetstream import JetStreamLog, open_log
+from callboard.bus.log import Entry, NoAnswer
+from callboard.bus.queue import Outbox
+from callboard.bus.server import EmbeddedServer
+from callboard.bus.subjects import RunRef, Subjects
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.schedules.keeper import Keeper
+from callboard.runtime.schedules.schedule import Overlap, Schedule, Tick
+from callboard.runtime.schedules.schedules import ScheduleChanged, Schedules, ScheduleUnknown
+from callboard.runtime.schedules.store import ScheduleStore
+from callboard.runtime.schedules.timetable import Timetable
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from tests.workflows import document
+
+PATIENCE_S = 30.0
+NOW = dt.datetime(2099, 1, 1, 12, 30, tzinfo=dt.UTC)
+"""So far ahead that no clock of the server goes off by itself."""
+
+START: dict[str, Any] = {
+    "definition": {"source": json.dumps(document({"a": {}}, []))},
+    "model": "scripted",
+    "script": {"turns": {"a": [{"text": "done"}]}},
+}
+
+
+def hour(number: int) -> dt.datetime:
+    return NOW.replace(hour=number, minute=0)
+
+
+def hourly(**members: Any) -> Schedule:
+    return Schedule("hourly", Timetable("0 * * * *"), START, **members)
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[JetStreamLog]:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        yield await open_log(nc, Subjects(), partitions=4)
+
+
+class Bench:
+    """A keeper whose clock stands still, and whatever it has published."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self.log = log
+        self.schedules = Schedules(log, "acme", now=lambda: NOW)
+        self.store = ScheduleStore(log)
+
+    async def add(self, schedule: Schedule) -> None:
+        added = await self.schedules.add(schedule, Definitions())
+        assert not isinstance(added, list), added
+
+    async def tick(self, due: dt.datetime, **members: Any) -> None:
+        """Say what the server's clock would."""
+        kept = await self.store.get("acme", "hourly")
+        assert kept is not None
+        tick = Tick(kept.schedule.version, due, **members)
+        await self.log.publish(Message(self.log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {}))
+
+    async def clock(self) -> Tick:
+        """Wait until everything that was said is done with; return what the clock is set to."""
+        with anyio.fail_after(PATIENCE_S):
+            while await self._open():  # noqa: ASYNC110  what is acknowledged is told by nobody
+                await anyio.sleep(0.01)
+        kept = await self.store.get("acme", "hourly")
+        assert kept is not None
+        assert kept.tick is not None
+        return kept.tick
+
+    async def _open(self) -> bool:
+        answer = await self.log.requests.request(f"$JS.API.CONSUMER.INFO.{self.log.stream}.schedules", b"")
+        info = json.loads(answer)
+        return "error" in info or bool(info["num_pending"] or info["num_ack_pending"])
+
+    async def said(self, subject: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        start = 1
+        while (message := await self.log.next_message(subject, start)) is not None:
+            found.append(json.loads(message.data))
+            start = message.sequence + 1
+        return found
+
+    async def started(self) -> list[str]:
+        """The due hours that a run was started for, in order."""
+        said = await self.said(self.log.subjects.start("acme"))
+        return [one["run_id"].removeprefix("hourly-20990101T").removesuffix("0000Z") for one in said]
+
+    async def at_work(self, run: str, event_type: str = "run.start", **payload: Any) -> None:
+        """Have a run at some event."""
+        event = {"type": event_type, "run": run, "n": 1, "epoch": 1, "v": 1, "time": NOW, "path": "", "definition": "d"}
+        data = msgspec.json.encode({**event, "payload": payload})
+        await self.log.put(RunRef("acme", run), [Entry(1, 1, event_type, "d", "w.1.1", data)], 0)
+
+
+@asynccontextmanager
+async def keeping(log: JetStreamLog, now: dt.datetime = NOW) -> AsyncGenerator[Bench]:
+    outbox = Outbox(log.nc)
+    keeper = Keeper(log, outbox, ack_wait_s=5.0, now=lambda: now)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outbox.run)
+        tasks.start_soon(keeper.run)
+        yield Bench(log)
+        tasks.cancel_scope.cancel()
+
+
+# -- what is due ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_due_time_starts_a_run_of_its_own_and_sets_the_clock(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly(due_field="at"))
+        await bench.tick(hour(12))
+        assert await bench.clock() == Tick((await bench.clock()).version, hour(13), "hourly-20990101T120000Z")
+        (start,) = await bench.said(log.subjects.start("acme"))
+    due = "2099-01-01T12:00:00+00:00"
+    assert start == {
+        **START,
+        "run_id": "hourly-20990101T120000Z",
+        "input": {"at": due},
+        "scheduled": {"schedule": "hourly", "due": due},
+    }
+
+
+async def test_a_tick_that_comes_twice_starts_the_same_run(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        await bench.tick(hour(12))
+        await bench.tick(hour(12))
+        await bench.clock()
+        assert set(await bench.started()) == {"12"}
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "made_up"), [(0, []), (1, ["12"]), (2, ["11", "12"]), (9, ["09", "10", "11", "12"])]
+)
+async def test_of_what_was_missed_the_latest_is_made_up_for(
+    log: JetStreamLog, catch_up: int, made_up: list[str]
+) -> None:
+    async with keeping(log) as bench:
+        await bench.add(hourly(catch_up=catch_up, overlap="allow"))
+        await bench.tick(hour(9))
+        assert (await bench.clock()).due == hour(13)
+        assert await bench.started() == made_up
+
+
+async def test_what_is_on_time_is_started_besides_what_was_missed(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12) + dt.timedelta(seconds=20)) as bench:
+        await bench.add(hourly(catch_up=1, overlap="allow"))
+        await bench.tick(hour(9))
+        await bench.clock()
+        assert await bench.started() == ["11", "12"]
+
+
+async def test_a_tick_before_its_time_counts(log: JetStreamLog) -> None:
+    """The server's clock says what the time is."""
+    async with keeping(log, hour(12) - dt.timedelta(seconds=5)) as bench:
+        await bench.add(hourly())
+        await bench.tick(hour(12))
+        assert (await bench.clock()).due == hour(13)
+        assert await bench.started() == ["12"]
+
+
+# -- overlaps ---------------------------------------------------------------------------------------------------------
+
+BEFORE = "hourly-20990101T110000Z"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "started", "due", "cancelled", "skipped"),
+    [
+        ("skip", [], hour(13), 0, 1),
+        ("queue", [], hour(12), 0, 0),
+        ("cancel", [], hour(12), 1, 0),
+        ("allow", ["12"], hour(13), 0, 0),
+    ],
+)
+async def test_what_becomes_of_a_run_that_is_due_while_the_one_before_goes_on(
+    log: JetStreamLog, overlap: Overlap, started: list[str], due: dt.datetime, cancelled: int, skipped: int
+) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly(overlap=overlap))
+        await bench.at_work(BEFORE)
+        await bench.tick(hour(12), last=BEFORE)
+        tick = await bench.clock()
+        assert await bench.started() == started
+        assert (tick.due, tick.skipped) == (due, skipped)
+        cancels = await bench.said(log.subjects.tell(RunRef("acme", BEFORE), "cancel"))
+        assert len(cancels) == cancelled
+        assert all(cancel["reason"] == "schedule.overlap" for cancel in cancels)
+
+
+async def test_a_run_before_that_has_ended_is_in_nobodys_way(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        await bench.at_work(BEFORE, ev.RunEnd.type, status="completed")
+        await bench.tick(hour(12), last=BEFORE, skipped=3)
+        assert (await bench.clock()).skipped == 0
+        assert await bench.started() == ["12"]
+
+
+async def test_of_several_that_are_made_up_for_one_does_not_overlap_the_other(log: JetStreamLog) -> None:
+    async with keeping(log) as bench:
+        await bench.add(hourly(catch_up=3))
+        await bench.tick(hour(9))
+        assert (await bench.clock()).skipped == 2
+        assert await bench.started() == ["10"]
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_paused_schedule_starts_nothing_and_goes_on_with_the_next(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        (row,) = await bench.schedules.rows()
+        assert (row.next, row.paused, row.definition) == (hour(13), False, "w")
+        assert (await bench.schedules.pause("hourly")).next is None
+        await bench.tick(hour(12))
+        row = await bench.schedules.resume("hourly")
+        assert (row.next, row.paused) == (hour(13), False)
+        await bench.clock()
+        assert await bench.started() == []
+
+
+async def test_a_removed_schedule_is_gone_and_may_come_again(log: JetStreamLog) -> None:
+    bench = Bench(log)
+    await bench.add(hourly())
+    await bench.schedules.remove("hourly")
+    assert await bench.schedules.rows() == []
+    for change in (bench.schedules.pause, bench.schedules.resume, bench.schedules.remove):
+        with pytest.raises(ScheduleUnknown):
+            await change("hourly")
+    await bench.add(hourly())
+    assert len(await bench.schedules.rows()) == 1
+
+
+async def test_a_tick_of_before_a_change_counts_no_more(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        kept = await bench.store.get("acme", "hourly")
+        assert kept is not None
+        await bench.add(Schedule("hourly", Timetable("30 * * * *"), START))
+        tick = Tick(kept.schedule.version, hour(12))
+        await log.publish(Message(log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {}))
+        assert (await bench.clock()).due == hour(13).replace(minute=30)
+        assert await bench.started() == []
+
+
+async def test_a_change_while_a_tick_is_acted_on_stays(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock = ScheduleStore.set_clock
+
+    async def changed_before(*args: Any) -> None:
+        await bench.add(Schedule("hourly", Timetable("45 * * * *"), START))
+        await set_clock(*args)
+
+    monkeypatch.setattr(ScheduleStore, "set_clock", changed_before)
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        await bench.tick(hour(12))
+        assert (await bench.clock()).due.minute == 45
+
+
+async def test_a_keeper_that_fails_half_way_starts_nothing_twice(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock, failed = ScheduleStore.set_clock, False
+
+    async def fails_once(*args: Any) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise NoAnswer("lost")
+        await set_clock(*args)
+
+    monkeypatch.setattr(ScheduleStore, "set_clock", fails_once)
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        await bench.tick(hour(12))
+        assert (await bench.clock()).due == hour(13)
+        assert await bench.started() == ["12", "12"]
+    assert failed
+
+
+async def test_of_two_that_change_it_at_once_one_is_told(log: JetStreamLog) -> None:
+    bench = Bench(log)
+    kept: list[str] = []
+
+    async def add(minute: int) -> None:
+        try:
+            await bench.add(Schedule("hourly", Timetable(f"{minute} * * * *"), START))
+            kept.append(f"{minute} * * * * UTC")
+        except ScheduleChanged:
+            return
+
+    async with anyio.create_task_group() as tasks:
+        for minute in range(5):
+            tasks.start_soon(add, minute)
+    (row,) = await bench.schedules.rows()
+    assert row.when in kept
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "codes"),
+    [
+        (Schedule("", Timetable("0 * * * *"), START), ["schedule.name"]),
+        (Schedule("x" * 200, Timetable("0 * * * *"), START), ["schedule.name"]),
+        (Schedule("s", Timetable("x", "y"), START), ["schedule.timezone", "schedule.cron"]),
+        (Schedule("s", Timetable("0 * * * *"), {**START, "run_id": "r"}), ["schedule.run_id"]),
+        (Schedule("s", Timetable("0 * * * *"), {"definition": {"name": "nix"}}), ["definition.unknown"]),
+        (Schedule("s", Timetable("0 * * * *"), {"definition": {"source": "x"}}), ["UNKNOWN_LANGUAGE"]),
+        (Schedule("s", Timetable("0 * * * *"), {**START, "more": 1}), ["start.unknown_field"]),
+        (Schedule("s", Timetable("0 * * * *"), {**START, "input": [1]}, due_field="at"), ["schedule.due_field"]),
+        (Schedule("s", Timetable("0 * * * *"), START, catch_up=-1), ["schedule.catch_up"]),
+        (Schedule("s", Timetable("0 * * * *"), {**START, "input": "x" * 1_100_000}), ["schedule.too_large"]),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused(log: JetStreamLog, wanted: Schedule, codes: list[str]) -> None:
+    found = await Schedules(log, "acme").add(wanted, Definitions())
+    assert isinstance(found, list)
+    assert [one.code for one in found] == codes
+    assert await Schedules(log, "acme").rows() == []
+
+
+# -- with a worker ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path: Path) -> None:
+    flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True}
+    async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
+        schedules = Schedules(connection.log, "acme")
+        every = Schedule("tick", Timetable(every_s=1.0), START, overlap="allow")
+        async with open_worker(connection, env={}):
+            assert not isinstance(await schedules.add(every, Definitions()), list)
+            with anyio.fail_after(PATIENCE_S):
+                async with connection.log.follow(
+                    connection.log.subjects.events("acme", event_type="run.end"), 0
+                ) as ends:
+                    ran = [(await anext(ends)).ref.run for _ in range(2)]
+        times = [dt.datetime.strptime(run, "tick-%Y%m%dT%H%M%SZ") for run in ran]
+        assert times[1] - times[0] == dt.timedelta(seconds=1)
+        # While nobody is there the clock goes on; whoever comes makes up for the latest.
+        async with (
+            open_worker(connection, env={}),
+            connection.log.follow(connection.log.subjects.events("acme", event_type="run.end")) as ends,
+        ):
+            with anyio.fail_after(PATIENCE_S):
+                assert (await anext(ends)).ref.run > ran[1]
+        (row,) = await schedules.rows()
+        assert row.last >= ran[1]
+        await schedules.remove("tick")
