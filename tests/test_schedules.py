@@ -16,12 +16,12 @@ from callboard.bus.commit import Message
 from callboard.bus.connection import connected
 from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.log import Entry, NoAnswer
-from callboard.bus.queue import Outbox
+from callboard.bus.queue import Outbox, ack_floor, ensure_consumer
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import open_connection
-from callboard.runtime.schedules.keeper import Keeper
+from callboard.runtime.schedules.keeper import QUEUE, Keeper
 from callboard.runtime.schedules.schedule import Overlap, Schedule, Tick
 from callboard.runtime.schedules.schedules import ScheduleChanged, Schedules, ScheduleUnknown
 from callboard.runtime.schedules.store import ScheduleStore
@@ -31,6 +31,7 @@ from callboard.runtime.worker.bootstrap import open_worker
 from tests.workflows import document
 
 PATIENCE_S = 30.0
+ACK_WAIT_S = 30.0
 NOW = dt.datetime(2099, 1, 1, 12, 30, tzinfo=dt.UTC)
 """So far ahead that no clock of the server goes off by itself."""
 
@@ -62,6 +63,7 @@ class Bench:
         self.log = log
         self.schedules = Schedules(log, "acme", now=lambda: NOW)
         self.store = ScheduleStore(log)
+        self.said_last = 0
 
     async def add(self, schedule: Schedule) -> None:
         added = await self.schedules.add(schedule, Definitions())
@@ -72,22 +74,21 @@ class Bench:
         kept = await self.store.get("acme", "hourly")
         assert kept is not None
         tick = Tick(kept.schedule.version, due, **members)
-        await self.log.publish(Message(self.log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {}))
+        await self.say(tick)
+
+    async def say(self, tick: Tick) -> None:
+        said = Message(self.log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {})
+        self.said_last = await self.log.publish(said)
 
     async def clock(self) -> Tick:
         """Wait until everything that was said is done with; return what the clock is set to."""
         with anyio.fail_after(PATIENCE_S):
-            while await self._open():  # noqa: ASYNC110  what is acknowledged is told by nobody
+            while await ack_floor(self.log.requests, self.log.stream, QUEUE) < self.said_last:  # noqa: ASYNC110  nobody tells
                 await anyio.sleep(0.01)
         kept = await self.store.get("acme", "hourly")
         assert kept is not None
         assert kept.tick is not None
         return kept.tick
-
-    async def _open(self) -> bool:
-        answer = await self.log.requests.request(f"$JS.API.CONSUMER.INFO.{self.log.stream}.schedules", b"")
-        info = json.loads(answer)
-        return "error" in info or bool(info["num_pending"] or info["num_ack_pending"])
 
     async def said(self, subject: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -112,7 +113,8 @@ class Bench:
 @asynccontextmanager
 async def keeping(log: JetStreamLog, now: dt.datetime = NOW) -> AsyncGenerator[Bench]:
     outbox = Outbox(log.nc)
-    keeper = Keeper(log, outbox, ack_wait_s=5.0, now=lambda: now)
+    await ensure_consumer(log.requests, log.stream, QUEUE, [log.subjects.ticks()], ACK_WAIT_S)
+    keeper = Keeper(log, outbox, ack_wait_s=ACK_WAIT_S, now=lambda: now)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outbox.run)
         tasks.start_soon(keeper.run)
@@ -127,7 +129,8 @@ async def test_a_due_time_starts_a_run_of_its_own_and_sets_the_clock(log: JetStr
     async with keeping(log, hour(12)) as bench:
         await bench.add(hourly(due_field="at"))
         await bench.tick(hour(12))
-        assert await bench.clock() == Tick((await bench.clock()).version, hour(13), "hourly-20990101T120000Z")
+        tick = await bench.clock()
+        assert (tick.due, tick.last) == (hour(13), "hourly-20990101T120000Z")
         (start,) = await bench.said(log.subjects.start("acme"))
     due = "2099-01-01T12:00:00+00:00"
     assert start == {
@@ -257,8 +260,7 @@ async def test_a_tick_of_before_a_change_counts_no_more(log: JetStreamLog) -> No
         kept = await bench.store.get("acme", "hourly")
         assert kept is not None
         await bench.add(Schedule("hourly", Timetable("30 * * * *"), START))
-        tick = Tick(kept.schedule.version, hour(12))
-        await log.publish(Message(log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {}))
+        await bench.say(Tick(kept.schedule.version, hour(12)))
         assert (await bench.clock()).due == hour(13).replace(minute=30)
         assert await bench.started() == []
 
