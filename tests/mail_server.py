@@ -1,6 +1,7 @@
 """A mail server of this process: it speaks as much SMTP as a client needs, and keeps what it is given."""
 
 import socketserver
+import ssl
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,27 +13,49 @@ from typing import Any, cast
 
 @dataclass
 class MailServer:
-    """What was sent; ``refuses`` are recipients that it does not take, and none may log in if it ``knows_nobody``."""
+    """What was sent; ``refuses`` are recipients that it does not take, and none may log in if it ``knows_nobody``.
+
+    ``encrypted`` says of each mail whether it came so, ``distrust`` why clients did not want to talk in private.
+    """
 
     port: int = 0
     mails: list[EmailMessage] = field(default_factory=list[EmailMessage])
     logins: list[str] = field(default_factory=list[str])
+    distrust: list[str] = field(default_factory=list[str])
+    encrypted: list[bool] = field(default_factory=list[bool])
     recipients: list[str] = field(default_factory=list[str])
     refuses: set[str] = field(default_factory=set[str])
     knows_nobody: bool = False
 
 
 @contextmanager
-def mail_server() -> Generator[MailServer]:
-    """Serve on a free port of this machine for the length of the block."""
+def mail_server(tls: ssl.SSLContext | None = None, *, from_the_start: bool = False) -> Generator[MailServer]:
+    """Serve on a free port of this machine for the length of the block; with ``tls`` as soon as the client wants it."""
     kept = MailServer()
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
+            try:
+                self._talk()
+            except ssl.SSLError as error:
+                kept.distrust.append(str(error))
+
+        def finish(self) -> None:
+            super().finish()
+            self.connection.close()
+
+        def _talk(self) -> None:
+            if from_the_start:
+                self._encrypt()
             self._say("220 here")
             while line := self.rfile.readline().decode().strip():
                 verb, _, rest = line.partition(" ")
                 match verb.upper():
+                    case "EHLO" if tls is not None and not self._is_encrypted():
+                        self._say("250-here\r\n250 STARTTLS")
+                    case "STARTTLS":
+                        self._say("220 go on")
+                        self._encrypt()
                     case "EHLO":
                         self._say("250-here\r\n250 AUTH PLAIN")
                     case "AUTH" if kept.knows_nobody:
@@ -55,6 +78,15 @@ def mail_server() -> Generator[MailServer]:
                     case _:
                         self._say("250 fine")
 
+        def _is_encrypted(self) -> bool:
+            return isinstance(self.connection, ssl.SSLSocket)
+
+        def _encrypt(self) -> None:
+            assert tls is not None
+            self.connection = tls.wrap_socket(self.connection, server_side=True)
+            self.rfile = self.connection.makefile("rb")
+            self.wfile = self.connection.makefile("wb", 0)
+
         def _say(self, text: str) -> None:
             self.wfile.write(f"{text}\r\n".encode())
 
@@ -63,6 +95,7 @@ def mail_server() -> Generator[MailServer]:
             while (line := self.rfile.readline()) != b".\r\n":
                 lines.append(line.removeprefix(b"."))
             message: Any = message_from_bytes(b"".join(lines), policy=policy.default)
+            kept.encrypted.append(self._is_encrypted())
             kept.mails.append(cast(EmailMessage, message))
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:

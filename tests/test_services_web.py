@@ -1,7 +1,11 @@
 """Google Calendar, Firecrawl and mail as services of nodes, each against a server that speaks its API."""
 
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +15,7 @@ import pytest
 
 from callboard.actors.carrier import Job
 from callboard.actors.kinds.service import Services
-from callboard.actors.services import firecrawl
+from callboard.actors.services import firecrawl, mail
 from callboard.actors.skills import service as skill_service
 from callboard.bus.subjects import RunRef
 from tests.graph_services import RENEWED, variables
@@ -276,6 +280,42 @@ async def test_mail_that_is_not_sent_says_why(post: MailServer) -> None:
         assert (failed["success"], failed["error_code"]) == (False, code)
         assert told in failed["error_message"]
     assert post.mails == []
+
+
+OPENSSL = shutil.which("openssl")
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[ssl.SSLContext, Path]:
+    """A server's side of TLS for this machine, and the certificate that a client has to trust."""
+    if OPENSSL is None:
+        pytest.skip("the program openssl, which makes the certificate, is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    wanted = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"]
+    made = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", certificate]
+    subprocess.run([OPENSSL, "req", "-x509", *wanted, *made], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
+
+
+@pytest.mark.parametrize("from_the_start", [False, True], ids=["starttls", "from the start"])
+async def test_mail_goes_encrypted_to_a_server_that_is_trusted(
+    certified: tuple[ssl.SSLContext, Path], monkeypatch: pytest.MonkeyPatch, from_the_start: bool
+) -> None:
+    context, certificate = certified
+    with mail_server(context, from_the_start=from_the_start) as post:
+        if from_the_start:
+            monkeypatch.setattr(mail, "ENCRYPTED_PORT", post.port)
+        given, account = {"to": "ada@example.com", "text": "Hello."}, {"SMTP_USER": "u", "SMTP_PASSWORD": TOKEN}
+        unknown = await mailed(post, given, env=account)
+        assert (unknown["success"], unknown["error_code"]) == (False, "api_error")
+        assert "CERTIFICATE_VERIFY_FAILED" in unknown["error_message"]
+        assert (post.mails, post.logins) == ([], [])
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert (await mailed(post, given, env=account))["success"] is True
+        assert (post.encrypted, len(post.logins)) == ([True], 1)
+    assert len(post.distrust) == 1
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
