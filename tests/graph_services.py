@@ -1,6 +1,9 @@
 """The services that only graphs act upon, as stand-ins for `tests.service_api`: they check what the real ones check."""
 
+import json
 import re
+from email import message_from_bytes, policy
+from email.message import MIMEPart
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -8,6 +11,9 @@ from tests.service_api import TOKEN, Answering, Asked, Reply, ServiceApi
 
 RENEWED = "a-newer-t0ken-of-the-test"
 """The access token that a refresh token gets at Google."""
+
+UPLOAD = "/slack-files/upload/v1/t1cket-of-the-test"
+"""Where Slack takes a file: whoever knows it may put one there, and nobody may ever read it."""
 
 
 def variables(api: ServiceApi) -> dict[str, str]:
@@ -19,6 +25,10 @@ def variables(api: ServiceApi) -> dict[str, str]:
         "GOOGLE_TOKEN_URL": f"{api.url}/google-token",
         "FIRECRAWL_API_KEY": TOKEN,
         "FIRECRAWL_API_URL": f"{api.url}/firecrawl/v2",
+        "DISCORD_BOT_TOKEN": TOKEN,
+        "DISCORD_API_URL": f"{api.url}/discord-bot/api/v10",
+        "TELEGRAM_BOT_TOKEN": TOKEN,
+        "TELEGRAM_API_URL": f"{api.url}/telegram",
     }
 
 
@@ -131,8 +141,100 @@ def _job(job: dict[str, Any], kind: str, skip: int) -> Reply:
     return Reply(body={**body, **more})
 
 
+# -- chats -------------------------------------------------------------------------------------------------------------
+
+
+def form_of(asked: Asked) -> dict[str, MIMEPart]:
+    """The parts of a form with files, by their names."""
+    assert isinstance(asked.body, bytes)
+    head = f"content-type: {asked.headers['content-type']}\r\n\r\n".encode()
+    parts = message_from_bytes(head + asked.body, policy=policy.HTTP).iter_parts()
+    return {str(part.get_param("name", header="content-disposition")): part for part in parts}
+
+
+def _discord_bot(api: ServiceApi, asked: Asked) -> Reply:
+    if asked.headers.get("authorization") != f"Bot {TOKEN}":
+        return Reply(401, {"message": "401: Unauthorized", "code": 0})
+    match asked.method, asked.path.split("/")[4:]:
+        case "POST", ["channels", channel, "messages"]:
+            told = json.loads(form_of(asked)["payload_json"].get_content()) if _is_form(asked) else asked.body
+            return _told_once(api, {"channel_id": channel, **told})
+        case "POST", ["users", "@me", "channels"]:
+            if asked.body["recipient_id"] == "closed":
+                return Reply(403, {"message": "Cannot send messages to this user", "code": 50007})
+            return Reply(body={"id": f"dm{asked.body['recipient_id']}", "type": 1})
+        case "POST", ["channels", _channel, "invites"]:
+            return Reply(body={"code": "c0de", **asked.body})
+        case "POST", ["guilds", _guild, "channels"]:
+            return Reply(201, {"id": "c9", **asked.body})
+        case "DELETE", ["channels", channel]:
+            return Reply(body={"id": channel, "type": 0})
+        case ("PUT" | "DELETE", ["guilds", _, "members" | "bans", *_]) | ("PUT", ["channels", _, "messages", *_]):
+            return Reply(204, b"")
+        case _:
+            return Reply(404, {"message": "404: Not Found", "code": 0})
+
+
+def _told_once(api: ServiceApi, message: dict[str, Any]) -> Reply:
+    """A message with an enforced nonce is there once."""
+    nonce = str(message.get("nonce") or f"none{len(api.created)}")
+    if len(nonce) > 25:
+        return Reply(400, {"message": "Invalid Form Body", "code": 50035})
+    known = message.get("enforce_nonce") and nonce in api.created
+    if not known:
+        api.created[nonce] = {"id": f"m{len(api.created)}", **message}
+    headers = {"x-ratelimit-limit": "5", "x-ratelimit-remaining": "4"}
+    return Reply(body=api.created[nonce], headers=headers)
+
+
+def _telegram(api: ServiceApi, asked: Asked) -> Reply:
+    _, _, bot, method = asked.path.split("/")
+    if bot != f"bot{TOKEN}":
+        return _untold(401, "Unauthorized")
+    told = {name: part.get_content() for name, part in form_of(asked).items()} if _is_form(asked) else asked.body
+    if str(told.get("chat_id")) == "nowhere":
+        return _untold(400, "Bad Request: chat not found")
+    id = str(told.get("message_id") or len(api.created) + 1)
+    if method == "editMessageText" and api.created.get(id) == told:
+        return _untold(400, "Bad Request: message is not modified")
+    api.created[id] = told
+    return Reply(body={"ok": True, "result": {"message_id": int(id), "chat": {"id": -100}, "method": method}})
+
+
+def _untold(status: int, description: str) -> Reply:
+    return Reply(status, {"ok": False, "error_code": status, "description": description})
+
+
+def _is_form(asked: Asked) -> bool:
+    return asked.headers.get("content-type", "").startswith("multipart/form-data")
+
+
+def _slack(api: ServiceApi, asked: Asked) -> Reply:
+    """Slack, before a file goes to its place, and after."""
+    match asked.path.removeprefix("/slack/"):
+        case "files.getUploadURLExternal":
+            api.created["F1"] = {"length": int(asked.query["length"])}
+            return Reply(body={"ok": True, "upload_url": f"{api.url}{UPLOAD}", "file_id": "F1"})
+        case "files.completeUploadExternal":
+            if asked.body["channel_id"].startswith("#"):
+                return Reply(body={"ok": False, "error": "channel_not_found"})
+            return Reply(body={"ok": True, "files": asked.body["files"]})
+        case _:
+            return Reply(404, b"")
+
+
+def _slack_files(api: ServiceApi, asked: Asked) -> Reply:
+    content = form_of(asked)["file"].get_payload(decode=True)
+    fits = isinstance(content, bytes) and len(content) == api.created["F1"]["length"]
+    return Reply(body=b"OK - 5") if fits and asked.path == UPLOAD else Reply(400, b"bad length")
+
+
 SERVICES: dict[str, Answering] = {
     "google": _google,
     "google-token": _google_token,
     "firecrawl": _firecrawl,
+    "discord-bot": _discord_bot,
+    "telegram": _telegram,
+    "slack": _slack,
+    "slack-files": _slack_files,
 }

@@ -157,13 +157,22 @@ def _github(api: ServiceApi, asked: Asked) -> Reply:
             import base64
 
             content = base64.encodebytes(FILE.encode()).decode()
-            return Reply(body={"path": unquote("/".join(path)), "encoding": "base64", "content": content})
+            found = {"path": unquote("/".join(path)), "sha": "b10b", "encoding": "base64", "content": content}
+            return Reply(body=found)
         case "GET", ["user", "repos"] | ["repos", _, _, "issues"]:
             return Reply(body=[{"name": "shop"}], headers={"x-ratelimit-remaining": "59"})
         case "GET", ["repos", _owner, _repo, "git", "ref", "heads", *_branch]:
             return Reply(body={"object": {"sha": "c0ffee"}})
         case "PATCH", ["repos", _owner, _repo, "issues" | "pulls", number]:
             return Reply(body={"number": int(number), "html_url": f"https://example.com/{number}", **asked.body})
+        case "POST", ["user", "repos"] | ["orgs", _, "repos"]:
+            return Reply(201, {"id": 1, "html_url": f"https://example.com/{asked.body['name']}"})
+        case "PATCH", ["repos", _owner, _repo]:
+            return Reply(body={"id": 1, **asked.body})
+        case "DELETE", ["repos", _owner, _repo]:
+            return Reply(204, b"")
+        case "POST", ["repos", _owner, _repo, "actions", "workflows", _file, "dispatches"]:
+            return Reply(204, b"")
         case "DELETE", ["repos", _owner, _repo, "git", "refs", "heads", *_branch]:
             return Reply(204, b"")
         case "POST" | "PUT", ["repos", _owner, _repo, _kind, *_more]:

@@ -13,10 +13,9 @@ from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.channel import CHANNELS, Channels
 from callboard.actors.kinds.service import SERVICES, Services
-from callboard.actors.services import firecrawl, google, mail
+from callboard.actors.services import discord, firecrawl, google, mail, slack, telegram
 from callboard.actors.services.github import CALLS
 from callboard.actors.services.notion import ACTIONS
-from callboard.actors.services.slack import METHODS
 from callboard.actors.skills import service as skill_service
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph.node_specs import spec_of
@@ -136,6 +135,26 @@ async def test_github_opens_an_issue(api: ServiceApi) -> None:
             "PUT contents/a/b.txt",
             {"message": "m", "content": "w6Q=", "branch": "b"},
         ),
+        (
+            "update_file",
+            {"path": "a.txt", "content": "ä", "commit_message": "m", "branch": "b"},
+            "PUT contents/a.txt",
+            {"message": "m", "content": "w6Q=", "branch": "b", "sha": "b10b"},
+        ),
+        (
+            "update_file",
+            {"path": "a.txt", "content": "ä", "commit_message": "m", "sha": "0"},
+            "PUT contents/a.txt",
+            {"message": "m", "content": "w6Q=", "sha": "0"},
+        ),
+        ("create_release", {"tag_name": "v1", "title": "One"}, "POST releases", {"tag_name": "v1", "name": "One"}),
+        (
+            "trigger_workflow",
+            {"workflow_file": "ci.yml", "inputs": {"a": 1}},
+            "POST actions/workflows/ci.yml/dispatches",
+            {"ref": "main", "inputs": {"a": 1}},
+        ),
+        ("fork_repository", {"organization": "o"}, "POST forks", {"organization": "o"}),
         ("create_branch", {"branch": "b"}, "POST git/refs", {"ref": "refs/heads/b", "sha": "c0ffee"}),
         ("delete_branch", {"branch": "a/b"}, "DELETE git/refs/heads/a/b", {}),
     ],
@@ -145,6 +164,19 @@ async def test_github_changes(api: ServiceApi, action: str, input: Any, asked: s
     assert done["success"] is True
     assert f"{api.last.method} {api.last.path}" == asked.replace(" ", " /github/repos/acme/shop/")
     assert api.last.body == body
+
+
+async def test_github_keeps_repositories(api: ServiceApi) -> None:
+    for input, path in (({}, "/github/user/repos"), ({"organization": "o"}, "/github/orgs/o/repos")):
+        done = await act(api, "github", "create_repository", {"private": True, **input}, **REPO)
+        assert (api.last.method, api.last.path) == ("POST", path)
+        assert api.last.body == {"name": "shop", "private": True}
+        assert (done["resource_id"], done["resource_url"]) == ("1", "https://example.com/shop")
+    await act(api, "github", "update_repository", {"description": "Tea", "archived": False}, **REPO)
+    assert (api.last.method, api.last.path) == ("PATCH", "/github/repos/acme/shop")
+    assert api.last.body == {"description": "Tea", "archived": False}
+    assert (await act(api, "github", "delete_repository", {}, **REPO))["success"] is True
+    assert (api.last.method, api.last.path) == ("DELETE", "/github/repos/acme/shop")
 
 
 async def test_github_reads(api: ServiceApi) -> None:
@@ -262,12 +294,19 @@ def test_the_documentation_lists_the_actions() -> None:
     from tests.pages import ROOT
 
     page = (ROOT / "docs" / "languages" / "graph.md").read_text(encoding="utf-8")
-    known = (*METHODS, *CALLS, *ACTIONS, *google.ACTIONS, *firecrawl.ACTIONS, mail.SEND)
+    known = {name for actions in (*KNOWN.values(), ACTIONS) for name in actions} | {mail.SEND}
     assert [name for name in known if f"`{name}`" not in page] == []
     assert [name for name in (*service.CREDENTIALS, *channel.CREDENTIALS) if f"`{name}`" not in page] == []
 
 
-KNOWN = {"GOOGLE_CALENDAR": google.ACTIONS, "FIRECRAWL": firecrawl.ACTIONS}
+KNOWN = {
+    "SLACK": slack.ACTIONS,
+    "GITHUB": CALLS,
+    "GOOGLE_CALENDAR": google.ACTIONS,
+    "FIRECRAWL": firecrawl.ACTIONS,
+    "DISCORD_ACTION": discord.ACTIONS,
+    "TELEGRAM_ACTION": telegram.METHODS,
+}
 
 
 @pytest.mark.parametrize("subtype", KNOWN)

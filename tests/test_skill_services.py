@@ -104,7 +104,7 @@ def test_another_refusal_of_a_pull_request_is_one(api: ServiceApi, context: Cont
 
 def test_github_reads_files(api: ServiceApi, context: Context) -> None:
     found = github.get_file(context, path="/src//a#b?c%d/ä.py", ref="v1&x", **REPO)
-    assert found == {"path": "src/a#b?c%d/ä.py", "encoding": "base64", "decoded_content": FILE}
+    assert found == {"path": "src/a#b?c%d/ä.py", "sha": "b10b", "encoding": "base64", "decoded_content": FILE}
     assert api.last.raw == "/github/repos/acme/shop/contents/src/a%23b%3Fc%25d/%C3%A4.py?ref=v1%26x"
     api.instead = [Reply(body={"encoding": "base64", "content": "/9j/4A=="}), Reply(body=[{"name": "a"}])]
     assert github.get_file(context, path="a.jpg", **REPO)["content"] == "/9j/4A=="

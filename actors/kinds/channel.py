@@ -14,18 +14,21 @@ import anyio
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.services import discord, telegram
 from callboard.actors.services.asking import answer_of
 from callboard.actors.services.mail import Mail, send_mail
 from callboard.actors.skills import notification, slack
-from callboard.actors.skills.service import ServiceFailed
+from callboard.actors.skills.service import ServiceFailed, member, segment
 from callboard.bus.effects import JSON, Failure
 
 CREDENTIALS = (
+    "DISCORD_BOT_TOKEN",
     "DISCORD_WEBHOOK_URL",
     "NOTIFICATION_WEBHOOK_URL",
     "SLACK_WEBHOOK_URL",
     "SMTP_PASSWORD",
     "TEAMS_WEBHOOK_URL",
+    "TELEGRAM_BOT_TOKEN",
 )
 """The variables of the worker's environment that are secrets."""
 
@@ -91,12 +94,35 @@ def _by_webhook(letter: _Letter) -> Any:
     return notification.notify_webhook(letter, payload, url=letter.to("url", "webhook_url"))
 
 
+def _by_discord(letter: _Letter) -> Any:
+    token, channel = letter.config.get(discord.TOKEN, "").strip(), letter.to("channel_id", "channel")
+    if not token or channel is None:
+        return notification.notify_discord(letter, content=letter.text)
+    service = discord.bot(letter.config.get("DISCORD_API_URL", "").strip() or discord.API_URL, token)
+    body = discord.noted({"content": letter.text}, letter.idempotency_key)
+    path = f"/channels/{segment(channel, 'channel')}/messages"
+    sent = service.post(path, body, repeatable=bool(letter.idempotency_key))
+    return {"ok": True, "message_id": member(sent, "id")}
+
+
+def _by_telegram(letter: _Letter) -> Any:
+    token, chat = letter.config.get(telegram.TOKEN, "").strip(), letter.to("chat_id")
+    if not token:
+        raise ServiceFailed(f"Telegram is not configured: whoever runs the worker has to set {telegram.TOKEN}")
+    if chat is None:
+        raise ServiceFailed("Telegram needs to know where: name `chat_id` in channel_config")
+    service = telegram.bot(letter.config.get("TELEGRAM_API_URL", "").strip() or telegram.API_URL, token)
+    sent = service.post("/sendMessage", {"chat_id": chat, "text": letter.text})
+    return {"ok": True, "message_id": member(sent, "result", "message_id")}
+
+
 CHANNELS: Mapping[str, Callable[[_Letter], Any]] = {
     "slack": _by_slack,
     "email": _by_mail,
     "webhook": _by_webhook,
-    "discord": lambda letter: notification.notify_discord(letter, content=letter.text),
+    "discord": _by_discord,
     "teams": lambda letter: notification.notify_teams(letter, letter.text),
+    "telegram": _by_telegram,
 }
 
 

@@ -4,8 +4,8 @@ A request is ``{"service": "slack" | …, "action": "send_message" | …, "confi
 answered with the node's payload; an action that comes to nothing is ``{"success": false, "error_message",
 "error_code", "error_details": {"reason", "solution"}}``. A token is the node's own, or that of the worker's
 environment. Where a service lets us say what an action is to be known by, that follows from the idempotency key: an
-event of Google Calendar and a mail have it as their id. Elsewhere an action whose outcome was lost with its worker is
-carried out again.
+event of Google Calendar and a mail have it as their id, a message at Discord as its nonce. Elsewhere an action whose
+outcome was lost with its worker is carried out again.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,22 +15,25 @@ import anyio
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.services import firecrawl, github, google, mail, notion, slack
+from callboard.actors.services import discord, firecrawl, github, google, mail, notion, slack, telegram
 from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
 from callboard.actors.services.asking import answer_of
 from callboard.actors.skills.service import ServiceFailed
 from callboard.bus.effects import JSON, Failure
 
 SERVICES: Mapping[str, Callable[[Action], Payload]] = {
+    "discord": discord.act,
     "email": mail.act,
     "firecrawl": firecrawl.act,
     "github": github.act,
     "google_calendar": google.act,
     "notion": notion.act,
     "slack": slack.act,
+    "telegram": telegram.act,
 }
 
 CREDENTIALS = (
+    "DISCORD_BOT_TOKEN",
     "FIRECRAWL_API_KEY",
     "GITHUB_TOKEN",
     "GOOGLE_ACCESS_TOKEN",
@@ -39,6 +42,7 @@ CREDENTIALS = (
     "NOTION_TOKEN",
     "SLACK_BOT_TOKEN",
     "SMTP_PASSWORD",
+    "TELEGRAM_BOT_TOKEN",
 )
 """The variables of the worker's environment that are secrets."""
 

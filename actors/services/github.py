@@ -26,6 +26,8 @@ _ISSUE = "/repos/{repo}/issues/{number}"
 _PULL = "/repos/{repo}/pulls/{number}"
 _PAGE = ("state", "sort", "direction", "per_page", "page")
 
+_ABOUT = ("description", "homepage", "private", "has_issues", "has_projects", "has_wiki", "auto_init")
+
 _COMMENT = _Call("POST", f"{_ISSUE}/comments", needs=("body",))
 _OPEN = _Call(
     "POST",
@@ -34,10 +36,22 @@ _OPEN = _Call(
     takes=("body", "base", "draft"),
     says={"base": "main"},
 )
-_WRITE = _Call("PUT", "/repos/{repo}/contents/{path}", needs=("message", "content"), takes=("branch", "sha"))
+_CONTENTS = "/repos/{repo}/contents/{path}"
+_WRITE = _Call("PUT", _CONTENTS, needs=("message", "content"), takes=("branch", "sha"))
+_RELEASE = _Call(
+    "POST",
+    "/repos/{repo}/releases",
+    needs=("tag_name",),
+    takes=("body", "target_commitish", "draft", "prerelease", "generate_release_notes"),
+)
+_CREATE = _Call("POST", "/{home}/repos", takes=_ABOUT)
 
 CALLS: Mapping[str, _Call] = {
     "list_repositories": _Call("GET", "/user/repos", takes=_PAGE),
+    "create_repository": _CREATE,
+    "update_repository": _Call("PATCH", "/repos/{repo}", takes=(*_ABOUT, "default_branch", "archived")),
+    "delete_repository": _Call("DELETE", "/repos/{repo}"),
+    "fork_repository": _Call("POST", "/repos/{repo}/forks", takes=("organization", "default_branch_only")),
     "create_issue": _Call("POST", "/repos/{repo}/issues", needs=("title",), takes=("body", "labels", "assignees")),
     "update_issue": _Call("PATCH", _ISSUE, takes=("title", "body", "labels", "assignees", "state")),
     "close_issue": _Call("PATCH", _ISSUE, says={"state": "closed"}),
@@ -59,6 +73,13 @@ CALLS: Mapping[str, _Call] = {
     "update_file": _WRITE,
     "create_branch": _Call("POST", "/repos/{repo}/git/refs", needs=("ref", "sha")),
     "delete_branch": _Call("DELETE", "/repos/{repo}/git/refs/heads/{branch}"),
+    "create_release": _RELEASE,
+    "trigger_workflow": _Call(
+        "POST",
+        "/repos/{repo}/actions/workflows/{workflow_file}/dispatches",
+        takes=("ref", "inputs"),
+        says={"ref": "main"},
+    ),
 }
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -79,8 +100,10 @@ def act(action: Action) -> Payload:
     if call is None:
         raise action.unsupported(*CALLS)
     service = _service(action)
-    given = _given(action, call, service)
     path = _path(action, call)
+    given = _given(action, call, service)
+    if action.name == "update_file" and "sha" not in given:
+        given["sha"] = _blob(service, path, given)
     if call.verb == "GET":
         answer = service.ask("GET", path, params=given, repeatable=True)
     else:
@@ -136,7 +159,16 @@ def _given(action: Action, call: _Call, service: Service) -> Payload:
             given[name] = value
     if call is _WRITE:
         given["content"] = base64.b64encode(str(given["content"]).encode()).decode()
+    if call is _RELEASE and (title := action.given("name", "title")) is not None:
+        given["name"] = title
+    if call is _CREATE:
+        given["name"] = action.needed("name", "repo", group="repository_config")
     return given
+
+
+def _blob(service: Service, path: str, given: Payload) -> Any:
+    """What a file is now: GitHub wants to know that before it takes another."""
+    return member(service.get(path, {"ref": given.get("branch")}), "sha")
 
 
 def _head(action: Action, service: Service) -> Any:
@@ -149,9 +181,12 @@ def _path(action: Action, call: _Call) -> str:
     places: dict[str, str] = {}
     if "{repo}" in call.path:
         places["repo"] = _repository(action)
+    if "{home}" in call.path:
+        organization = action.text("organization")
+        places["home"] = f"orgs/{segment(organization, 'organization')}" if organization else "user"
     if "{number}" in call.path:
         places["number"] = segment(str(action.needed(*_NAMES["number"])), "number")
-    for name in ("path", "branch"):
+    for name in ("path", "branch", "workflow_file"):
         if f"{{{name}}}" in call.path:
             steps = str(action.needed(name)).strip("/").split("/")
             places[name] = "/".join(segment(step, f"part of a {name}") for step in steps)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.services.upload import upload_of
+from callboard.actors.skills.request import Form, address
 from callboard.actors.skills.service import Service, ServiceFailed, member
 from callboard.actors.skills.slack import API_URL
 
@@ -30,6 +32,11 @@ METHODS: Mapping[str, _Method] = {
     "get_channel_info": _Method("conversations.info", reads=True, needs=("channel",)),
     "get_user_info": _Method("users.info", reads=True, needs=("user",)),
 }
+
+SEND_FILE = "send_file"
+"""The one action that is more than a method: a place for the file, the file, and where it is shown."""
+
+ACTIONS = (*METHODS, SEND_FILE)
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "channel": ("channel_override", "channel", "channel_id"),
@@ -59,37 +66,76 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it comes to nothing
     """
+    if action.name == SEND_FILE:
+        return _file_sent(action)
     method = METHODS.get(action.name)
     if method is None:
-        raise action.unsupported(*METHODS)
+        raise action.unsupported(*ACTIONS)
     body: Payload = {name: action.needed(*_NAMES.get(name, (name,))) for name in method.needs}
     body |= action.members(*method.takes)
     if isinstance(body.get("users"), list):
         body["users"] = ",".join(map(str, body["users"]))
-    text = action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
+    text = _text(action)
     if method.name in ("chat.postMessage", "chat.update"):
         if not text and "blocks" not in body:
             raise ActionRefused("missing_parameters", f"{action.name} needs a message or blocks", "give one of them")
         body["text"] = text
-    answer = _asked(action, method, body)
+    service = _service(action)
+    found = service.get(f"/{method.name}", body) if method.reads else service.post(f"/{method.name}", body)
+    return _payload(action, text, body.get("channel", ""), _fine(action, service, found))
+
+
+def _payload(action: Action, text: str, asked: Any, answer: Any) -> Payload:
     channel = member(answer, "channel")
     return {
         "success": True,
         "action": action.name,
         "content": text,
         "message_ts": str(member(answer, "ts") or ""),
-        "channel_id": str((member(channel, "id") if isinstance(channel, dict) else channel) or body.get("channel", "")),
+        "channel_id": str((member(channel, "id") if isinstance(channel, dict) else channel) or asked),
         "error_message": "",
         "api_response": answer,
     }
 
 
-def _asked(action: Action, method: _Method, body: Payload) -> Any:
-    """Ask Slack, which answers refusals with HTTP 200 too."""
+def _file_sent(action: Action) -> Payload:
+    """Send a file: only the last of the requests shows it, so that the others may be made again."""
+    file = upload_of(action)
+    if file is None:
+        raise action.lacking("file_content or file_base64")
+    channel, text, service = action.needed(*_NAMES["channel"]), _text(action), _service(action)
+    asked = {"filename": file.name, "length": len(file.content)}
+    place = _fine(action, service, service.get("/files.getUploadURLExternal", asked))
+    url, id = str(member(place, "upload_url") or ""), member(place, "file_id")
+    if not _is_at(url, service.base) or not isinstance(id, str):
+        raise service.failed("names no place of its own for the file. The fault is the service's: try again later", 200)
+    store = Service.webhook("Slack's store of files", url, "SLACK_BOT_TOKEN")
+    store.ask("POST", "", body=Form({}, {"file": file}), repeatable=True)
+    shown: Payload = {"files": [{"id": id, "title": action.text("title") or file.name}], "channel_id": channel}
+    shown |= {**action.members("thread_ts"), **({"initial_comment": text} if text else {})}
+    return _payload(action, text, channel, _fine(action, service, service.post("/files.completeUploadExternal", shown)))
+
+
+def _is_at(url: str, base: str) -> bool:
+    """Say whether an address is where Slack is, or below that: what an answer names may be anywhere."""
+    found, own = address(url), address(base)
+    if found is None or own is None or found.userinfo or found.scheme != own.scheme:
+        return False
+    return found.netloc == own.netloc or found.host.endswith(f".{own.host}")
+
+
+def _text(action: Action) -> str:
+    return action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
+
+
+def _service(action: Action) -> Service:
     token = action.token("bot_token", "SLACK_BOT_TOKEN")
     url = action.address("SLACK_API_URL", API_URL)
-    service = Service("Slack", url, "SLACK_BOT_TOKEN", {"authorization": f"Bearer {token}"}, (token,))
-    answer = service.get(f"/{method.name}", body) if method.reads else service.post(f"/{method.name}", body)
+    return Service("Slack", url, "SLACK_BOT_TOKEN", {"authorization": f"Bearer {token}"}, (token,))
+
+
+def _fine(action: Action, service: Service, answer: Any) -> Any:
+    """The answer, unless it is a refusal: Slack says those with HTTP 200 too."""
     if member(answer, "ok") is True:
         return answer
     error = str(member(answer, "error") or "without saying why")

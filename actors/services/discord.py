@@ -1,0 +1,233 @@
+"""Discord, over its HTTP API, with a bot's token.
+
+A message has a nonce that follows from the idempotency key: for some minutes Discord keeps it from being there twice.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from callboard.actors.services.action import Action, ActionRefused, Payload, object_in, rate_limit_of
+from callboard.actors.services.upload import upload_of
+from callboard.actors.skills.request import Answer, Form
+from callboard.actors.skills.service import Service, ServiceFailed, member, segment
+
+API_URL = "https://discord.com/api/v10"
+
+TOKEN = "DISCORD_BOT_TOKEN"
+
+NONCE_CHARS = 25
+"""As many as Discord takes."""
+
+DAY_S = 86_400
+
+_CHANNEL_TYPES = {"text": 0, "voice": 2, "category": 4, "announcement": 5, "stage": 13, "forum": 15}
+_ROLES = {"add": "PUT", "remove": "DELETE"}
+
+
+def act(action: Action) -> Payload:
+    """Carry an action out.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    carry_out = ACTIONS.get(action.name)
+    if carry_out is None:
+        raise action.unsupported(*ACTIONS)
+    action = action.opened()
+    service = bot(action.address("DISCORD_API_URL", API_URL), action.token("discord_bot_token", TOKEN))
+    answer = carry_out(action, service)
+    found = object_in(service, answer)
+    is_message = action.name in _MESSAGES
+    channel = found.get("channel_id") or (found.get("id") if action.name == "create_channel" else None)
+    message = found.get("id") if is_message else action.given("message_id")
+    return {
+        "success": True,
+        "discord_response": found,
+        "message_id": "" if message is None else str(message),
+        "channel_id": str(channel or action.given("channel_id") or ""),
+        "error_message": "",
+        "rate_limit_info": rate_limit_of(answer),
+    }
+
+
+def bot(url: str, token: str, reason: str = "") -> Service:
+    """Discord as a bot asks it; the ``reason`` is for the server's audit log."""
+    headers = {"authorization": f"Bot {token}"}
+    if reason:
+        headers["x-audit-log-reason"] = quote(reason, safe=" ")
+    return Service("Discord", url, TOKEN, headers, (token,))
+
+
+def noted(message: Payload, idempotency_key: str) -> Payload:
+    """A message by which Discord knows it again."""
+    nonce = idempotency_key[:NONCE_CHARS]
+    return {**message, "nonce": nonce, "enforce_nonce": True} if nonce else message
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _send_message(action: Action, service: Service) -> Answer:
+    return _post(action, service, _id(action, "channel_id", "channel"), _message(action))
+
+
+def _send_file(action: Action, service: Service) -> Answer:
+    file = upload_of(action, "file_config")
+    if file is None:
+        raise action.lacking("file_content or file_base64")
+    told = noted(_message(action, alone=False), action.idempotency_key)
+    described = action.within("file_config", "description")
+    told["attachments"] = [{"id": 0, "filename": file.name, **({"description": described} if described else {})}]
+    form = Form({"payload_json": msgspec.json.encode(told).decode()}, {"files[0]": file})
+    path = f"/channels/{_id(action, 'channel_id', 'channel')}/messages"
+    return service.ask("POST", path, body=form, repeatable=bool(action.idempotency_key))
+
+
+def _send_dm(action: Action, service: Service) -> Answer:
+    return _to_person(action, service, _message(action))
+
+
+def _to_person(action: Action, service: Service, message: Payload) -> Answer:
+    """Send to a person; the channel for it is made once, by Discord."""
+    body = {"recipient_id": str(action.needed("target_user_id", "user_id"))}
+    opened = object_in(service, service.ask("POST", "/users/@me/channels", body=body, repeatable=True))
+    return _post(action, service, segment(str(opened.get("id") or ""), "channel"), message)
+
+
+def _post(action: Action, service: Service, channel: str, message: Payload) -> Answer:
+    body = noted(message, action.idempotency_key)
+    path = f"/channels/{channel}/messages"
+    return service.ask("POST", path, body=body, repeatable=bool(action.idempotency_key))
+
+
+def _message(action: Action, *, alone: bool = True) -> Payload:
+    """What is written; ``alone`` says that there is nothing else to send."""
+    text = action.text("message_content", "content", "message")
+    if not text and isinstance(action.input, str):
+        text = action.input
+    embeds: Any = action.given("embeds")
+    if not isinstance(embeds, list):
+        one = action.given("embed_config", "embed")
+        embeds = [one] if one is not None else []
+    if alone and not (text or embeds):
+        raise action.lacking("message_content")
+    return {**({"content": text} if text else {}), **({"embeds": embeds} if embeds else {})}
+
+
+def _react(action: Action, service: Service) -> Answer:
+    emoji = segment(str(action.needed("reaction_emoji", "emoji")), "emoji")
+    path = f"/channels/{_id(action, 'channel_id', 'channel')}/messages/{_id(action, 'message_id')}"
+    return service.ask("PUT", f"{path}/reactions/{emoji}/@me", repeatable=True)
+
+
+def _pin(action: Action, service: Service) -> Answer:
+    path = f"/channels/{_id(action, 'channel_id', 'channel')}/messages/pins/{_id(action, 'message_id')}"
+    return service.ask("PUT", path, repeatable=True)
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def _create_channel(action: Action, service: Service) -> Answer:
+    kind = str(member(action.given("channel_config"), "type") or "text")
+    if kind not in _CHANNEL_TYPES:
+        message = f"{action.name} knows no type {kind[:40]!r}"
+        raise ActionRefused("missing_parameters", message, f"one of {', '.join(_CHANNEL_TYPES)}")
+    body: Payload = {"name": action.needed("name", group="channel_config"), "type": _CHANNEL_TYPES[kind]}
+    for name, own in (("category_id", "parent_id"), ("topic", "topic")):
+        if (value := action.within("channel_config", name)) is not None:
+            body[own] = value
+    allowed: Any = action.within("channel_config", "permissions")
+    if isinstance(allowed, dict):
+        body["permission_overwrites"] = [
+            {"id": id, **rights} for id, rights in allowed.items() if isinstance(rights, dict)
+        ]
+    return service.ask("POST", f"/guilds/{_server(action)}/channels", body=body)
+
+
+def _delete_channel(action: Action, service: Service) -> Answer:
+    return service.ask("DELETE", f"/channels/{_id(action, 'channel_id', 'channel')}")
+
+
+def _create_invite(action: Action, service: Service) -> Answer:
+    """Discord answers with an invite that is there already, unless a `unique` one is asked for."""
+    body = action.members("max_age", "max_uses", "temporary", "unique")
+    path = f"/channels/{_id(action, 'channel_id', 'channel')}/invites"
+    return service.ask("POST", path, body=body, repeatable=body.get("unique") is not True)
+
+
+# -- members of a server -----------------------------------------------------------------------------------------------
+
+
+def _manage_roles(action: Action, service: Service) -> Answer:
+    # The input's own `action` may be anything: how a role is managed is for `role_config` to say.
+    how = str(member(action.given("role_config"), "action") or "add")
+    if how not in _ROLES:
+        raise ActionRefused("missing_parameters", f"{action.name} cannot {how[:40]!r} a role", "one of add, remove")
+    role = segment(str(action.needed("role_id", group="role_config")), "role")
+    own = _reasoned(action, service, "role_config")
+    return own.ask(_ROLES[how], f"{_member(action)}/roles/{role}", repeatable=True)
+
+
+def _kick(action: Action, service: Service) -> Answer:
+    path = _member(action)
+    _warn(action, service)
+    return _reasoned(action, service, "moderation_config").ask("DELETE", path)
+
+
+def _ban(action: Action, service: Service) -> Answer:
+    path = f"/guilds/{_server(action)}/bans/{_id(action, 'target_user_id', 'user_id')}"
+    days: Any = action.within("moderation_config", "delete_message_days")
+    body = {"delete_message_seconds": int(days * DAY_S)} if isinstance(days, int | float) and 0 < days <= 7 else {}
+    _warn(action, service)
+    return _reasoned(action, service, "moderation_config").ask("PUT", path, body=body, repeatable=True)
+
+
+def _warn(action: Action, service: Service) -> None:
+    """Tell a person why, as long as there is a server that they share with the bot."""
+    text = action.within("moderation_config", "dm_message")
+    if not text or action.within("moderation_config", "send_dm") is False:
+        return
+    try:
+        _to_person(action, service, {"content": str(text)})
+    except ServiceFailed as failed:
+        if failed.status != 403:
+            raise
+        return  # who takes no messages of the bot is not kept for that
+
+
+def _reasoned(action: Action, service: Service, group: str) -> Service:
+    token = action.token("discord_bot_token", TOKEN)
+    return bot(service.base, token, str(action.within(group, "reason") or ""))
+
+
+ACTIONS: Mapping[str, Callable[[Action, Service], Answer]] = {
+    "send_message": _send_message,
+    "send_file": _send_file,
+    "create_channel": _create_channel,
+    "delete_channel": _delete_channel,
+    "manage_roles": _manage_roles,
+    "kick_member": _kick,
+    "ban_member": _ban,
+    "create_invite": _create_invite,
+    "send_dm": _send_dm,
+    "react_to_message": _react,
+    "pin_message": _pin,
+}
+
+_MESSAGES = ("send_message", "send_file", "send_dm")
+"""The actions that are answered with the message."""
+
+
+def _id(action: Action, *names: str) -> str:
+    return segment(str(action.needed(*names)), names[0])
+
+
+def _server(action: Action) -> str:
+    return _id(action, "server_id", "guild_id")
+
+
+def _member(action: Action) -> str:
+    return f"/guilds/{_server(action)}/members/{_id(action, 'target_user_id', 'user_id')}"

@@ -1,0 +1,204 @@
+"""Telegram, over its Bot API, with a bot's token.
+
+The token is a part of every address; nothing that is told has it. Telegram takes no idempotency key.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from callboard.actors.services.action import Action, ActionRefused, Payload, object_in, rate_limit_of
+from callboard.actors.services.upload import upload_of
+from callboard.actors.skills.request import Answer, Form
+from callboard.actors.skills.service import Service, ServiceFailed, member
+
+API_URL = "https://api.telegram.org"
+
+TOKEN = "TELEGRAM_BOT_TOKEN"
+
+
+def act(action: Action) -> Payload:
+    """Carry an action out.
+
+    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    """
+    method = METHODS.get(action.name)
+    if method is None:
+        raise action.unsupported(*METHODS)
+    action = action.opened()
+    service = bot(action.address("TELEGRAM_API_URL", API_URL), action.token("telegram_bot_token", TOKEN))
+    answer = _asked(service, method, method.body(action))
+    found = object_in(service, answer)
+    message = member(found, "result", "message_id")
+    chat = member(found, "result", "chat", "id")
+    return {
+        "success": True,
+        "telegram_response": found,
+        "message_id": "" if message is None else str(message),
+        "chat_id": str(action.given("chat_id") or "") if chat is None else str(chat),
+        "error_message": "",
+        "rate_limit_info": rate_limit_of(answer),
+    }
+
+
+def bot(url: str, token: str) -> Service:
+    """Telegram as a bot asks it."""
+    quoted = quote(token, safe=":")
+    return Service("Telegram", f"{url.rstrip('/')}/bot{quoted}", TOKEN, {}, (token, quoted))
+
+
+def _asked(service: Service, method: "_Method", body: Payload | Form) -> Answer:
+    try:
+        return service.ask("POST", f"/{method.name}", body=body, repeatable=method.repeatable)
+    except ServiceFailed as failed:
+        said = failed.said.lower()
+        if method.repeatable and failed.status == 400 and "not modified" in said:
+            return Answer(200, {}, b"")  # it says so already, perhaps by ourselves
+        if failed.status == 400 and "not found" in said:
+            raise ActionRefused("resource_not_found", str(failed), "check the names in the input") from failed
+        if failed.status == 404:
+            # The methods are Telegram's: what it does not know is the bot.
+            raise ActionRefused("authentication_error", str(failed), f"{TOKEN} is no bot's token") from failed
+        raise
+
+
+# -- what is sent ------------------------------------------------------------------------------------------------------
+
+
+class _Method(NamedTuple):
+    """A method: its name, what it is told, and whether it may be told that twice."""
+
+    name: str
+    body: Callable[[Action], "Payload | Form"]
+    repeatable: bool = False
+
+
+def _text(action: Action) -> Payload:
+    return {**_sent(action), "text": _words(action), **_mode(action)}
+
+
+def _edited(action: Action) -> Payload:
+    inline = action.within("edit_config", "inline_message_id")
+    if inline is not None:
+        where: Payload = {"inline_message_id": inline}
+    else:
+        message = action.needed("message_id", group="edit_config")
+        where = {"chat_id": action.needed("chat_id"), "message_id": _number(message)}
+    return {**where, "text": _words(action), **_mode(action), **_keyboard(action)}
+
+
+def _media(kind: str, *, captioned: bool = True) -> Callable[[Action], "Payload | Form"]:
+    """What is said of a file: one that comes along, else the address or Telegram's id of one."""
+
+    def body(action: Action) -> Payload | Form:
+        told = _sent(action)
+        if captioned and (caption := action.within("media_config", "caption") or action.given("message_text")):
+            told |= {"caption": str(caption), **_mode(action)}
+        if kind == "video" and action.within("media_config", "supports_streaming"):
+            told["supports_streaming"] = True
+        file = upload_of(action, "media_config", otherwise=kind)
+        if file is None:
+            return {**told, kind: action.needed("file_path", kind, "file_id", "url", group="media_config")}
+        texts = {name: value if isinstance(value, str) else _json(value) for name, value in told.items()}
+        return Form(texts, {kind: file})
+
+    return body
+
+
+def _location(action: Action) -> Payload:
+    found = {name: action.within("location_config", name) for name in ("latitude", "longitude", "live_period")}
+    if not (found["latitude"] or found["longitude"]):
+        raise action.lacking("latitude and longitude")  # both 0 is what the table has where nothing is said
+    return {**_sent(action), **{name: value for name, value in found.items() if value or name != "live_period"}}
+
+
+def _contact(action: Action) -> Payload:
+    found = {name: action.needed(name, group="contact_config") for name in ("phone_number", "first_name")}
+    last = action.within("contact_config", "last_name")
+    return {**_sent(action), **found, **({"last_name": last} if last else {})}
+
+
+def _poll(action: Action) -> Payload:
+    told: Payload = {"question": action.needed("question", group="poll_config")}
+    options: Any = action.needed("options", group="poll_config")
+    if not isinstance(options, list):
+        raise action.lacking("options, which is a list,")
+    told["options"] = [option if isinstance(option, dict) else {"text": str(option)} for option in options]
+    for name in ("is_anonymous", "type", "allows_multiple_answers", "correct_option_id"):
+        if (value := action.within("poll_config", name)) is not None:
+            told[name] = value
+    return {**_sent(action), **told}
+
+
+METHODS: Mapping[str, _Method] = {
+    "send_message": _Method("sendMessage", _text),
+    "send_photo": _Method("sendPhoto", _media("photo")),
+    "send_document": _Method("sendDocument", _media("document")),
+    "send_video": _Method("sendVideo", _media("video")),
+    "send_audio": _Method("sendAudio", _media("audio")),
+    "send_voice": _Method("sendVoice", _media("voice")),
+    "send_location": _Method("sendLocation", _location),
+    "send_contact": _Method("sendContact", _contact),
+    "send_poll": _Method("sendPoll", _poll),
+    "send_sticker": _Method("sendSticker", _media("sticker", captioned=False)),
+    "edit_message": _Method("editMessageText", _edited, repeatable=True),
+}
+
+
+# -- members of messages -----------------------------------------------------------------------------------------------
+
+
+def _sent(action: Action) -> Payload:
+    """What any new message has: where it goes, and how."""
+    told: Payload = {"chat_id": action.needed("chat_id"), **_keyboard(action)}
+    for name in ("disable_notification", "protect_content"):
+        if action.within("message_options", name):
+            told[name] = True
+    if (answered := action.within("message_options", "reply_to_message_id")) is not None:
+        alone = action.within("message_options", "allow_sending_without_reply") is not False
+        told["reply_parameters"] = {"message_id": _number(answered), "allow_sending_without_reply": alone}
+    return told
+
+
+def _words(action: Action) -> str:
+    text = action.text("message_text", "message", "text")
+    if not text and isinstance(action.input, str):
+        text = action.input
+    if not text:
+        raise action.lacking("message_text")
+    return text
+
+
+def _mode(action: Action) -> Payload:
+    return {"parse_mode": mode} if (mode := action.given("parse_mode")) else {}
+
+
+def _keyboard(action: Action) -> Payload:
+    """The buttons below a message: rows of them, or one in each row; a bare text is its own answer."""
+    buttons: Any = action.within("keyboard_config", "buttons")
+    if not isinstance(buttons, list):
+        return {}
+    inline = member(action.given("keyboard_config"), "type") != "reply"
+    rows = [row if isinstance(row, list) else [row] for row in buttons]
+    keys = [[_button(one, inline=inline) for one in row] for row in rows]
+    if inline:
+        return {"reply_markup": {"inline_keyboard": keys}}
+    sizes = {name: bool(action.within("keyboard_config", name)) for name in ("resize_keyboard", "one_time_keyboard")}
+    return {"reply_markup": {"keyboard": keys, **sizes}}
+
+
+def _button(given: Any, *, inline: bool) -> Any:
+    if isinstance(given, dict):
+        return given
+    return {"text": str(given), "callback_data": str(given)} if inline else {"text": str(given)}
+
+
+def _number(given: Any) -> Any:
+    """An id of a message, which may be written as text."""
+    return int(given) if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 20 else given
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
