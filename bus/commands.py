@@ -47,7 +47,10 @@ class Bundle(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A definition as it is kept on ``cb.def.<tenant>.<name>``: what it is, and what travels with its starts."""
+    """A definition as it is kept on ``cb.def.<tenant>.<name>``: what it is, and what travels with its starts.
+
+    ``by`` says who registered it. ``restores`` is, where a rollback did, the sequence of the registration brought back.
+    """
 
     language: str | None = None
     source: str | None = None
@@ -56,6 +59,8 @@ class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     files: dict[str, str] = {}
     skills: list[Any] = []
     children: dict[str, Bundle] = {}
+    by: str | None = None
+    restores: int = 0
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -63,6 +63,7 @@ class Stored:
     """A message of the stream that is no event."""
 
     sequence: int
+    time: dt.datetime
     headers: Mapping[str, str]
     data: bytes
 
@@ -295,6 +296,17 @@ class JetStreamLog:
         stored = await self.last_message(subject)
         return msgspec.json.decode(stored.data, type=Registration) if stored is not None else None
 
+    async def register(self, tenant: str, kept: Registration, after: int | None = None) -> None:
+        """Keep a definition under its hash and, if it has one, its name, both or neither. Raises as `publish`.
+
+        With ``after`` only if the name's last registration is the one of that sequence.
+        """
+        body = msgspec.json.encode(kept)
+        messages = [Message(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key]
+        if after is not None:
+            messages[-1].headers |= guarded(after, messages[-1].subject)
+        await (self.publish_together(messages) if len(messages) > 1 else self.publish(messages[0]))
+
     # -- plumbing -----------------------------------------------------------------------------------------------------
 
     async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,7 +316,8 @@ class JetStreamLog:
 def _stored(found: Mapping[str, Any] | None) -> Stored | None:
     if found is None:
         return None
-    return Stored(found["seq"], _headers(found), base64.b64decode(found.get("data", "")))
+    time = msgspec.convert(found["time"], dt.datetime)
+    return Stored(found["seq"], time, _headers(found), base64.b64decode(found.get("data", "")))
 
 
 def _headers(stored: Mapping[str, Any]) -> dict[str, str]:

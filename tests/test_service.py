@@ -444,13 +444,15 @@ async def test_a_start_by_an_unknown_name_is_refused(caller: Caller) -> None:
 # -- the micro service itself -----------------------------------------------------------------------------------------
 
 
+RUNS = ("start", "tell", "runs", "show", "result", "trace", "state", "events")
+
+
 async def test_it_is_discoverable_as_a_micro_service(connection: Connection, caller: Caller) -> None:
     info = json.loads((await caller.nc.request("$SRV.INFO.callboard", timeout=PATIENCE_S)).data)
     assert info["name"] == "callboard"
     assert info["metadata"] == {"prefix": "cb", "stream": connection.log.stream}
     assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
-        verb: f"cb.api.*.{verb}"
-        for verb in ("start", "tell", "runs", "show", "result", "trace", "state", "events", "definition")
+        verb: f"cb.api.*.{verb}" for verb in (*RUNS, "definition", "versions", "rollback")
     }
     assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
     ping = json.loads((await caller.nc.request("$SRV.PING", timeout=PATIENCE_S)).data)

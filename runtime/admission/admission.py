@@ -39,6 +39,7 @@ from callboard.runtime.admission.routing import route, routed, tell_id
 from callboard.runtime.admission.run_ids import derived_run_id
 from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
+from callboard.runtime.admission.versions import meant
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog
 
@@ -255,7 +256,7 @@ class Admission:
         if isinstance(kept, list):
             return start, kept
         start = with_registered(start, kept)
-        source = DefinitionSource(wanted.language or kept.language, kept.source, name=wanted.name or kept.name)
+        source = DefinitionSource(wanted.language or kept.language, kept.source, name=kept.name)
         return start, await self._plan(source, start, size)
 
     async def _plan(self, source: DefinitionSource, start: StartRun, size: int) -> Plan[Any] | list[Problem]:
@@ -266,14 +267,11 @@ class Admission:
         """Find a registered definition."""
         name = wanted.name or wanted.hash
         assert name is not None
-        try:
-            found = await self._log.definition(tenant, name)
-        except ValueError:
-            found = None  # a name that no subject takes was never registered
+        found = await meant(self._log, tenant, name)
         if found is None:
             where = "definition.name" if wanted.name else "definition.hash"
             message = f"no definition {name!r} is registered"
-            expected = "the name or hash of a registered definition (`callboard push` registers one)"
+            expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found
 

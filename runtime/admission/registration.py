@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from callboard.bus.asking import api
 from callboard.bus.commands import Bundle, Registration
-from callboard.bus.commit import Message
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
@@ -39,6 +38,7 @@ class Registered(Struct, frozen=True, omit_defaults=True):
     files: dict[str, str] = {}
     skills: list[Any] = []
     children: dict[str, Bundle] = {}
+    by: str | None = None
     unchanged: bool = False
     warnings: list[Problem] = []
 
@@ -62,30 +62,28 @@ async def register(
     if problems := _check_children(definitions, wanted.children):
         return problems
     name = wanted.name or _usable(parsed.name)
-    kept = msgspec.structs.replace(wanted, language=parsed.language, hash=parsed.hash, name=name or None)
+    kept = msgspec.structs.replace(wanted, language=parsed.language, hash=parsed.hash, name=name or None, restores=0)
     warnings = [each for each in parsed.warnings if each.severity == "warning"]
     before = [await log.definition(tenant, key) for key in (parsed.hash, name) if key]
-    if all(found is not None and _travels(found) == _travels(kept) for found in before):
+    if all(found is not None and travels(found) == travels(kept) for found in before):
         return Registered(parsed.language, parsed.hash, name, unchanged=True, warnings=warnings)
-    body = msgspec.json.encode(kept)
-    messages = [Message(log.subjects.definition(tenant, key), body, {}) for key in (parsed.hash, name) if key]
-    await (log.publish_together(messages) if len(messages) > 1 else log.publish(messages[0]))
+    await log.register(tenant, kept)
     return Registered(parsed.language, parsed.hash, name, warnings=warnings)
 
 
 def registered(kept: Registration) -> Registered:
     """Return a definition as it is told to who looks it up."""
     found = Registered(kept.language or "", kept.hash or "", kept.name or "", kept.source)
-    return msgspec.structs.replace(found, files=kept.files, skills=kept.skills, children=kept.children)
+    return msgspec.structs.replace(found, files=kept.files, skills=kept.skills, children=kept.children, by=kept.by)
 
 
-def _travels(kept: Registration) -> Registration:
-    """What is kept, whatever it is called."""
-    return msgspec.structs.replace(kept, name=None)
+def travels(kept: Registration) -> Registration:
+    """What is kept, whatever it is called and whoever registered it."""
+    return msgspec.structs.replace(kept, name=None, by=None, restores=0)
 
 
-async def names(log: JetStreamLog, tenant: str) -> list[str]:
-    """Return the names under which definitions are registered, in order.
+async def names(log: JetStreamLog, tenant: str) -> dict[str, int]:
+    """Return the names under which definitions are registered, in order, and how often each has been.
 
     :raises NoAnswer: if JetStream does not answer
     """
@@ -94,8 +92,8 @@ async def names(log: JetStreamLog, tenant: str) -> list[str]:
     if "error" in answer:
         raise NoAnswer(str(answer["error"].get("description")))
     subjects: dict[str, int] = answer["state"].get("subjects") or {}
-    found = [name_of(subject.removeprefix(prefix)) for subject in subjects]
-    return sorted(name for name in found if not _HASH.fullmatch(name))
+    found = {name_of(subject.removeprefix(prefix)): count for subject, count in subjects.items()}
+    return {name: found[name] for name in sorted(found) if not _HASH.fullmatch(name)}
 
 
 def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:

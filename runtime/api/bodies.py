@@ -2,9 +2,11 @@
 
 ``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
 `callboard.projections.run_result.RunResult`, ``trace`` a `callboard.projections.tree.Trace`, ``start`` a
-`callboard.runtime.admission.admission.Verdict`, ``definition`` a `callboard.runtime.admission.registration.Registered`.
+`callboard.runtime.admission.admission.Verdict`, ``definition`` and ``rollback`` a
+`callboard.runtime.admission.registration.Registered`.
 """
 
+import datetime as dt
 from typing import Literal
 
 from msgspec import Raw, Struct
@@ -104,3 +106,41 @@ class Page(Struct, frozen=True):
     events: list[SequencedEvent]
     after: int
     more: bool
+
+
+class OneName(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``versions``: the name of a registered definition."""
+
+    name: str
+
+
+class OneVersion(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One registration under a name. ``restores`` is the number of the version that a rollback brought back.
+
+    ``runs`` counts the runs of its hash, among those that ``runs`` lists, whatever they were started by.
+    """
+
+    number: int
+    hash: str
+    language: str
+    registered_at: dt.datetime
+    by: str | None = None
+    restores: int | None = None
+    in_force: bool = False
+    runs: int
+
+
+class Versions(Struct, frozen=True):
+    """Answer of ``versions``: all registrations under a name, the newest first. That one is in force."""
+
+    name: str
+    versions: list[OneVersion]
+
+
+class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``rollback``: ``name`` is to mean an earlier version again, the one before or that of ``to``: a number, as
+    ``v2``, or a hash or how one begins."""
+
+    name: str
+    to: str | None = None
+    by: str | None = None

@@ -29,22 +29,35 @@ from callboard.runtime.admission.large_starts import BLOBS
 from callboard.runtime.admission.registration import Registered, register, registered
 from callboard.runtime.admission.start_message import decoded, examine_object
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.admission.versions import (
+    NoEarlierVersion,
+    RegisteredMeanwhile,
+    UnknownDefinition,
+    UnknownVersion,
+    meant,
+    rollback,
+    versions,
+)
 from callboard.runtime.api.bodies import (
     AwaitResult,
     ListRuns,
+    OneName,
     OneRun,
     Page,
     PageOfEvents,
     Result,
+    Rollback,
     RunList,
     SequencedEvent,
     TellRun,
     Told,
+    Versions,
 )
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.api.run_lists import Rows
 from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.api.statuses import chosen
+from callboard.runtime.api.version_lists import listed
 from callboard.runtime.run.reactions import parse_tell
 
 EVENTS_MAX = 1_000
@@ -99,6 +112,8 @@ class Verbs:
             "state": self.state,
             "events": self.events,
             "definition": self.definition,
+            "versions": self.versions,
+            "rollback": self.rollback,
         }
 
     # -- saying -------------------------------------------------------------------------------------------------------
@@ -147,10 +162,29 @@ class Verbs:
         key = wanted.hash or wanted.name
         if not key:
             raise ApiError(400, "api.malformed", "a definition has a source; to look one up, give hash or name")
-        found = await self._log.definition(tenant, key)
+        found = await meant(self._log, tenant, key)
         if found is None:
             raise ApiError(404, "definition.unknown", f"no definition {key!r} is registered")
         return registered(found)
+
+    async def rollback(self, tenant: str, body: bytes) -> Registered:
+        """Have a name mean an earlier version again, which is registered once more."""
+        request = _read(body, Rollback)
+        try:
+            return await rollback(self._log, tenant, request.name, request.to, request.by)
+        except (UnknownDefinition, UnknownVersion) as error:
+            raise ApiError(404, error.code, error.message, remedy=error.remedy) from error
+        except (NoEarlierVersion, RegisteredMeanwhile) as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
+
+    async def versions(self, tenant: str, body: bytes) -> Versions:
+        """List all that has been registered under a name, the newest first: that one is in force."""
+        request = _read(body, OneName)
+        found = await versions(self._log, tenant, request.name)
+        if not found:
+            unknown = UnknownDefinition(request.name)
+            raise ApiError(404, unknown.code, unknown.message, remedy=unknown.remedy)
+        return Versions(request.name, listed(found, await self._rows(tenant)))
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "mcp": "mcp:mcp",
         "start": "start:start",
         "push": "push:push",
+        "rollback": "rollback:rollback",
         "schedule": "schedule:schedule",
     },
     "Look": {

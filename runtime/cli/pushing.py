@@ -18,7 +18,9 @@ from callboard.runtime.operations.validation import errors, examined
 from callboard.runtime.settings.config import Config
 
 
-async def push_file(request: StartRequest, name: str | None, config: Config, settings: Settings) -> None:
+async def push_file(
+    request: StartRequest, name: str | None, by: str | None, config: Config, settings: Settings
+) -> None:
     """Register the definition in a file, and print what it is registered as.
 
     :raises RequestRefused: with all that is wrong with it
@@ -28,7 +30,7 @@ async def push_file(request: StartRequest, name: str | None, config: Config, set
     _language, found = examined(made.definition.source, request)
     if wrong := errors(found):
         raise RequestRefused("definition", wrong, request.file, made.definition.source)
-    wanted = _registration(made, name or made.definition.name)
+    wanted = _registration(made, name or made.definition.name, by)
     async with reach(config, reads=True, founds=True, name="callboard push") as connection:
         kept = await register(connection.log, Definitions(), config.tenant, wanted)
     if isinstance(kept, list):
@@ -47,7 +49,7 @@ async def push_file(request: StartRequest, name: str | None, config: Config, set
         click.echo(f"  with {path}")
 
 
-def _registration(made: PreparedStart, name: str) -> Registration:
+def _registration(made: PreparedStart, name: str, by: str | None) -> Registration:
     message = made.message
     return Registration(
         language=made.definition.language,
@@ -56,4 +58,5 @@ def _registration(made: PreparedStart, name: str) -> Registration:
         files=message.get("files", {}),
         skills=message.get("options", {}).get("skills", []),
         children=msgspec.convert(message.get("children", {}), type=dict[str, Bundle]),
+        by=by,
     )

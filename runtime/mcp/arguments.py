@@ -48,7 +48,10 @@ class ListWorkflows(Arguments):
 class Chosen(Arguments):
     """Which definition: exactly one of the three."""
 
-    name: Name | None = Field(None, description="A registered definition, by name, as list_workflows gives it.")
+    name: Name | None = Field(
+        None,
+        description="A registered definition, by name, as list_workflows gives it; NAME@HASH: one version.",
+    )
     file: str | None = Field(None, min_length=1, description="A definition's file, as list_workflows gives it.")
     source: str | None = Field(None, min_length=1, description="A definition's text, YAML or JSON.")
     files: dict[str, str] = Field(

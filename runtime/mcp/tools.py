@@ -23,6 +23,7 @@ from callboard.projections.projection import known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import names
 from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
+from callboard.runtime.admission.versions import meant
 from callboard.runtime.api.bodies import RunList
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Rows
@@ -63,7 +64,7 @@ class Tools:
     async def list_workflows(self, asked: arguments.ListWorkflows, _report: Report) -> answers.Workflows:
         """List the workflows that can be started: registered ones, and files in the folders of this server."""
         found, more = await to_thread.run_sync(self._library.workflows, asked.folder)
-        registered = [] if asked.folder else await names(self._connection.log, self._tenant)
+        registered = [] if asked.folder else list(await names(self._connection.log, self._tenant))
         for name in registered[:DEFINITIONS_MAX]:
             definition = await self._connection.log.definition(self._tenant, name)
             if definition is not None and definition.source is not None:
@@ -88,7 +89,7 @@ class Tools:
         return answers.Validation(valid=not errors(problems), language=name, problems=problems, files=files)
 
     async def _registered(self, name: str) -> str:
-        found = await self._connection.log.definition(self._tenant, name)
+        found = await meant(self._connection.log, self._tenant, name)
         if found is None or found.source is None:
             remedy = "See list_workflows, or pass file or source."
             raise CallboardError("definition.unknown", f"no definition {name!r} is registered", remedy=remedy)

@@ -20,6 +20,7 @@ from callboard.languages.language import Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.admission.start_message import examine_object
+from callboard.runtime.admission.versions import meant
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.schedules import timetable
 from callboard.runtime.schedules.schedule import Schedule, Tick, check
@@ -197,13 +198,13 @@ class Schedules:
     async def _registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
         wanted = start.definition
         name = wanted.name or wanted.hash or ""
-        kept = await self._log.definition(self._tenant, name)
+        kept = await meant(self._log, self._tenant, name)
         if kept is None:
             message = f"no definition {name!r} is registered"
-            expected = "the name or hash of a registered definition (`callboard push` registers one)"
+            expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"
             return [Problem("definition.unknown", message, "start.definition", expected=expected)]
         language = wanted.language or kept.language
-        return with_registered(start, kept), DefinitionSource(language, kept.source, name=wanted.name or kept.name)
+        return with_registered(start, kept), DefinitionSource(language, kept.source, name=kept.name)
 
 
 def _changed(schedule: Schedule, **members: Any) -> Schedule:
