@@ -1,6 +1,7 @@
 """A memory, asked as runs ask it."""
 
 import datetime as dt
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,8 +9,11 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed, Job, Spent
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory.embedders import EmbedderOf, counting
+from callboard.actors.memory.embedders import ByModel, EmbedderOf, counting
 from callboard.actors.memory.store import InMemory, Store
+from callboard.actors.memory.text_store import TextStore
+from callboard.actors.models.embedding import Embedded, EmbeddingModel, EmbeddingRequest
+from callboard.bus.effects import Usage
 from callboard.bus.subjects import RunRef
 from tests.logs import T0
 
@@ -18,10 +22,15 @@ class Asking:
     """Asks a memory as effects of runs do, each with a key of its own."""
 
     def __init__(
-        self, subtype: str, store: Store | None = None, embedder_of: EmbedderOf = counting, **settings: Any
+        self,
+        subtype: str,
+        store: Store | None = None,
+        embedder_of: EmbedderOf = counting,
+        text_store: TextStore | None = None,
+        **settings: Any,
     ) -> None:
         self.store = store or InMemory()
-        self.memory = Memory(self.store, embedder_of)
+        self.memory = Memory(self.store, embedder_of, text_store)
         self.subtype = subtype
         self.settings = settings
         self.asked = 0
@@ -60,3 +69,22 @@ class Asking:
 
     async def context(self, query: str = "", **more: Any) -> Any:
         return await self("get_context", query=query, limit=20, **more)
+
+
+class Placed:
+    """A model that has a place for every word it knows, and counts what it is asked."""
+
+    provider = "placed"
+    places: Mapping[str, list[float]] = {"tea": [3, 4, 0], "coffee": [4, 3, 0], "chair": [0, 0, 9]}
+
+    def __init__(self) -> None:
+        self.requests: list[EmbeddingRequest] = []
+
+    async def embed(self, request: EmbeddingRequest) -> Embedded:
+        self.requests.append(request)
+        vectors = [next(at for word, at in self.places.items() if word in text) for text in request.texts]
+        return Embedded(vectors, Usage(len(vectors)))
+
+
+def placing(model: EmbeddingModel, spec: str = "placed:p") -> Callable[[Any], ByModel]:
+    return lambda _settings: ByModel(model, "p", spec, None)

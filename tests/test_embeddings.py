@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.memory.embedders import ByModel, Embedders
+from callboard.actors.memory.embedders import Embedders
 from callboard.actors.memory.embedding import Hashing, unpacked
 from callboard.actors.memory.store import InMemory, read
 from callboard.actors.models.catalog import Endpoint, open_model, with_endpoints
@@ -20,7 +20,6 @@ from callboard.actors.models.embedding import (
     REQUEST_TEXTS_MAX,
     TEXT_BYTES_MAX,
     Embedded,
-    EmbeddingModel,
     EmbeddingRequest,
 )
 from callboard.actors.models.gemini import GeminiModel
@@ -38,8 +37,9 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests import gemini_api, openai_api
 from tests.graphs import graph, node, webhook
-from tests.memories import Asking
+from tests.memories import Asking, Placed, placing
 from tests.model_api import Answer, ModelApi, model_api, refusing
+from tests.qdrant_api import KEY, qdrant_api
 
 QUICK = RetryPolicy(tries_max=3, total_s=60.0, delay_first_s=0.001, delay_max_s=0.001)
 
@@ -291,25 +291,6 @@ def test_a_dimension_is_asked_for_where_it_is_not_that_of_the_table() -> None:
 # -- memories ----------------------------------------------------------------------------------------------------------
 
 
-class Placed:
-    """A model that has a place for every word it knows, and counts what it is asked."""
-
-    provider = "placed"
-    places: Mapping[str, list[float]] = {"tea": [3, 4, 0], "coffee": [4, 3, 0], "chair": [0, 0, 9]}
-
-    def __init__(self) -> None:
-        self.requests: list[EmbeddingRequest] = []
-
-    async def embed(self, request: EmbeddingRequest) -> Embedded:
-        self.requests.append(request)
-        vectors = [next(at for word, at in self.places.items() if word in text) for text in request.texts]
-        return Embedded(vectors, Usage(len(vectors)))
-
-
-def placing(model: EmbeddingModel, spec: str = "placed:p") -> Callable[[Any], ByModel]:
-    return lambda _settings: ByModel(model, "p", spec, None)
-
-
 async def test_texts_are_found_by_a_models_vectors_which_are_paid_for() -> None:
     model = Placed()
     ask = Asking("VECTOR_DATABASE", embedder_of=placing(model))
@@ -418,8 +399,35 @@ async def test_what_a_run_has_embedded_counts_where_its_model_turns_do(tmp_path:
     assert "sk-local" not in str(events)
 
 
+async def test_a_run_keeps_its_texts_where_the_worker_says(tmp_path: Path) -> None:
+    with qdrant_api() as qdrant:
+        async with model_api() as server:
+            server.will(by_openai([[3, 4]]))
+            endpoint = {"api": "openai-chat", "base_url": f"{server.url}/v1"}
+            vectors = {"store": "qdrant", "url": qdrant.url, "key": KEY}
+            env = {
+                "CALLBOARD_ENDPOINTS": json.dumps({"ours": endpoint}),
+                "CALLBOARD_VECTORS": json.dumps(vectors),
+                "CALLBOARD_TENANT": "acme",
+            }
+            events = await performed(tmp_path, remembering(embedding_model="ours/e5"), env, model="anthropic")
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert end.status == "completed", end.error
+    [(name, collection)] = qdrant.collections.items()
+    assert name.startswith("cb_acme_")
+    [point] = collection.points.values()
+    assert (point["vector"], point["payload"]["text"]) == ([0.6, 0.8], "green tea")
+    assert KEY not in str(events)
+
+
 async def test_where_a_script_answers_nobody_embeds(tmp_path: Path) -> None:
-    env = {"CALLBOARD_EMBEDDING": "openai", "OPENAI_API_KEY": "sk-none", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    env = {
+        "CALLBOARD_EMBEDDING": "openai",
+        "CALLBOARD_VECTORS": json.dumps({"store": "qdrant", "url": "http://127.0.0.1:9"}),
+        "OPENAI_API_KEY": "sk-none",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    }
     events = await performed(tmp_path, remembering(embedding_model="openai/e"), env, model="scripted", script={})
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)

@@ -12,7 +12,7 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory import embedding, texts
+from callboard.actors.memory import embedding, exact, texts
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
 from callboard.actors.memory.embedding import Hashing, Made, cosine, packed, unpacked
@@ -518,7 +518,7 @@ async def test_a_text_whose_answer_is_lost_is_kept_once(monkeypatch: pytest.Monk
 
 
 async def test_texts_are_bounded(stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "TEXTS_MAX", 3)
+    monkeypatch.setattr(exact, "TEXTS_MAX", 3)
     ask = Asking("VECTOR_DATABASE", stores[0])
     await ask.own("store", items=TEXTS)
     assert await ask.refused("store", input={"text": "one more"}) == "memory.full"

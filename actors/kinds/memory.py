@@ -17,8 +17,10 @@ from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.conversation import conversation
 from callboard.actors.memory.embedders import EmbedderOf, counting
 from callboard.actors.memory.entities import entities
+from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.keyvalue import key_value
 from callboard.actors.memory.store import Store, failed
+from callboard.actors.memory.text_store import TextStore
 from callboard.actors.memory.texts import Texts
 from callboard.bus.effects import JSON
 from callboard.bus.subjects import token
@@ -47,9 +49,9 @@ class _Request(msgspec.Struct, frozen=True):
 class Memory:
     """The memories of runs, by their subtypes."""
 
-    def __init__(self, store: Store, embedder_of: EmbedderOf = counting) -> None:
+    def __init__(self, store: Store, embedder_of: EmbedderOf = counting, text_store: TextStore | None = None) -> None:
         self._store = store
-        texts = Texts(embedder_of).carry
+        texts = Texts(text_store or Exact(), embedder_of).carry
         self._kinds: Mapping[str, Callable[[Asked], Awaitable[Any]]] = {
             "CONVERSATION_BUFFER": conversation,
             "CONVERSATION_SUMMARY": conversation,
@@ -66,8 +68,8 @@ class Memory:
         """Carry an operation out: an effect of kind ``memory``.
 
         :raises EffectFailed: ``memory.malformed``, ``memory.subtype``, ``memory.operation``, ``memory.full``,
-            ``memory.too_large``, ``memory.contended``, ``memory.unavailable``, ``memory.dimension``, and ``model.…`` of
-            the model that embeds texts
+            ``memory.too_large``, ``memory.contended``, ``memory.unavailable``, ``memory.refused``,
+            ``memory.dimension``, ``memory.embedder``, and ``model.…`` of the model that embeds texts
         """
         try:
             asked = msgspec.convert(request, _Request)

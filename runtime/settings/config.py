@@ -24,6 +24,7 @@ from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
 from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
 from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
+from callboard.runtime.settings.vector_settings import VectorSettings, read_vectors
 
 FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
@@ -88,6 +89,7 @@ class Config(BaseModel):
     embedding: Name | None = Field(
         None, description="what embeds texts of memories, as provider or provider:model; none: words are counted"
     )
+    vectors: VectorSettings = Field(VectorSettings(), description="where texts of memories are kept; a table")
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
     tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
     tools_allow_mcp_commands: Patterns | None = Field(
@@ -155,7 +157,7 @@ class Config(BaseModel):
     def secrets(self) -> list[str]:
         """Return the values that must never enter an event."""
         found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
-        found += self.providers.secrets()
+        found += [*self.providers.secrets(), *self.vectors.secrets()]
         found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.
@@ -232,6 +234,13 @@ def load(
         given, source = values["endpoints"]
         endpoints, wrong, odd = read_endpoints(given, env, source)
         values["endpoints"] = endpoints, source
+        problems += wrong
+        warnings += odd
+    if "vectors" in values:
+        given, source = values.pop("vectors")
+        vectors, wrong, odd = read_vectors(given, env, source)
+        if vectors is not None:
+            values["vectors"] = vectors, source
         problems += wrong
         warnings += odd
     if "nats_url" not in values:

@@ -70,12 +70,18 @@ def read_endpoints(
     return found, [Problem("config.value", message.format(name), source, expected=EXPECTED) for name in taken], warnings
 
 
+def variable_of(value: str) -> str:
+    """The name of the variable that a value such as ``${VARIABLE}`` stands for; empty if it is none."""
+    reference = _REFERENCE.fullmatch(value)
+    return reference[1] if reference else ""
+
+
 def _with_key(name: str, one: Any, env: Mapping[str, str], source: str, warnings: list[Problem]) -> Any:
     match one:
-        case {"key": str(key), **rest} if reference := _REFERENCE.fullmatch(key):
-            value = env.get(reference[1], "")
+        case {"key": str(key), **rest} if variable := variable_of(key):
+            value = env.get(variable, "")
             if not value:
-                message = f"endpoints.{name} is asked without a key: {reference[1]} is not set"
+                message = f"endpoints.{name} is asked without a key: {variable} is not set"
                 warnings.append(Problem("config.unset", message, source, severity="warning"))
             return {**rest, "key": value}
         case _:

@@ -15,8 +15,10 @@ from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.code import Code
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory.embedders import EmbedderOf, Embedders, counting
+from callboard.actors.memory.embedders import Embedders
+from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.jetstream import KeyValueStore
+from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.models.catalog import exact, resolve, with_endpoints
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
@@ -40,6 +42,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.vector_settings import VectorSettings
 from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
 from callboard.runtime.worker.providers import Providing
 
@@ -86,6 +89,7 @@ class Services:
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
         self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
+        self._texts = _text_store(config.vectors, bucket_of(log.subjects))
         self._services = service.Services(env)
         self._channels = channel.Channels(env)
         self._fetch = FetchRules(tokens=config.fetch_tokens())
@@ -210,7 +214,7 @@ class Services:
                 "provider": self._providers.carry,
                 "prompt": prompt,
                 "code": self._code.carry,
-                "memory": Memory(self._kept, self._embedder_of(default)).carry,
+                "memory": self._memory(default).carry,
                 "service": self._services.carry,
                 "channel": self._channels.carry,
             },
@@ -219,15 +223,16 @@ class Services:
             permits=permits,
         )
 
-    def _embedder_of(self, model: str) -> EmbedderOf:
-        """What embeds texts in a run whose model this is: no provider is asked if a stand-in answers for all."""
+    def _memory(self, model: str) -> Memory:
+        """The memories of a run whose model this is: where a stand-in answers for all, nobody else is asked either."""
         if model.partition(":")[0] in STAND_INS:
-            return counting
-        return Embedders(
+            return Memory(self._kept)
+        embedders = Embedders(
             lambda spec: self._models.open(spec, {}),
             default=self._config.embedding or "",
             providers=self._models.providers,
         )
+        return Memory(self._kept, embedders, self._texts)
 
     def _offline(self, plan: Plan[Any]) -> bool:
         return self._config.offline or bool(plan.options.get("offline", False))
@@ -247,3 +252,12 @@ class Services:
         await self._models.aclose()
         await self._providers.aclose()
         await self._code.aclose()
+        await self._texts.aclose()
+
+
+def _text_store(settings: VectorSettings, namespace: str) -> Exact | Qdrant:
+    match settings.store:
+        case "jetstream":
+            return Exact()
+        case "qdrant":
+            return Qdrant(settings.url, settings.key.get_secret_value(), namespace)

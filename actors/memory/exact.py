@@ -1,0 +1,104 @@
+"""The store of texts that needs nothing besides: each is a document of the memory's store, and all are compared.
+
+The search is exact, and what contains the very words is found whatever its vector. That bounds how many there may be.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from anyio import to_thread
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
+from callboard.actors.memory.store import Conflict, Document, Entry, changed, encoded, failed, read, read_all, swept
+from callboard.actors.memory.text_store import Embedding, Found, Text, Wanted, best_of, other_dimension
+
+TEXTS_MAX = 5_000
+"""How many texts a memory holds: a search reads them all."""
+
+
+class Exact:
+    """Texts as documents."""
+
+    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+        by_key = {_key(asked, one.id): one for one in texts}
+        held = await asked.store.keys(_below(asked))
+        if len(by_key.keys() | held) > TEXTS_MAX:
+            raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
+        vectors = await embedding.of([one.text for one in by_key.values()], "texts")
+        for (key, one), vector in zip(by_key.items(), vectors, strict=True):
+            document: Document = {**one._asdict(), "at_ms": asked.at_ms}
+            document |= {"vector": packed(vector), "embedder": embedding.embedder.name}
+            await changed(asked.store, key, asked.once, partial(Document.update, **document))
+
+    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+        entries = await asked.store.below(_below(asked))
+        read_too = zip(entries, await read_all(entries), strict=True)
+        texts = [(entry, one) for entry, one in read_too if _fits(one["metadata"], wanted.filters)]
+        if not texts:
+            return []
+        embedder = embedding.embedder
+        [vector] = await embedding.of([wanted.query], "query")
+        await _made_anew(embedding, [pair for pair in texts if pair[1]["embedder"] != embedder.name])
+        return await to_thread.run_sync(_ranked, embedder, [one for _, one in texts], vector, wanted)
+
+    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
+        entries = [await asked.store.get(_key(asked, id)) for id in ids]
+        return [read(entry) for entry in entries if entry is not None]
+
+    async def delete(self, asked: Asked, ids: Sequence[str]) -> None:
+        for id in ids:
+            if entry := await asked.store.get(_key(asked, id)):
+                await swept(asked.store, entry)
+
+    async def clear(self, asked: Asked) -> int:
+        entries = await asked.store.below(_below(asked))
+        for entry in entries:
+            await swept(asked.store, entry)
+        return len(entries)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def _below(asked: Asked) -> str:
+    return f"{asked.place}.text"
+
+
+def _key(asked: Asked, id: str) -> str:
+    return f"{_below(asked)}.{sha256(id.encode('utf-8', 'replace')).hexdigest()[:40]}"
+
+
+def _fits(metadata: Any, filters: Mapping[str, Any]) -> bool:
+    if not filters:
+        return True
+    return isinstance(metadata, dict) and all(metadata.get(name) == value for name, value in filters.items())
+
+
+async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Document]]) -> None:
+    """Make the vectors of another embedder anew. Those of a model are kept: the next search need not pay for them."""
+    asked = embedding.asked
+    paid = asked.spent.model
+    vectors = await embedding.of([one["text"] for _, one in strange], "anew")
+    for (entry, one), vector in zip(strange, vectors, strict=True):
+        one |= {"vector": packed(vector), "embedder": embedding.embedder.name}
+        if paid:
+            with suppress(Conflict):
+                await asked.store.put(entry.key, encoded(one), entry.revision)
+
+
+def _ranked(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wanted) -> list[Found]:
+    query = wanted.query.strip().lower()
+    found: list[Found] = []
+    for one in texts:
+        kept = unpacked(one["vector"])
+        if len(kept) != len(vector):
+            raise other_dimension(embedder.name, len(vector), len(kept))
+        score = embedder.likeness(cosine(vector, kept))
+        if query in one["text"].lower():
+            score = max(score, wanted.least)
+        found.append(Found(one, score))
+    return best_of(found, wanted)

@@ -1,0 +1,194 @@
+"""The store of texts on Qdrant, over its REST API: a collection for each memory, made when the first text is kept.
+
+A point is a text: its payload has the document, who embedded it, and the latest changes that it has seen, so that an
+effect that is carried out again does not undo what came after it. ``facets`` has a hash of each member of the metadata,
+for Qdrant compares neither numbers with a fraction nor what is nested.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+from uuid import UUID, uuid5
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.embedding import Vector
+from callboard.actors.memory.remote import Answer, Remote, refused
+from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, encoded
+from callboard.actors.memory.text_store import (
+    Embedding,
+    Found,
+    Text,
+    Wanted,
+    best_of,
+    collection_of,
+    other_dimension,
+    other_embedder,
+)
+from callboard.bus.effects import canonical
+
+NAMESPACE = UUID("6b1d7f5e-5f43-4f0c-9c0b-8f6b0a4d2c11")
+"""Of the points' ids: Qdrant wants UUIDs."""
+
+POINTS_BYTES_MAX = 8 * 1024 * 1024
+"""How much one request brings: Qdrant takes 32 MB."""
+
+DOCUMENT = ["id", "text", "metadata", "at_ms"]
+
+MADE_ANEW_MAX = 3
+"""How often a collection is made that is removed meanwhile."""
+
+
+class Qdrant:
+    """Texts in the collections of a server. ``namespace`` tells them from those of others there."""
+
+    def __init__(self, url: str, key: str, namespace: str) -> None:
+        self._server = Remote(url, {"api-key": key} if key else {})
+        self._namespace = namespace
+
+    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+        path, once = self._path(asked), asked.once[:ONCE_CHARS]
+        before = await self._points(path, [one.id for one in texts], ["id", "applied"])
+        applied: dict[str, list[str]] = {one["id"]: one["applied"] for one in before}
+        new = [one for one in texts if once not in applied.get(one.id, [])]
+        vectors = await embedding.of([one.text for one in new], "texts") if new else []
+        points: list[Document] = []
+        for one, vector in zip(new, vectors, strict=True):
+            seen = [*applied.get(one.id, []), once][-APPLIED_MAX:]
+            document = {**one._asdict(), "at_ms": asked.at_ms}
+            payload = {**document, "embedder": embedding.embedder.name, "facets": _facets(one.metadata)}
+            points.append({"id": _point(one.id), "vector": vector, "payload": {**payload, "applied": seen}})
+        for part in _parts(points):
+            await self._upsert(path, part, embedding)
+
+    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+        path, embedder = self._path(asked), embedding.embedder
+        own = {"key": "embedder", "match": {"value": embedder.name}}
+        [vector] = await embedding.of([wanted.query], "query")
+        facets = [{"key": "facets", "match": {"value": _facet(*pair)}} for pair in wanted.filters.items()]
+        query = {"query": vector, "filter": {"must": [own, *facets]}, "limit": wanted.most, "with_payload": DOCUMENT}
+        answer = await self._server.ask("POST", f"{path}/points/query", query)
+        if answer.status == 404:
+            return []
+        if answer.status == 400:
+            raise await self._mismatch(path, vector, embedding, answer)
+        listed = _result(answer, "points")
+        found = [Found(_document(one), embedder.likeness(one["score"])) for one in listed]
+        if not found and (others := await self._count(path, {"must_not": [own]})):
+            raise other_embedder(embedder.name, others)
+        return best_of(found, wanted)
+
+    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
+        found = {one["id"]: one for one in await self._points(self._path(asked), ids, DOCUMENT)}
+        return [found[id] for id in ids if id in found]
+
+    async def delete(self, asked: Asked, ids: Sequence[str]) -> None:
+        points = {"points": [_point(id) for id in ids]}
+        answer = await self._server.ask("POST", f"{self._path(asked)}/points/delete?wait=true", points)
+        if answer.status != 404:
+            _result(answer)
+
+    async def clear(self, asked: Asked) -> int:
+        # The collection goes as well: the next one may be for vectors of another dimension.
+        path = self._path(asked)
+        count = await self._count(path, {})
+        answer = await self._server.ask("DELETE", path)
+        if answer.status != 404:
+            _result(answer)
+        return count
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._server.aclose()
+
+    def _path(self, asked: Asked) -> str:
+        return f"/collections/{collection_of(self._namespace, asked.place)}"
+
+    async def _points(self, path: str, ids: Sequence[str], members: Sequence[str]) -> list[Document]:
+        """The payloads of those that are there."""
+        if not ids:
+            return []
+        asked = {"ids": [_point(id) for id in ids], "with_payload": members}
+        answer = await self._server.ask("POST", f"{path}/points", asked)
+        return [] if answer.status == 404 else [_document(one) for one in _result(answer)]
+
+    async def _count(self, path: str, filter: Mapping[str, Any]) -> int:
+        answer = await self._server.ask("POST", f"{path}/points/count", {"filter": filter, "exact": True})
+        return 0 if answer.status == 404 else _result(answer, "count")
+
+    async def _upsert(self, path: str, points: Sequence[Document], embedding: Embedding) -> None:
+        vector: Vector = points[0]["vector"]
+        for _ in range(MADE_ANEW_MAX):
+            answer = await self._server.ask("PUT", f"{path}/points?wait=true", {"points": points})
+            if answer.status == 400:
+                raise await self._mismatch(path, vector, embedding, answer)
+            if answer.status != 404:
+                _result(answer)
+                return
+            # Of vectors of length 1 it is the cosine, and takes one that has no direction.
+            vectors = {"size": len(vector), "distance": "Dot"}
+            made = await self._server.ask("PUT", path, {"vectors": vectors})
+            if made.status != 409:  # another worker was faster
+                _result(made)
+        raise Unavailable("its collection was removed again and again")
+
+    async def _mismatch(self, path: str, vector: Vector, embedding: Embedding, answer: Answer) -> Exception:
+        """Say why a request with vectors is refused."""
+        described = await self._server.ask("GET", path)
+        match described.body:
+            case {"result": {"config": {"params": {"vectors": {"size": int(size)}}}}} if size != len(vector):
+                return other_dimension(embedding.embedder.name, len(vector), size)
+            case _:
+                return refused(answer, "refuses a request")
+
+
+def _result(answer: Answer, member: str | None = None) -> Any:
+    """What an answer has as its result, or as a member of that.
+
+    :raises EffectFailed: ``memory.refused``, ``memory.unavailable`` if it is none of Qdrant's
+    """
+    if answer.status >= 300:
+        raise refused(answer, "refuses a request")
+    match answer.body:
+        case {"result": result} if member is None:
+            return result
+        case {"result": {**members}} if member in members:
+            return members[member]
+        case _:
+            raise Unavailable("it answers as Qdrant does not")
+
+
+def _document(point: Mapping[str, Any]) -> Document:
+    return {"metadata": None, **point["payload"]}
+
+
+def _point(id: str) -> str:
+    return str(uuid5(NAMESPACE, id.encode("utf-8", "replace").hex()))
+
+
+def _facets(metadata: Any) -> list[str]:
+    return sorted(_facet(name, value) for name, value in metadata.items()) if isinstance(metadata, dict) else []
+
+
+def _facet(name: str, value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return sha256(canonical([name, value])).hexdigest()[:32]
+
+
+def _parts(points: Sequence[Document]) -> Iterator[list[Document]]:
+    """Yield the requests that it takes.
+
+    :raises EffectFailed: ``memory.too_large``
+    """
+    part: list[Document] = []
+    size = 0
+    for point in points:
+        # A vector's places are written with two dozen signs at most.
+        length = len(encoded(point["payload"])) + 24 * len(point["vector"])
+        if part and size + length > POINTS_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(point)
+        size += length
+    if part:
+        yield part

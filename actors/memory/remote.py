@@ -1,0 +1,126 @@
+"""Asking a server that keeps texts over HTTP: bounded in time and tries, for all that is asked may be asked again."""
+
+import random
+import ssl
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import msgspec
+
+from callboard.actors.memory.store import Unavailable, failed
+from callboard.actors.models.trouble import retry_after_s
+from callboard.bus.backoff import backoff_s
+
+if TYPE_CHECKING:
+    import httpx
+
+ANSWER_S = 30.0
+"""How long the server may take over one request."""
+
+TOTAL_S = 90.0
+TRIES_MAX = 5
+TRY_AGAIN_S = 0.25
+TRY_AGAIN_MAX_S = 8.0
+"""How long all tries may take, how many there are, and when the next one begins if the server does not say."""
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+REASON_CHARS_MAX = 500
+
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_KEYS = frozenset({401, 403})
+
+
+class Answer(NamedTuple):
+    """What the server says: its status, and the body, decoded."""
+
+    status: int
+    body: Any
+
+
+class Remote:
+    """A server at an address. ``headers`` are sent with every request, and told nobody."""
+
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self._url = url.rstrip("/")
+        self._headers = headers
+        self._client: httpx.AsyncClient | None = None
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Answer:
+        """Make a request, again if it comes to nothing that lasts; return the answer, whatever its status.
+
+        :raises EffectFailed: ``memory.unavailable``, ``memory.refused`` if the key is
+        """
+        content = None if body is None else msgspec.json.encode(body)
+        deadline = anyio.current_time() + TOTAL_S
+        tries = 0
+        while True:
+            tries += 1
+            tried = await self._try(method, path, content)
+            if isinstance(tried, Answer):
+                if tried.status in _KEYS:
+                    raise refused(tried, "does not take the key")
+                return tried
+            wait = tried.after_s
+            if wait is None:
+                wait = backoff_s(tries, TRY_AGAIN_S, TRY_AGAIN_MAX_S) * (0.5 + random.random() / 2)
+            if tries == TRIES_MAX or anyio.current_time() + wait >= deadline:
+                raise Unavailable(f"{tried.why}, in {tries} tries")
+            await anyio.sleep(wait)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _try(self, method: str, path: str, content: bytes | None) -> "Answer | _Vain":
+        import httpx
+
+        client = self._opened()
+        headers = {} if content is None else {"content-type": "application/json"}
+        try:
+            with anyio.fail_after(ANSWER_S):
+                async with client.stream(method, f"{self._url}{path}", content=content, headers=headers) as response:
+                    told = await _read(response)
+        except (httpx.TransportError, httpx.DecodingError, OSError, TimeoutError) as error:
+            return _Vain(f"{type(error).__name__} {error}".strip(), None)
+        if response.status_code in _AGAIN:
+            return _Vain(f"status {response.status_code}", retry_after_s(response.headers, time.time()))
+        try:
+            return Answer(response.status_code, msgspec.json.decode(told) if told else None)
+        except msgspec.DecodeError:
+            if response.status_code < 400:
+                return _Vain("an answer that is no JSON", None)
+            return Answer(response.status_code, told.decode(errors="replace"))
+
+    def _opened(self) -> "httpx.AsyncClient":
+        if self._client is None:
+            import httpx
+
+            self._client = httpx.AsyncClient(
+                headers=self._headers, timeout=ANSWER_S, trust_env=False, verify=ssl.create_default_context()
+            )
+        return self._client
+
+
+class _Vain(NamedTuple):
+    """A request that came to nothing, and how long the server asks to wait."""
+
+    why: str
+    after_s: float | None
+
+
+async def _read(response: "httpx.Response") -> bytes:
+    told = bytearray()
+    async for piece in response.aiter_bytes():
+        told += piece
+        if len(told) > ANSWER_BYTES_MAX:
+            raise failed("memory.too_large", f"an answer of the store has more than {ANSWER_BYTES_MAX} bytes")
+    return bytes(told)
+
+
+def refused(answer: Answer, what: str) -> Exception:
+    """The failure of a request that the server will not carry out, in its own words."""
+    reason = answer.body if isinstance(answer.body, str) else msgspec.json.encode(answer.body).decode()
+    message = f"the store of memories {what}: status {answer.status}: {reason[:REASON_CHARS_MAX]}"
+    return failed("memory.refused", message)

@@ -1,0 +1,114 @@
+"""The port of stores of texts with their vectors, and what they have in common.
+
+Who keeps texts says where those of a memory are by its place, which begins with the tenant. A text has an id in its
+memory; kept again it is the same text anew, whoever comes last, and carried out again nothing has changed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
+
+from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.embedding import Embedder, Vector
+from callboard.actors.memory.store import Document, failed
+
+SLUG_CHARS_MAX = 16
+"""How much of a tenant's name can be read in that of a collection."""
+
+
+class Text(NamedTuple):
+    """A text to be kept."""
+
+    id: str
+    text: str
+    metadata: Any
+
+
+class Found(NamedTuple):
+    """A text that was found, with how alike it is to what was looked for, from 0 to 1."""
+
+    document: Document
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: texts like ``query`` that have this metadata, at least so alike, and not more of them."""
+
+    query: str
+    filters: Mapping[str, Any]
+    least: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """An embedder at work for one operation, which pays for it."""
+
+    embedder: Embedder
+    asked: Asked
+
+    async def of(self, texts: Sequence[str], part: str) -> list[Vector]:
+        """Make a vector of each text; ``part`` tells requests of one operation apart."""
+        made = await self.embedder.embed(texts, f"{self.asked.once}.{part}")
+        if made.model:
+            self.asked.spent.add(made.model, made.usage)
+        return made.vectors
+
+
+class TextStore(Protocol):
+    """Keeps texts. Every method raises `Unavailable` if it cannot be reached, and ``memory.refused`` if it will not.
+
+    Documents have ``id``, ``text``, ``metadata`` and ``at_ms``.
+    """
+
+    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+        """Keep texts, no two of which have the same id, once for one effect.
+
+        :raises EffectFailed: ``memory.full``, ``memory.too_large``, ``memory.dimension``
+        """
+        ...
+
+    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+        """Return the texts that are most alike, those first.
+
+        :raises EffectFailed: ``memory.dimension``, ``memory.embedder``
+        """
+        ...
+
+    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]: ...
+
+    async def delete(self, asked: Asked, ids: Sequence[str]) -> None: ...
+
+    async def clear(self, asked: Asked) -> int:
+        """Remove all texts; return how many there were."""
+        ...
+
+
+def collection_of(namespace: str, place: str) -> str:
+    """The name of a memory's own collection, or table: no two memories, and so no two tenants, have the same.
+
+    ``namespace`` is that of the stream, for several may use one server.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "_", place.partition(".")[0].lower())[:SLUG_CHARS_MAX].strip("_")
+    return f"cb_{slug}_{sha256(f'{namespace} {place}'.encode()).hexdigest()[:40]}"
+
+
+def best_of(found: Sequence[Found], wanted: Wanted) -> list[Found]:
+    """Those that are alike enough, the most alike first, and not too many."""
+    enough = [Found(one, round(score, 6)) for one, score in found if score >= wanted.least]
+    return sorted(enough, key=lambda one: (-one.score, one.document["at_ms"], one.document["id"]))[: wanted.most]
+
+
+def other_dimension(embedder: str, has: int, kept: int) -> Exception:
+    """The failure of an embedder whose vectors cannot be compared with those that are kept."""
+    message = f"vectors of {embedder} have {has} dimensions, those of the memory {kept}: clear it, or name their model"
+    return failed("memory.dimension", message)
+
+
+def other_embedder(embedder: str, count: int) -> Exception:
+    """The failure to find anything where all that is kept was embedded by others."""
+    message = f"{count} texts of the memory were not embedded by {embedder}: clear it, or name the model that did"
+    return failed("memory.embedder", message)
