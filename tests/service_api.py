@@ -189,7 +189,9 @@ def _notion(_api: ServiceApi, asked: Asked) -> Reply:
             return Reply(body={"object": "list", "results": [{"id": "p1", "asked": asked.body}]})
         case "GET", ["databases" | "pages" | "blocks" as kind, id, *_children]:
             return Reply(body={"object": kind.removesuffix("s"), "id": id, "url": f"https://example.com/{id}"})
-        case ("POST", ["pages"]) | ("PATCH", ["pages" | "blocks", *_]):
+        case "DELETE", ["blocks", id]:
+            return Reply(body={"object": "block", "id": id, "archived": True})
+        case ("POST", ["pages"]) | ("PATCH", ["pages" | "blocks" | "databases", *_]):
             return Reply(body={"id": "p2", "url": "https://example.com/p2", **asked.body})
         case _:
             return Reply(404, {"code": "object_not_found", "message": "Could not find it"})

@@ -1,12 +1,13 @@
 """Services and channels of nodes, each against a server that speaks its API: what is asked, and what comes of it."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from callboard.actors.carrier import EffectFailed, Job
@@ -19,6 +20,7 @@ from callboard.actors.services.notion import ACTIONS
 from callboard.actors.skills import service as skill_service
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph.node_specs import spec_of
+from tests.graph_services import variables
 from tests.mail_server import MailServer, mail_server
 from tests.service_api import FILE, TOKEN, Asked, Reply, ServiceApi, service_api
 
@@ -63,6 +65,9 @@ async def test_slack_sends_a_message(api: ServiceApi) -> None:
     assert done["api_response"]["ok"] is True
     await act(api, "slack", "send_message", {"message": "Hello", "channel_override": "#other"}, channel="#general")
     assert api.last.body["channel"] == "#other"
+    named = {"message": "Hello", "user_mentions": ["U1", "U2"], "metadata": {"event_type": "t", "event_payload": {}}}
+    await act(api, "slack", "send_message", named, channel="C1")
+    assert api.last.body == {"channel": "C1", "text": "<@U1> <@U2> Hello", "metadata": named["metadata"]}
     await act(api, "slack", "send_message", "Just this", channel="#general", thread_ts="1.1")
     assert api.last.body == {"channel": "#general", "thread_ts": "1.1", "text": "Just this"}
 
@@ -202,6 +207,38 @@ async def test_github_has_a_pull_request_opened_once(api: ServiceApi) -> None:
     assert api.last.body == {"title": "T", "head": "other", "base": "next"}
 
 
+@pytest.mark.parametrize(
+    ("service", "action", "input"),
+    [
+        ("github", "update_issue", {"issue_number": 7, "title": "T"}),
+        ("github", "add_issue_labels", {"issue_number": 7, "labels": ["a"]}),
+        ("github", "create_pr", {"title": "T", "head": "fix"}),
+        ("slack", "update_message", {"message": "New", "ts": "1.2", "channel": "C1"}),
+        ("slack", "set_channel_topic", {"topic": "tea", "channel": "C1"}),
+    ],
+)
+async def test_what_may_be_done_twice_is_tried_again(api: ServiceApi, service: str, action: str, input: Any) -> None:
+    api.loses = 1
+    assert (await act(api, service, action, input, **REPO))["success"] is True
+    assert api.asked[0].body == api.asked[1].body
+    assert len(api.pulls) <= 1
+
+
+@pytest.mark.parametrize(
+    ("service", "action", "input"),
+    [
+        ("github", "create_issue", {"title": "T"}),
+        ("github", "create_release", {"tag_name": "v1"}),
+        ("slack", "send_message", {"message": "x", "channel": "C1"}),
+        ("notion", "create_page", {"title": "T", "database_id": "d1"}),
+    ],
+)
+async def test_what_may_not_is_not(api: ServiceApi, service: str, action: str, input: Any) -> None:
+    api.loses = 1
+    assert (await act(api, service, action, input, **REPO))["error_code"] == "api_error"
+    assert len(api.asked) == 1
+
+
 # -- notion ------------------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +262,15 @@ async def test_notion_searches_for_what_it_is_told(api: ServiceApi) -> None:
             {"parent": {"database_id": "d1"}, "properties": {"title": {"title": [{"text": {"content": "T"}}]}}},
         ),
         ("update_page", {"page_id": "p1", "archived": True}, "PATCH pages/p1", {"archived": True}),
+        (
+            "update_database",
+            {"title": "T"},
+            "PATCH databases/d1",
+            {"title": [{"text": {"content": "T"}}]},
+        ),
+        ("update_block", {"block_id": "b1", "block": {"archived": False}}, "PATCH blocks/b1", {"archived": False}),
+        ("delete_block", {"block_id": "b1"}, "DELETE blocks/b1", None),
+        ("batch_delete_blocks", {"block_ids": ["b1", "b2"]}, "DELETE blocks/b2", None),
         ("append_blocks", {"block_id": "b1", "children": [{}]}, "PATCH blocks/b1/children", {"children": [{}]}),
     ],
 )
@@ -248,6 +294,8 @@ async def test_notion_acts(api: ServiceApi, action: str, input: Any, asked: str,
         ("github", "create_issue", {"title": "x", "owner": "..", "repo": "x"}, "missing_parameters"),
         ("github", "merge_pull_request", {"owner": "a", "repo": "b", "pr_number": 404}, "resource_not_found"),
         ("notion", "create_page", {}, "missing_parameters"),
+        ("notion", "update_database", {"database_id": "d1"}, "missing_parameters"),
+        ("notion", "batch_delete_blocks", {"block_ids": ["b"] * 101}, "missing_parameters"),
         ("notion", "dance", {}, "unsupported_operation"),
     ],
 )
@@ -338,7 +386,7 @@ async def send(env: dict[str, str], by: str, purpose: str = "request", /, **conf
         "timeout_at": "2026-11-20T12:00:00Z",
     }
     value, _ = await Channels(env).carry(JOB, request)
-    return value
+    return msgspec.json.decode(msgspec.json.encode(value))  # as it is recorded
 
 
 WHOLE = "Ship it?\nAnswers: approve, reject\nQuestion approve#1.1!ask of run r1\nOpen until 2026-11-20T12:00:00Z"
@@ -427,10 +475,43 @@ def watched(monkeypatch: pytest.MonkeyPatch, what: Mapping[str, Callable[[Any], 
     return ended
 
 
-@pytest.mark.parametrize("kind", ["service", "channel"])
-async def test_nothing_is_asked_again_once_it_is_cancelled(
-    api: ServiceApi, monkeypatch: pytest.MonkeyPatch, kind: str
+@pytest.mark.parametrize(
+    ("service", "action", "input"),
+    [
+        ("discord", "send_dm", {"message": "x", "target_user_id": "u1"}),
+        ("firecrawl", "scrape", {"urls": ["https://a.example", "https://b.example"]}),
+        ("github", "create_issue", {"title": "x", "owner": "a", "repo": "b"}),
+        ("google_calendar", "quick_add", {"text": "x"}),
+        ("notion", "batch_delete_blocks", {"block_ids": ["b1", "b2"]}),
+        ("slack", "send_file", {"file_content": "x", "channel": "C1"}),
+        ("telegram", "send_message", {"message": "x", "chat_id": "1"}),
+    ],
+)
+async def test_no_service_is_asked_again_once_an_action_is_cancelled(
+    api: ServiceApi, monkeypatch: pytest.MonkeyPatch, service: str, action: str, input: Any
 ) -> None:
+    request = {"service": service, "action": action, "input": input}
+    services = Services({**env(api), **variables(api)})
+    await _asked_once(api, monkeypatch, SERVICES, service, lambda: services.carry(JOB, request))
+
+
+@pytest.mark.parametrize("by", ["slack", "discord", "telegram"])
+async def test_no_message_is_sent_again_once_it_is_cancelled(
+    api: ServiceApi, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    config = {"channel": "C1", "channel_id": "c1", "chat_id": "1"}
+    variables_ = {**env(api), **variables(api)}
+    await _asked_once(api, monkeypatch, CHANNELS, by, lambda: send(variables_, by, **config))
+
+
+async def _asked_once(
+    api: ServiceApi,
+    monkeypatch: pytest.MonkeyPatch,
+    what: Mapping[str, Callable[[Any], Any]],
+    name: str,
+    begin: Callable[[], Coroutine[Any, Any, Any]],
+) -> None:
+    """Cancel what has been told to wait, and see that it asks for nothing more."""
     heard = threading.Event()
 
     def answer(asked: Asked) -> Reply:
@@ -439,12 +520,9 @@ async def test_nothing_is_asked_again_once_it_is_cancelled(
         return LATER
 
     monkeypatch.setattr(api, "answer", answer)
-    ended = watched(monkeypatch, SERVICES if kind == "service" else CHANNELS, "slack")
+    ended = watched(monkeypatch, what, name)
     async with anyio.create_task_group() as tasks:
-        if kind == "service":
-            tasks.start_soon(act, api, "slack", "send_message", {"message": "x", "channel": "C1"})
-        else:
-            tasks.start_soon(lambda: send(env(api), "slack", channel="C1"))
+        tasks.start_soon(begin)
         assert await anyio.to_thread.run_sync(heard.wait, 60)
         tasks.cancel_scope.cancel()
     assert await anyio.to_thread.run_sync(ended.wait, 60)

@@ -68,6 +68,8 @@ async def test_discord_gets_a_message_once(api: ServiceApi) -> None:
     assert len(api.created) == 1
     assert (done["success"], done["message_id"], done["channel_id"]) == (True, "m0", "c1")
     assert done["rate_limit_info"] == {"limit": 5, "remaining": 4}
+    await act(api, "discord", "send_message", {"content": "a page"}, message_content="Look", **SERVER)
+    assert api.last.body["content"] == "Look"
     await act(api, "discord", "send_message", "Just this", embed_config={"title": "T"}, **SERVER)
     assert api.last.body == {"content": "Just this", "embeds": [{"title": "T"}], **NOTED}
 
@@ -181,6 +183,8 @@ async def test_telegram_gets_a_message(api: ServiceApi) -> None:
         },
     }
     assert (done["success"], done["message_id"], done["chat_id"]) == (True, "1", "-100")
+    await act(api, "telegram", "send_message", {"text": "a page"}, message_text="Look", **CHAT)
+    assert api.last.body["text"] == "Look"
     reply = {"type": "reply", "buttons": [["A", "B"]], "resize_keyboard": True, "one_time_keyboard": False}
     await act(api, "telegram", "send_message", "Which?", keyboard_config=reply, **CHAT)
     keyboard = {"keyboard": [[{"text": "A"}, {"text": "B"}]], "resize_keyboard": True, "one_time_keyboard": False}

@@ -134,6 +134,9 @@ async def test_a_token_of_google_is_renewed(api: ServiceApi) -> None:
     assert (await carry(renewable, "google_calendar", "list_calendars", None, {}))["success"] is True
     assert [asked.path.split("/")[1] for asked in api.asked[1:]] == ["google", "google-token", "google"]
     assert api.last.headers["authorization"] == f"Bearer {RENEWED}"
+    api.instead = [Reply(401, {}), Reply(200, {"access_token": RENEWED}), Reply(200, {"echo": f"Bearer {RENEWED}"})]
+    told = await carry(renewable, "google_calendar", "list_calendars", None, {})
+    assert told["google_response"] == {"echo": "Bearer [secret:GOOGLE_ACCESS_TOKEN]"}
     own = {"refresh_token": f"{TOKEN}-r"}
     assert (await carry({**env, "GOOGLE_ACCESS_TOKEN": ""}, "google_calendar", "list_calendars", None, own))["success"]
     revoked = await carry({**renewable, "GOOGLE_REFRESH_TOKEN": "old"}, "google_calendar", "list_calendars", None, {})
@@ -254,12 +257,16 @@ async def test_a_node_sends_mail(post: MailServer) -> None:
     again = await mailed(post, {"to": "ada@example.com", "html": "<p>Hello.</p>", "bcc": "eve@example.com"})
     assert done == {"success": True, "message_id": f"<{KEY[:32]}@example.com>", "error_message": ""}
     assert again["message_id"] == done["message_id"]
-    first, second = post.mails
+    first, second = post.mails[:2]
     assert (first["To"], first["Subject"]) == ("ada@example.com, bob@example.com", "Hi there")
     assert first["Message-ID"] == second["Message-ID"] == done["message_id"]
     assert (second.get_content_type(), second.get_content().strip()) == ("text/html", "<p>Hello.</p>")
     assert second["Bcc"] is None
     assert post.recipients == ["ada@example.com", "bob@example.com", "ada@example.com", "eve@example.com"]
+    await mailed(post, {"message": "of another node", "data": {"html": "a page"}}, to="ada@example.com", text="Look")
+    assert post.mails[-1].get_content().strip() == "Look"
+    await mailed(post, "Just this", to="ada@example.com")
+    assert post.mails[-1].get_content().strip() == "Just this"
     await mailed(post, {"to": "ada@example.com", "text": "Hello.", "html": "<p>Hello.</p>"})
     assert [part.get_content_type() for part in post.mails[-1].iter_parts()] == ["text/plain", "text/html"]
 

@@ -104,7 +104,8 @@ def _post(action: Action, service: Service, channel: str, message: Payload) -> A
 
 def _message(action: Action, *, alone: bool = True) -> Payload:
     """What is written; ``alone`` says that there is nothing else to send."""
-    text = action.text("message_content", "content", "message")
+    # What a node before this one calls its content does not take the place of what is to be said here.
+    text = action.text("message_content") or action.text("content", "message")
     if not text and isinstance(action.input, str):
         text = action.input
     embeds: Any = action.given("embeds")

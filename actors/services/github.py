@@ -13,13 +13,21 @@ from callboard.actors.skills.service import Service, ServiceFailed, member, segm
 
 
 class _Call(NamedTuple):
-    """A request: its verb, its path, members that it needs and takes, and what it says unless it was given that."""
+    """A request: its verb, its path, members that it needs and takes, and what it says unless it was given that.
+
+    ``twice`` says that it may be made twice, as what only reads and what changes members to values may be.
+    """
 
     verb: str
     path: str
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     says: Mapping[str, Any] = {}
+    twice: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        return self.twice or self.verb in ("GET", "PATCH")
 
 
 _ISSUE = "/repos/{repo}/issues/{number}"
@@ -35,6 +43,7 @@ _OPEN = _Call(
     needs=("title", "head"),
     takes=("body", "base", "draft"),
     says={"base": "main"},
+    twice=True,
 )
 _CONTENTS = "/repos/{repo}/contents/{path}"
 _WRITE = _Call("PUT", _CONTENTS, needs=("message", "content"), takes=("branch", "sha"))
@@ -51,7 +60,7 @@ CALLS: Mapping[str, _Call] = {
     "create_repository": _CREATE,
     "update_repository": _Call("PATCH", "/repos/{repo}", takes=(*_ABOUT, "default_branch", "archived")),
     "delete_repository": _Call("DELETE", "/repos/{repo}"),
-    "fork_repository": _Call("POST", "/repos/{repo}/forks", takes=("organization", "default_branch_only")),
+    "fork_repository": _Call("POST", "/repos/{repo}/forks", takes=("organization", "default_branch_only"), twice=True),
     "create_issue": _Call("POST", "/repos/{repo}/issues", needs=("title",), takes=("body", "labels", "assignees")),
     "update_issue": _Call("PATCH", _ISSUE, takes=("title", "body", "labels", "assignees", "state")),
     "close_issue": _Call("PATCH", _ISSUE, says={"state": "closed"}),
@@ -60,14 +69,14 @@ CALLS: Mapping[str, _Call] = {
     "add_issue_comment": _COMMENT,
     "add_pr_comment": _COMMENT,
     "add_comment": _COMMENT,
-    "assign_issue": _Call("POST", f"{_ISSUE}/assignees", needs=("assignees",)),
-    "add_issue_labels": _Call("POST", f"{_ISSUE}/labels", needs=("labels",)),
+    "assign_issue": _Call("POST", f"{_ISSUE}/assignees", needs=("assignees",), twice=True),
+    "add_issue_labels": _Call("POST", f"{_ISSUE}/labels", needs=("labels",), twice=True),
     "create_pull_request": _OPEN,
     "create_pr": _OPEN,
     "update_pull_request": _Call("PATCH", _PULL, takes=("title", "body", "base", "state")),
     "merge_pull_request": _Call("PUT", f"{_PULL}/merge", takes=("commit_title", "commit_message", "merge_method")),
     "list_pull_requests": _Call("GET", "/repos/{repo}/pulls", takes=(*_PAGE, "head", "base")),
-    "request_pr_review": _Call("POST", f"{_PULL}/requested_reviewers", needs=("reviewers",)),
+    "request_pr_review": _Call("POST", f"{_PULL}/requested_reviewers", needs=("reviewers",), twice=True),
     "get_file_content": _Call("GET", "/repos/{repo}/contents/{path}", takes=("ref",)),
     "create_file": _WRITE,
     "update_file": _WRITE,
@@ -124,7 +133,7 @@ def act(action: Action) -> Payload:
 def _written(service: Service, call: _Call, path: str, given: Payload) -> Answer:
     """Ask for a change. A pull request that is open already is what was asked for, perhaps by ourselves."""
     try:
-        return service.ask(call.verb, path, body=given)
+        return service.ask(call.verb, path, body=given, repeatable=call.repeatable)
     except ServiceFailed as failed:
         if call is not _OPEN or failed.status != 422 or "already exists" not in failed.said:
             raise

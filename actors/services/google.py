@@ -10,11 +10,15 @@ from typing import Any
 from callboard.actors.services.action import Action, ActionRefused, Payload, object_in
 from callboard.actors.skills.request import Form
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
+from callboard.bus.redaction import Redaction
 
 API_URL = "https://www.googleapis.com/calendar/v3"
 TOKEN_URL = "https://oauth2.googleapis.com/token"
 
 EVENT_ID_CHARS = 64
+
+CarryOut = Callable[[Action, Service], Payload]
+"""Does one action, and returns what Google answers."""
 
 _TOKENS = ("GOOGLE_REFRESH_TOKEN", "GOOGLE_CLIENT_ID", "GOOGLE_CLIENT_SECRET")
 """What a new access token takes."""
@@ -30,17 +34,30 @@ def act(action: Action) -> Payload:
         raise action.unsupported(*ACTIONS)
     action = action.opened()
     renewable = all(_renewing(action).values())
-    token = "" if renewable and not _has_token(action) else action.token("access_token", "GOOGLE_ACCESS_TOKEN")
+    if renewable and not _has_token(action):
+        return _anew(action, carry_out)
     try:
-        answer = carry_out(action, _service(action, token or _renewed(action)))
+        return _carried_out(action, carry_out, action.token("access_token", "GOOGLE_ACCESS_TOKEN"))
+    except ServiceFailed as failed:
+        if failed.status != 401 or not renewable:
+            raise
+        return _anew(action, carry_out)
+
+
+def _anew(action: Action, carry_out: CarryOut) -> Payload:
+    """Carry an action out with a new access token: as it is in no setting, nobody else would take it out of answers."""
+    token = _renewed(action)
+    return Redaction({"GOOGLE_ACCESS_TOKEN": token}).value(_carried_out(action, carry_out, token))
+
+
+def _carried_out(action: Action, carry_out: CarryOut, token: str) -> Payload:
+    try:
+        return _payload(carry_out(action, _service(action, token)))
     except ServiceFailed as failed:
         if failed.status == 403 and "limit exceeded" in failed.said.lower():
             # Google says it so of a user; of a project it is 429.
             raise ActionRefused("rate_limit_exceeded", str(failed), "try again later, or do with less") from failed
-        if failed.status != 401 or not token or not renewable:
-            raise
-        answer = carry_out(action, _service(action, _renewed(action)))
-    return _payload(answer)
+        raise
 
 
 def _payload(found: Payload) -> Payload:
@@ -170,7 +187,7 @@ def _get_calendar(action: Action, service: Service) -> Payload:
     return _read(service, _calendar(action))
 
 
-ACTIONS: Mapping[str, Callable[[Action, Service], Payload]] = {
+ACTIONS: Mapping[str, CarryOut] = {
     "list_events": _list_events,
     "create_event": _create_event,
     "update_event": _update_event,

@@ -47,11 +47,12 @@ def act(action: Action) -> Payload:
     """
     if action.name not in (SEND, ""):
         raise action.unsupported(SEND)
-    action = action.opened()
     if not _sender(action.env):
         raise ActionRefused("missing_oauth_token", "there is no mail server", f"{_UNSET}SMTP_HOST and SMTP_FROM")
     html = action.text("html", "body_html")
-    text = action.text("text", "message", "body") or (action.input if isinstance(action.input, str) else "")
+    text = action.text("text") or ("" if html else action.text("message", "body"))
+    if not text and isinstance(action.input, str):
+        text = action.input
     if not (text or html):
         raise action.lacking("text")
     mail = Mail(
@@ -81,7 +82,7 @@ def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> str:
         told = f"The mail server {host} does not take the mail: {type(error).__name__}: {error}"
         status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else 0
         raise ServiceFailed(told.replace(password, "[secret]") if password else told, status) from error
-    return message["Message-ID"]
+    return str(message["Message-ID"])  # a header is a text that is nothing to be recorded
 
 
 _UNSET = "whoever runs the worker has to set "

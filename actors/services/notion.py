@@ -6,7 +6,7 @@ for an agent with tools to find out.
 
 from typing import Any
 
-from callboard.actors.services.action import Action, Payload
+from callboard.actors.services.action import Action, ActionRefused, Payload
 from callboard.actors.skills.service import Service, member, segment
 
 API_URL = "https://api.notion.com/v1"
@@ -19,9 +19,16 @@ ACTIONS = (
     "retrieve_page",
     "create_page",
     "update_page",
+    "update_database",
     "append_blocks",
     "retrieve_block_children",
+    "update_block",
+    "delete_block",
+    "batch_delete_blocks",
 )
+
+BLOCKS_MAX = 100
+"""How many blocks one action deletes."""
 
 
 def act(action: Action) -> Payload:
@@ -62,6 +69,17 @@ def _asked(action: Action, name: str, service: Service) -> Any:
         case "update_page":
             path = f"/pages/{_id(action, 'page_id')}"
             return service.decoded(service.ask("PATCH", path, body=_page(action), repeatable=True))
+        case "update_database":
+            path = f"/databases/{_id(action, 'database_id')}"
+            return _changed(action, service, path, "title", "description", "properties")
+        case "update_block":
+            block = action.needed("block")
+            path = f"/blocks/{_id(action, 'block_id')}"
+            return service.decoded(service.ask("PATCH", path, body=block, repeatable=True))
+        case "delete_block":
+            return _deleted(service, action.needed("block_id"))
+        case "batch_delete_blocks":
+            return {"results": [_deleted(service, id) for id in _blocks(action)]}
         case "append_blocks":
             body = {"children": action.needed("children")}
             return service.decoded(service.ask("PATCH", f"/blocks/{_block(action)}/children", body=body))
@@ -69,6 +87,28 @@ def _asked(action: Action, name: str, service: Service) -> Any:
             return service.get(f"/blocks/{_block(action)}/children", action.members(*_PAGE))
         case _:
             raise action.unsupported(*ACTIONS)
+
+
+def _changed(action: Action, service: Service, path: str, *names: str) -> Any:
+    body = action.members(*names)
+    if not body:
+        raise action.lacking(names[0])
+    if isinstance(body.get("title"), str):
+        body["title"] = [{"text": {"content": body["title"]}}]
+    return service.decoded(service.ask("PATCH", path, body=body, repeatable=True))
+
+
+def _deleted(service: Service, id: Any) -> Any:
+    """Put a block into the bin, where it may be already."""
+    return service.decoded(service.ask("DELETE", f"/blocks/{segment(str(id), 'block')}", repeatable=True))
+
+
+def _blocks(action: Action) -> list[Any]:
+    ids: Any = action.needed("block_ids")
+    if not isinstance(ids, list) or len(ids) > BLOCKS_MAX:
+        message = f"{action.name} takes a list of {BLOCKS_MAX} block_ids at most"
+        raise ActionRefused("missing_parameters", message, "give fewer")
+    return list(ids)
 
 
 _PAGE = ("page_size", "start_cursor")

@@ -11,23 +11,24 @@ from callboard.actors.skills.slack import API_URL
 
 
 class _Method(NamedTuple):
-    """A method: its name, whether it only reads, what it needs and what it takes besides."""
+    """A method: its name, whether it only reads, what it needs and takes besides, and whether it may be told twice."""
 
     name: str
     reads: bool = False
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
+    twice: bool = False
 
 
-_MESSAGE = ("blocks", "attachments", "thread_ts", "unfurl_links", "unfurl_media")
+_MESSAGE = ("blocks", "attachments", "thread_ts", "unfurl_links", "unfurl_media", "metadata")
 
 METHODS: Mapping[str, _Method] = {
     "send_message": _Method("chat.postMessage", needs=("channel",), takes=_MESSAGE),
-    "update_message": _Method("chat.update", needs=("channel", "ts"), takes=("blocks", "attachments")),
+    "update_message": _Method("chat.update", needs=("channel", "ts"), takes=("blocks", "attachments"), twice=True),
     "delete_message": _Method("chat.delete", needs=("channel", "ts")),
     "create_channel": _Method("conversations.create", needs=("name",), takes=("is_private",)),
     "invite_users": _Method("conversations.invite", needs=("channel", "users")),
-    "set_channel_topic": _Method("conversations.setTopic", needs=("channel", "topic")),
+    "set_channel_topic": _Method("conversations.setTopic", needs=("channel", "topic"), twice=True),
     "archive_channel": _Method("conversations.archive", needs=("channel",)),
     "get_channel_info": _Method("conversations.info", reads=True, needs=("channel",)),
     "get_user_info": _Method("users.info", reads=True, needs=("user",)),
@@ -77,11 +78,13 @@ def act(action: Action) -> Payload:
         body["users"] = ",".join(map(str, body["users"]))
     text = _text(action)
     if method.name in ("chat.postMessage", "chat.update"):
+        text = _addressed(action, text)
         if not text and "blocks" not in body:
             raise ActionRefused("missing_parameters", f"{action.name} needs a message or blocks", "give one of them")
         body["text"] = text
     service = _service(action)
-    found = service.get(f"/{method.name}", body) if method.reads else service.post(f"/{method.name}", body)
+    path = f"/{method.name}"
+    found = service.get(path, body) if method.reads else service.post(path, body, repeatable=method.twice)
     return _payload(action, text, body.get("channel", ""), _fine(action, service, found))
 
 
@@ -126,6 +129,12 @@ def _is_at(url: str, base: str) -> bool:
 
 def _text(action: Action) -> str:
     return action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
+
+
+def _addressed(action: Action, text: str) -> str:
+    """A text that begins with those whom it is for."""
+    users: Any = action.given("user_mentions")
+    return " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text
 
 
 def _service(action: Action) -> Service:

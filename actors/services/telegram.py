@@ -163,7 +163,7 @@ def _sent(action: Action) -> Payload:
 
 
 def _words(action: Action) -> str:
-    text = action.text("message_text", "message", "text")
+    text = action.text("message_text") or action.text("message", "text")
     if not text and isinstance(action.input, str):
         text = action.input
     if not text:
