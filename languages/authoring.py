@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.node_types import NodeTypes
+from callboard.languages.triggers import Begun, PassedOver, Received
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Authoring:
     the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
     and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children;
     ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
-    ``times`` returns when a document has itself started, if it says so.
+    ``times`` returns when a document has itself started, if it says so; ``begun`` what its triggers, or the one that is
+    named, make of something that came in.
     ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """
 
@@ -76,5 +78,6 @@ class Authoring:
     from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
     children: Callable[[Definition[Any]], dict[str, str]] = lambda _definition: {}
     times: Callable[[Any], Times | None] = lambda _document: None
+    begun: Callable[[Any, Received, str | None], list[Begun | PassedOver]] = lambda _document, _received, _trigger: []
     conformance: Conformance | None = None
     node_types: NodeTypes | None = None

@@ -171,6 +171,8 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         options_text: str | None,
         options_given: tuple[str, ...],
         state: str | None,
+        received: str | None,
+        trigger: str | None,
         **others: Any,
     ) -> Any:
         request = StartRequest(
@@ -193,6 +195,8 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             pairs(options_given, "--option"),
             state,
             language,
+            received,
+            trigger,
         )
         return command(*args, request=request, **others)
 
@@ -228,6 +232,14 @@ def start_options(command: Command, *, names: bool = False) -> Command:
                 metavar="KEY=VALUE",
                 multiple=True,
                 help="One of those options; KEY.MEMBER of an option that is a map.",
+            ),
+            click.option(
+                "--received",
+                metavar="JSON|@FILE|-",
+                help="A request or a mail that came in, for a trigger of FILE to make the input of.",
+            ),
+            click.option(
+                "--trigger", metavar="NODE", help="Which trigger --received is for: its node, or its subtype."
             ),
             click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),

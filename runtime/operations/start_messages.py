@@ -17,12 +17,14 @@ from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.registry import about, authoring, parsed
 from callboard.languages.source_text import read
+from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import called
 from callboard.runtime.operations.bundling import Permit, bundled, everything, skills_beside
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.files import document_of, text_of, why
 from callboard.runtime.operations.json_values import NotJson, json_of
 from callboard.runtime.operations.option_values import option_values
+from callboard.runtime.operations.receiving import OPTION, begin, begun_of, received_of
 from callboard.runtime.operations.start_request import StartRequest
 
 STDIN = "-"
@@ -60,6 +62,8 @@ def prepared_by_name(request: StartRequest) -> Message:
     :raises UsageInvalid: if the input or the arguments cannot be read
     :raises UsageInvalid: if the model is scripted, and there is no script
     """
+    if request.received is not None:
+        raise UsageInvalid("needs the definition itself, which says what its triggers are: a file", OPTION)
     given = _tried_out(request, _with_values(request))
     skills = Path(request.skills) if request.skills else None
     message = {"definition": {"name": request.file}, "input": given}
@@ -83,7 +87,8 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     definition = called(unnamed, path.stem)
     folder = path.absolute().parent
     known = authoring(definition.language)
-    given = _given(request, definition, ask)
+    begun = _begun(request, definition)
+    given = _given(request, definition, ask if begun is None else None)
     if request.dry_run and not known.dry_runs:
         raise UsageInvalid(f"a {definition.language} has no dry run")
     given = _tried_out(request, given)
@@ -95,10 +100,23 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     message |= {name: value for name, value in brought.items() if value}
     skills = Path(request.skills) if request.skills else skills_beside(folder, known)
     message = _message(request, message, skills, option_values(request.options, definition.language))
+    if begun is not None:
+        message = begin(message, begun, definition.name or unnamed.name)
     if request.strict and found.warnings:
         problems = [msgspec.structs.replace(one, severity="error") for one in found.warnings]
         raise RequestRefused("start", problems, request.file)
     return PreparedStart(message, source, tuple(found.warnings), definition=definition, folder=folder)
+
+
+def _begun(request: StartRequest, definition: Definition[Any]) -> Begun | None:
+    """What a trigger of a definition makes of what came in, if an order has something that did."""
+    if request.received is None:
+        if request.trigger is not None:
+            raise UsageInvalid("chooses among the triggers that something came in for: --received", "--trigger")
+        return None
+    if request.input_text is not None or request.values:
+        raise UsageInvalid("the input of a run is what came in: --input and --value go without it", OPTION)
+    return begun_of(definition, received_of(input_of(request.received, OPTION)), request.trigger)
 
 
 def _tried_out(request: StartRequest, given: Any) -> Any:

@@ -26,3 +26,5 @@ class StartRequest:
     options: dict[str, str] = field(default_factory=dict[str, str])
     state: str | None = None
     language: str | None = None
+    received: str | None = None
+    trigger: str | None = None

@@ -1,0 +1,260 @@
+"""Triggers of graphs: whether one begins an execution with what came in, and the data that it begins with."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.triggers import Begun, PassedOver, Received
+
+_BRANCH = "refs/heads/"
+_ANY = ("", "*", "{{$placeholder}}")
+"""What stands in a configuration where nobody has said which."""
+
+_Data = dict[str, Any]
+
+
+class _NotMeant(Exception):
+    """Raised where a trigger does not begin anything with what came in; its text says why."""
+
+
+def begun(graph: Graph, received: Received, trigger: str | None = None) -> list[Begun | PassedOver]:
+    """Return what each trigger, or the one of this id or subtype, makes of what came in."""
+    found = [node for name, node in graph.nodes.items() if node.type == "TRIGGER" and name in graph.starts()]
+    chosen = [node for node in found if trigger is None or trigger in (node.id, node.subtype)]
+    return [_begun(node, received, alone=len(found) == 1) for node in chosen]
+
+
+def _begun(node: GraphNode, received: Received, *, alone: bool) -> Begun | PassedOver:
+    try:
+        data, id = _MAKERS[node.subtype](node, received)
+    except _NotMeant as reason:
+        return PassedOver(node.id, str(reason))
+    at = int(received.at.timestamp() * 1000)
+    trigger = {"trigger_type": node.subtype, "timestamp": at, **({"external_request_id": id} if id else {})}
+    options: dict[str, Any] = {"trigger": trigger}
+    if not alone:
+        # The other triggers have nothing to begin with.
+        options["start_from_node"] = node.id
+    return Begun(node.id, data, options, id)
+
+
+# -- the subtypes -----------------------------------------------------------------------------------------------------
+
+
+def _manual(node: GraphNode, received: Received) -> tuple[_Data, str]:
+    given = received.body if isinstance(received.body, dict) else {"body": received.body}
+    name = node.setting("trigger_name")
+    return {"trigger_time": _time(received), "trigger_message": f"Started by {name}", **given}, ""
+
+
+def _webhook(node: GraphNode, received: Received) -> tuple[_Data, str]:
+    path = node.setting("webhook_path")
+    if isinstance(path, str) and path.strip("/") != received.path.strip("/"):
+        raise _NotMeant(f"its path is {path!r}, not {received.path!r}")
+    _among(received.method.upper(), node.setting("allowed_methods"), "method")
+    data = {
+        "headers": dict(received.headers),
+        "body": received.body,
+        "query_params": dict(received.query),
+        "method": received.method.upper(),
+        "path": received.path,
+        "timestamp": _time(received),
+        "client_ip": received.client_ip,
+    }
+    return data, received.headers.get("idempotency-key", "")
+
+
+def _github(node: GraphNode, received: Received) -> tuple[_Data, str]:
+    body = _object(received)
+    event = received.headers.get("x-github-event", "")
+    repository = _text(body, "repository", "full_name")
+    wanted = node.setting("repository")
+    if wanted not in _ANY and str(wanted).lower() != repository.lower():
+        raise _NotMeant(f"it is about the repository {wanted!r}, not {repository!r}")
+    _among(event, node.setting("events"), "event")
+    branch = _branch(body)
+    branches = node.setting("branches")
+    patterns = [str(one) for one in branches] if isinstance(branches, list) else []
+    if branch and patterns and not any(fnmatchcase(branch, pattern) for pattern in patterns):
+        raise _NotMeant(f"the branch {branch!r} is none of its branches")
+    _fulfilled(node.setting("filter_conditions"), body)
+    action = _text(body, "action")
+    data = {
+        "trigger_time": _time(received),
+        "event_type": event,
+        "repository": repository,
+        "sender": _text(body, "sender", "login"),
+        "branch": branch,
+        "commit_sha": _commit(body),
+        "trigger_message": f"GitHub: {event}{f' {action}' if action else ''} in {repository}",
+        "github_payload": body if node.setting("include_payload") is not False else {},
+    }
+    return data, received.headers.get("x-github-delivery", "")
+
+
+def _branch(body: _Data) -> str:
+    ref = _text(body, "ref")
+    if ref.startswith(_BRANCH):
+        return ref.removeprefix(_BRANCH)
+    return _text(body, "pull_request", "base", "ref") or _text(body, "workflow_run", "head_branch")
+
+
+def _commit(body: _Data) -> str:
+    places = (
+        ("after",),
+        ("pull_request", "head", "sha"),
+        ("workflow_run", "head_sha"),
+        ("release", "target_commitish"),
+    )
+    return next((found for place in places if (found := _text(body, *place))), "")
+
+
+def _slack(node: GraphNode, received: Received) -> tuple[_Data, str]:
+    body = _object(received)
+    event = body.get("event")
+    if not isinstance(event, dict):
+        raise _NotMeant("the request has no event")
+    workspace = node.setting("workspace_id")
+    if workspace not in _ANY and workspace != _text(body, "team_id"):
+        raise _NotMeant(f"it is about the workspace {workspace!r}, not {_text(body, 'team_id')!r}")
+    if event.get("bot_id") or event.get("subtype") == "bot_message":
+        # Else an answer that a workflow gives would begin the next one.
+        raise _NotMeant("a bot says it")
+    kind, text = _text(event, "type"), _text(event, "text")
+    _among(kind, node.setting("events"), "event")
+    item = event.get("channel") or (event["item"].get("channel") if isinstance(event.get("item"), dict) else None)
+    channel = _named(item)
+    channels = node.setting("channels")
+    if isinstance(channels, list) and channels and not {f"#{channel[1]}", *channel} & {str(one) for one in channels}:
+        raise _NotMeant(f"the channel {channel[0]!r} is none of its channels")
+    _mentioned(text, node.setting("keywords"))
+    user = _named(event.get("user"))
+    data = {
+        "trigger_time": _time(received),
+        "event_type": kind,
+        "channel_id": channel[0],
+        "channel_name": channel[1],
+        "user_id": user[0],
+        "user_name": user[1],
+        "message_text": text,
+        "thread_ts": _text(event, "thread_ts") or _text(event, "ts"),
+        "trigger_message": f"Slack: {kind}{f' in {channel[0]}' if channel[0] else ''}",
+        "slack_payload": body,
+    }
+    return data, _text(body, "event_id")
+
+
+def _email(node: GraphNode, received: Received) -> tuple[_Data, str]:
+    mail = _object(received)
+    sender, subject = _text(mail, "from"), _text(mail, "subject")
+    allowed = node.setting("sender_whitelist")
+    address = sender.rpartition("<")[2].rstrip(">").strip().lower()
+    if isinstance(allowed, list) and allowed:
+        names = {str(one).lower().removeprefix("@") for one in allowed}
+        if not {address, address.rpartition("@")[2]} & names:
+            raise _NotMeant(f"the sender {address!r} is none of its senders")
+    _mentioned(subject, node.setting("subject_keywords"))
+    _fulfilled(node.setting("filter_criteria"), mail)
+    id = _text(mail, "id")
+    data = {
+        "trigger_time": _time(received),
+        "email_id": id,
+        "sender": sender,
+        "recipient": _text(mail, "to"),
+        "subject": subject,
+        "body_text": _text(mail, "text"),
+        "body_html": _text(mail, "html"),
+        "attachments": _attachments(node, mail),
+        "received_date": _text(mail, "date") or _time(received),
+        "trigger_message": f"Mail from {address}: {subject}",
+        "email_headers": mail.get("headers") if isinstance(mail.get("headers"), dict) else {},
+    }
+    return data, id
+
+
+def _attachments(node: GraphNode, mail: _Data) -> list[JSON]:
+    """The attachments of a mail that are of a type, and of a size, that the trigger takes."""
+    given = mail.get("attachments")
+    if node.setting("process_attachments") is False or not isinstance(given, list):
+        return []
+    types, largest = node.setting("attachment_types"), node.setting("max_attachment_size")
+    endings = {str(one).lower().lstrip(".") for one in types} if isinstance(types, list) else set[str]()
+    taken: list[JSON] = []
+    for one in given:
+        if not isinstance(one, dict):
+            continue
+        size = one.get("size")
+        fits = not isinstance(size, int) or not isinstance(largest, int) or size <= largest
+        if fits and (not endings or _text(one, "name").lower().rpartition(".")[2] in endings):
+            taken.append(one)
+    return taken
+
+
+def _cron(_node: GraphNode, _received: Received) -> tuple[_Data, str]:
+    raise _NotMeant("it begins at times of its own: `callboard schedule add`")
+
+
+_MAKERS: Mapping[str, Callable[[GraphNode, Received], tuple[_Data, str]]] = {
+    "MANUAL": _manual,
+    "WEBHOOK": _webhook,
+    "GITHUB": _github,
+    "SLACK": _slack,
+    "EMAIL": _email,
+    "CRON": _cron,
+}
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+
+def _among(found: str, wanted: JSON, what: str) -> None:
+    if isinstance(wanted, list) and wanted and found not in wanted:
+        raise _NotMeant(f"the {what} {found!r} is none of {', '.join(map(str, wanted))}")
+
+
+def _mentioned(text: str, words: JSON) -> None:
+    if isinstance(words, list) and words and not any(str(word).lower() in text.lower() for word in words):
+        raise _NotMeant(f"none of {', '.join(map(str, words))} is mentioned")
+
+
+def _fulfilled(conditions: JSON, data: _Data) -> None:
+    """Compare the members at dotted paths with a value each, or with a list of those that will do."""
+    for path, wanted in conditions.items() if isinstance(conditions, dict) else ():
+        found = _at(data, path.split("."))
+        if found not in (wanted if isinstance(wanted, list) else [wanted]):
+            raise _NotMeant(f"{path} is {found!r}")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _object(received: Received) -> _Data:
+    if not isinstance(received.body, dict):
+        raise _NotMeant("what came in is no JSON object")
+    return received.body
+
+
+def _at(data: JSON, path: Sequence[str]) -> JSON:
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
+
+
+def _text(data: JSON, *path: str) -> str:
+    """The text at a path; empty if there is none."""
+    found = _at(data, path)
+    return found if isinstance(found, str) else ""
+
+
+def _named(given: JSON) -> tuple[str, str]:
+    """The id and the name of something that stands as its id, or as an object with both."""
+    if isinstance(given, dict):
+        return _text(given, "id"), _text(given, "name")
+    return (given if isinstance(given, str) else ""), ""
+
+
+def _time(received: Received) -> str:
+    return received.at.astimezone(dt.UTC).isoformat()

@@ -1,0 +1,45 @@
+"""Triggers: what comes in from outside, and the start that a definition makes of it."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from callboard.bus.effects import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request that came in, or, as its ``body``, a mail.
+
+    ``headers`` have names in lower case; ``body`` is a JSON value where it was one, else the text.
+    """
+
+    at: dt.datetime
+    body: JSON = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    method: str = "POST"
+    path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    client_ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The start that a trigger makes of what came in: the run's input, and options of its language.
+
+    ``id`` is what the sender calls it, empty if nothing: the same again is the same run.
+    """
+
+    trigger: str
+    input: dict[str, Any]
+    options: dict[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A trigger does not begin a run with what came in, and why."""
+
+    trigger: str
+    why: str
