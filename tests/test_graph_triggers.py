@@ -163,7 +163,8 @@ SAID = {"type": "message", "channel": "C1", "user": "U1", "text": "Is the Shop d
 
 
 def slack(**more: Any) -> dict[str, Any]:
-    return trigger("SLACK", **{"workspace_id": "T1", "bot_token": "x", "events": ["message"], **more})
+    settings: dict[str, Any] = {"workspace_id": "T1", "bot_token": "x", "events": ["message"], **more}
+    return {**trigger("SLACK"), "configurations": settings}
 
 
 def event(**said: Any) -> dict[str, Any]:
