@@ -148,6 +148,13 @@ async def test_discord_says_why_a_member_goes(api: ServiceApi) -> None:
     assert (failed["error_code"], len(api.asked)) == ("api_error", 1)
 
 
+async def test_what_a_header_says_of_limits_is_a_number_or_nothing(api: ServiceApi) -> None:
+    api.instead = [
+        Reply(200, {}, {"x-ratelimit-limit": "²", "x-ratelimit-reset": "9" * 99, "x-ratelimit-remaining": "1"})
+    ]
+    assert (await act(api, "discord", "send_message", "x", **SERVER))["rate_limit_info"] == {"remaining": 1}
+
+
 async def test_discord_tells_in_json_how_long_to_wait(api: ServiceApi) -> None:
     api.instead = [Reply(429, {"message": "You are being rate limited.", "retry_after": 0.001, "global": False})]
     assert (await act(api, "discord", "send_message", "x", **SERVER))["success"] is True
@@ -271,6 +278,8 @@ async def test_what_telegram_refuses(api: ServiceApi) -> None:
     nowhere = await act(api, "telegram", "send_message", "Hello", chat_id="nowhere")
     assert nowhere["error_code"] == "resource_not_found"
     assert "chat not found" in nowhere["error_message"]
+    api.instead = [Reply(200, {"ok": False})]
+    assert (await act(api, "telegram", "send_message", "Hello", **CHAT))["error_code"] == "api_error"
     limited = {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": 3600}}
     api.instead = [Reply(429, limited), Reply(404, {"ok": False, "description": "Not Found"})]
     assert (await act(api, "telegram", "send_message", "Hello", **CHAT))["error_code"] == "rate_limit_exceeded"

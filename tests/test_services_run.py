@@ -53,7 +53,7 @@ def post() -> Iterator[MailServer]:
 def graph(*names: str) -> dict[str, Any]:
     """One action after the other; a run of it begins at the first."""
     actions = [
-        {"id": name, "name": name, "type": "EXTERNAL_ACTION", "subtype": subtype, "configurations": configurations}
+        {"id": name, "name": name, "type": _type(subtype), "subtype": subtype, "configurations": configurations}
         for name, (subtype, configurations) in ACTIONS.items()
         if name in names
     ]
@@ -66,7 +66,13 @@ def graph(*names: str) -> dict[str, Any]:
     }
 
 
-async def performed(tmp_path: Path, env: dict[str, str], *names: str) -> tuple[list[Any], bytes]:
+def _type(subtype: str) -> str:
+    return "HUMAN_IN_THE_LOOP" if subtype.endswith("_INTERACTION") else "EXTERNAL_ACTION"
+
+
+async def performed(
+    tmp_path: Path, env: dict[str, str], *names: str, until: str = ev.RunEnd.type
+) -> tuple[list[Any], bytes]:
     """Perform these actions; return the payloads of the log, and all of it as it is stored."""
     config = load({"data_dir": tmp_path, "sync": "100ms", "always_replay": True}, env=env, cwd=tmp_path)
     definition = {"language": "graph", "source": msgspec.json.encode(graph(*names)).decode()}
@@ -75,8 +81,8 @@ async def performed(tmp_path: Path, env: dict[str, str], *names: str) -> tuple[l
     async with open_connection(config) as connection, open_worker(connection, env):
         verdict = await connection.client.start(message)
         assert verdict.status == "accepted", verdict.problems
-        async with connection.client.follow("r1", event_type=ev.RunEnd.type) as ends:
-            await anext(aiter(ends))
+        async with connection.client.follow("r1", event_type=until) as found:
+            await anext(aiter(found))
         events = await connection.client.events("r1")
     return [ev.payload_of(event) for event in events], b"".join(bytes(event.payload) for event in events)
 
@@ -108,4 +114,34 @@ async def test_a_service_that_refuses_fails_the_run(
     payloads, stored = await performed(tmp_path, variables(api), "chat")
     assert payloads[-1].status == "failed"
     assert "was kicked" in str(payloads[-1])
+    assert TOKEN.encode() not in stored
+
+
+@pytest.mark.parametrize(
+    ("subtype", "config"),
+    [
+        (
+            "GMAIL_INTERACTION",
+            {"channel_config": {}, "recipient_emails": ["ada@example.com"], "email_subject": "Party"},
+        ),
+        ("TELEGRAM_INTERACTION", {"chat_id": "-100", "message_template": "Shall we?"}),
+        ("DISCORD_INTERACTION", {"server_id": "g1", "channel_id": "c1", "message_template": "Shall we?"}),
+    ],
+)
+async def test_a_person_is_asked(
+    api: ServiceApi, post: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtype: str, config: Any
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    mail = {"SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(post.port), "SMTP_FROM": "cb@example.com"}
+    monkeypatch.setitem(ACTIONS, "ask", (subtype, {**config, "message": "Shall we?"}))
+    payloads, stored = await performed(tmp_path, {**variables(api), **mail}, "ask", until=ev.EffectResult.type)
+    assert [payload for payload in payloads if isinstance(payload, ev.NodeWarning)] == []
+    [sent] = [payload.value for payload in payloads if isinstance(payload, ev.EffectResult)]
+    assert isinstance(sent, dict)
+    assert sent["message_id"]
+    told = [mail.get_content() for mail in post.mails] + [
+        made.get("text", made.get("content")) for made in api.created.values()
+    ]
+    assert len(told) == 1
+    assert "Shall we?" in told[0]
     assert TOKEN.encode() not in stored

@@ -204,6 +204,10 @@ async def test_a_job_is_begun_once_and_may_fail(api: ServiceApi, monkeypatch: py
         api.instead = failing
         failed = await act(api, "firecrawl", "crawl", {"url": "https://example.com"})
         assert (failed["success"], failed["error_code"]) == (False, "api_error")
+    more = Reply(200, {"success": True, "id": "j", "status": "completed", "data": [{}], "next": "on"})
+    api.instead = [more] * (2 + firecrawl.PARTS_MAX)
+    endless = await act(api, "firecrawl", "crawl", {"url": "https://example.com"})
+    assert endless["error_details"]["solution"] == "Give a smaller limit"
     monkeypatch.setattr(firecrawl, "JOB_TIMEOUT_S", 0.0)
     api.instead = [Reply(200, {"success": True, "id": "../../steal"}), *[Reply(200, {"status": "scraping"})] * 2]
     late = await act(api, "firecrawl", "crawl", {"url": "https://example.com"})
@@ -255,7 +259,12 @@ async def mailed(post: MailServer, input: Any, /, env: dict[str, str] | None = N
 async def test_a_node_sends_mail(post: MailServer) -> None:
     done = await mailed(post, {"to": ["ada@example.com", "bob@example.com"], "text": "Hello."}, subject="Hi\nthere")
     again = await mailed(post, {"to": "ada@example.com", "html": "<p>Hello.</p>", "bcc": "eve@example.com"})
-    assert done == {"success": True, "message_id": f"<{KEY[:32]}@example.com>", "error_message": ""}
+    assert done == {
+        "success": True,
+        "message_id": f"<{KEY[:32]}@example.com>",
+        "refused": [],
+        "error_message": "",
+    }
     assert again["message_id"] == done["message_id"]
     first, second = post.mails[:2]
     assert (first["To"], first["Subject"]) == ("ada@example.com, bob@example.com", "Hi there")
@@ -271,6 +280,13 @@ async def test_a_node_sends_mail(post: MailServer) -> None:
     assert [part.get_content_type() for part in post.mails[-1].iter_parts()] == ["text/plain", "text/html"]
 
 
+async def test_mail_says_whom_it_does_not_reach(post: MailServer) -> None:
+    post.refuses = {"nobody"}
+    done = await mailed(post, {"to": ["ada@example.com", "nobody@example.com"], "text": "Hello."})
+    assert (done["success"], done["refused"]) == (True, ["nobody@example.com"])
+    assert post.recipients == ["ada@example.com"]
+
+
 async def test_mail_that_is_not_sent_says_why(post: MailServer) -> None:
     post.refuses = {"nobody"}
     account = {"SMTP_USER": "u", "SMTP_PASSWORD": TOKEN}
@@ -281,6 +297,7 @@ async def test_mail_that_is_not_sent_says_why(post: MailServer) -> None:
         ({"text": "x"}, {}, "missing_parameters", "needs to"),
         ({"to": "a@b.c", "text": "x"}, {"SMTP_HOST": ""}, "missing_oauth_token", "no mail server"),
         ({"to": "a@b.c", "text": "x"}, account, "authentication_error", "SMTPAuthenticationError"),
+        ({"to": "a@b.c", "text": "x"}, {"SMTP_USER": "u", "SMTP_PASSWORD": "pässword"}, "api_error", "UnicodeEncode"),
     ):
         post.knows_nobody = code == "authentication_error"
         failed = await mailed(post, input, env=env)

@@ -85,7 +85,8 @@ def _by_mail(letter: _Letter) -> Any:
     if to is None:
         raise ServiceFailed("Mail needs to know where: name `to` in channel_config")
     subject = letter.to("subject", "email_subject") or letter.asked.message
-    return {"message_id": send_mail(letter.config, Mail(to, subject, letter.text), letter.idempotency_key)}
+    sent = send_mail(letter.config, Mail(to, subject, letter.text), letter.idempotency_key)
+    return {"message_id": sent.message_id, "refused": sent.refused}
 
 
 def _by_webhook(letter: _Letter) -> Any:

@@ -1,10 +1,9 @@
 """An action of a service: what it was given, with which credentials, and how it is refused."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-import msgspec
 
 from callboard.actors.skills.request import Answer
 from callboard.actors.skills.service import Service, ServiceFailed
@@ -122,8 +121,11 @@ def object_in(service: Service, answer: Answer) -> Payload:
 def rate_limit_of(answer: Answer) -> Payload:
     """What the answer's headers say of the service's limit on requests."""
     names = ("limit", "remaining", "reset")
-    found = {name: answer.headers.get(f"x-ratelimit-{name}") for name in names}
-    return {name: msgspec.convert(value, int, strict=False) for name, value in found.items() if (value or "").isdigit()}
+    found = {name: answer.headers.get(f"x-ratelimit-{name}", "") for name in names}
+    return {name: int(value) for name, value in found.items() if _COUNT.fullmatch(value)}
+
+
+_COUNT = re.compile("[0-9]{1,15}")
 
 
 def code_of(failed: ServiceFailed) -> str:

@@ -20,8 +20,8 @@ URLS_MAX = 20
 
 POLL_S = 2.0
 JOB_TIMEOUT_S = 600.0
-PARTS_MAX = 100
-"""How many answers the pages of a crawl may come in."""
+PARTS_MAX = 10
+"""How many answers the pages of a crawl may come in: each may be as large as an answer may be."""
 
 EXCLUDED = ("script", "style")
 FORMAT = "markdown"
@@ -143,6 +143,8 @@ def _crawl(action: Action, service: Service) -> Payload:
         if not (more := _list(part.get("data"))):
             break
         pages += more
+    else:
+        raise service.failed(f"found more pages than come in {PARTS_MAX} answers. Give a smaller limit", 200)
     urls = [address for page in pages if (address := member(page, "metadata", "sourceURL"))]
     counted = {"pages": len(pages), "total": found.get("total"), "credits_used": found.get("creditsUsed")}
     return _payload(_joined(pages, format), {"pages": pages}, urls, **counted)

@@ -7,7 +7,7 @@ unencrypted but to this machine.
 
 import smtplib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import make_msgid
@@ -64,25 +64,34 @@ def act(action: Action) -> Payload:
         bcc=_addresses(action.given("bcc")),
         reply_to=_addresses(action.given("reply_to")),
     )
-    return {"success": True, "message_id": send_mail(action.env, mail, action.idempotency_key), "error_message": ""}
+    sent = send_mail(action.env, mail, action.idempotency_key)
+    return {"success": True, "message_id": sent.message_id, "refused": sent.refused, "error_message": ""}
 
 
-def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> str:
-    """Send a mail, and return its id, which is the same whenever it is sent again.
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A mail that was sent: its id, which is the same whenever it is sent again, and whom it does not reach."""
 
-    :raises ServiceFailed: if the server does not take it
+    message_id: str
+    refused: list[str]
+
+
+def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> Sent:
+    """Send a mail.
+
+    :raises ServiceFailed: if the server does not take it for anybody
     """
     host, sender, password = env.get("SMTP_HOST", "").strip(), _sender(env), env.get("SMTP_PASSWORD", "")
     if not sender:
         raise ServiceFailed(f"Mail is not configured: {_UNSET}SMTP_HOST and SMTP_FROM")
     message = _message(sender, mail, idempotency_key)
     try:
-        _deliver(host, env, message, password)
-    except (smtplib.SMTPException, OSError) as error:
+        refused = _deliver(host, env, message, password)
+    except (smtplib.SMTPException, OSError, UnicodeError) as error:
         told = f"The mail server {host} does not take the mail: {type(error).__name__}: {error}"
         status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else 0
         raise ServiceFailed(told.replace(password, "[secret]") if password else told, status) from error
-    return str(message["Message-ID"])  # a header is a text that is nothing to be recorded
+    return Sent(str(message["Message-ID"]), sorted(refused))  # a header is a text that is nothing to be recorded
 
 
 _UNSET = "whoever runs the worker has to set "
@@ -120,7 +129,8 @@ def _addresses(given: Any) -> str:
     return ", ".join(map(str, given)) if isinstance(given, list) else str(given or "")
 
 
-def _deliver(host: str, env: Mapping[str, str], message: EmailMessage, password: str) -> None:
+def _deliver(host: str, env: Mapping[str, str], message: EmailMessage, password: str) -> Collection[str]:
+    """Send a mail, and return the addresses that the server does not take, where it takes others."""
     given = env.get("SMTP_PORT", "").strip()
     port = int(given) if given.isdigit() else PORT
     trusted = ssl.create_default_context()
@@ -140,4 +150,4 @@ def _deliver(host: str, env: Mapping[str, str], message: EmailMessage, password:
             if not encrypted and host not in _HERE:
                 raise smtplib.SMTPException("it offers no encryption, and a password is not sent without")
             server.login(env.get("SMTP_USER", ""), password)
-        server.send_message(message)
+        return server.send_message(message)

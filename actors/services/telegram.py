@@ -31,6 +31,8 @@ def act(action: Action) -> Payload:
     service = bot(action.address("TELEGRAM_API_URL", API_URL), action.token("telegram_bot_token", TOKEN))
     answer = _asked(service, method, method.body(action))
     found = object_in(service, answer)
+    if found.get("ok") is False:
+        raise service.failed(f"refused {action.name} without saying why. Try again later", answer.status)
     message = member(found, "result", "message_id")
     chat = member(found, "result", "chat", "id")
     return {
