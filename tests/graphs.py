@@ -1,7 +1,7 @@
 """Graphs on the real run actor: a theatre that speaks the graph language in virtual time, and ways to write graphs."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -305,6 +305,7 @@ _TIMES = frozenset(
         "wait_start_time",
         "wait_end_time",
         "wait_duration_seconds",
+        "waiting_since",
         "delay_start_time",
         "delay_end_time",
         "actual_delay_seconds",
@@ -312,13 +313,14 @@ _TIMES = frozenset(
 )
 
 
-def timeless(value: Any) -> Any:
-    """A value without the times in it, which a death moves."""
+def timeless(value: Any, others: Collection[str] = ()) -> Any:
+    """A value without the times in it, which a death moves, and without these other members."""
     match value:
         case dict():
-            return {name: timeless(member) for name, member in value.items() if name not in _TIMES}
+            kept = {name: member for name, member in value.items() if name not in _TIMES and name not in others}
+            return {name: timeless(member, others) for name, member in kept.items()}
         case list():
-            return [timeless(item) for item in value]
+            return [timeless(item, others) for item in value]
         case _:
             return value
 
