@@ -1,47 +1,79 @@
 """Stores of texts: one suite for all of them, and what each does by itself."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+import msgspec
 import pytest
 
-from callboard.actors.memory import qdrant, remote
+from callboard.actors.carrier import EffectFailed
+from callboard.actors.memory import pgvector, qdrant, remote
 from callboard.actors.memory.exact import Exact
+from callboard.actors.memory.pgvector import PgVector
 from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.memory.store import APPLIED_MAX, DOCUMENT_BYTES_MAX, Store
 from callboard.actors.memory.text_store import TextStore, collection_of
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.settings.config import Config, load
 from tests.memories import Asking, Placed, placing
+from tests.postgres import PASSWORD, Postgres, postgres
 from tests.qdrant_api import KEY, QdrantApi, Reply, qdrant_api
+
+Closes = TypeVar("Closes", Qdrant, PgVector)
 
 # -- the suite ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as serving:
+        yield serving
+
+
+@pytest.fixture
+def with_vector(server: Postgres) -> Postgres:
+    if not server.has_vector:
+        pytest.skip("PostgreSQL has no extension `vector` on this machine")
+    return server
+
+
 @asynccontextmanager
-async def exact(_folder: Path) -> AsyncGenerator[TextStore]:
+async def exact(_request: pytest.FixtureRequest) -> AsyncGenerator[TextStore]:
     yield Exact()
 
 
 @asynccontextmanager
-async def on_qdrant(_folder: Path) -> AsyncGenerator[TextStore]:
+async def on_qdrant(_request: pytest.FixtureRequest) -> AsyncGenerator[TextStore]:
     with qdrant_api() as api:
-        store = Qdrant(api.url, KEY, "CB_MEMORY")
-        try:
+        async with closing(Qdrant(api.url, KEY, "CB_MEMORY")) as store:
             yield store
-        finally:
-            await store.aclose()
 
 
-Opens = Callable[[Path], AbstractAsyncContextManager[TextStore]]
+@asynccontextmanager
+async def on_postgres(request: pytest.FixtureRequest) -> AsyncGenerator[TextStore]:
+    serving: Postgres = request.getfixturevalue("with_vector")
+    # All tests have the same database: each is a stream of its own.
+    async with closing(PgVector(serving.url, PASSWORD, request.node.nodeid)) as store:
+        yield store
 
 
-@pytest.fixture(params=[exact, on_qdrant])
-async def text_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TextStore]:
-    opens: Opens = request.param
-    async with opens(tmp_path) as opened:
+@asynccontextmanager
+async def closing(store: Closes) -> AsyncGenerator[Closes]:
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+@pytest.fixture(params=[exact, on_qdrant, on_postgres])
+async def text_store(request: pytest.FixtureRequest) -> AsyncIterator[TextStore]:
+    async with request.param(request) as opened:
         yield opened
 
 
@@ -164,6 +196,19 @@ async def test_vectors_of_another_dimension_are_a_failure_until_the_memory_is_cl
     assert await found(other, "coffee") == ["tea"]
 
 
+async def test_what_another_model_has_embedded_is_embedded_anew_or_it_is_said(text_store: TextStore) -> None:
+    ask = asking(text_store)
+    await ask.own("store", items=["tea"])
+    other = Asking("VECTOR_DATABASE", ask.store, placing(Placed(), "placed:q"), text_store)
+    if isinstance(text_store, Exact):
+        assert await found(other, "tea") == ["tea"]
+        return
+    assert await other.refused("search", input={"query": "tea"}) == "memory.embedder"
+    other.asked = 100
+    await other.own("store", items=["tea"])
+    assert await found(other, "tea") == ["tea"]
+
+
 async def test_a_text_without_a_direction_is_like_nothing(text_store: TextStore) -> None:
     ask = Asking("VECTOR_DATABASE", text_store=text_store)
     await ask.own("store", items=["?!", "green tea"])
@@ -187,11 +232,8 @@ async def api() -> AsyncIterator[QdrantApi]:
 
 @asynccontextmanager
 async def opened(api: QdrantApi, key: str = KEY, namespace: str = "CB_MEMORY") -> AsyncGenerator[Asking]:
-    store = Qdrant(api.url, key, namespace)
-    try:
+    async with closing(Qdrant(api.url, key, namespace)) as store:
         yield asking(store)
-    finally:
-        await store.aclose()
 
 
 @pytest.fixture
@@ -315,13 +357,139 @@ async def test_a_collection_that_goes_again_and_again_is_given_up(api: QdrantApi
         assert await ask.refused("store", input={"items": ["tea"]}) == "memory.unavailable"
 
 
-async def test_where_only_others_have_embedded_what_is_there_it_is_said(api: QdrantApi) -> None:
-    async with opened(api) as ask:
+# -- PostgreSQL --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stored(server: Postgres, request: pytest.FixtureRequest, password: str = PASSWORD) -> AsyncGenerator[Asking]:
+    async with closing(PgVector(server.url, password, request.node.nodeid)) as store:
+        yield asking(store)
+
+
+async def sql(server: Postgres, statement: str) -> list[Any]:
+    connection = await asyncpg.connect(server.url, password=PASSWORD)
+    try:
+        return await connection.fetch(statement)
+    finally:
+        await connection.close()
+
+
+async def test_a_password_that_is_not_taken_is_told_nobody(server: Postgres, request: pytest.FixtureRequest) -> None:
+    async with stored(server, request, password="wrong-passw0rd") as ask:
+        with pytest.raises(EffectFailed, match=r"memory\.refused.*28P01") as caught:
+            await ask.own("search", query="tea")
+    assert "wrong-passw0rd" not in str(caught.value)
+
+
+async def test_a_database_without_the_extension_says_so(server: Postgres, request: pytest.FixtureRequest) -> None:
+    if server.has_vector:
+        pytest.skip("PostgreSQL has the extension `vector` on this machine")
+    async with stored(server, request) as ask:
+        with pytest.raises(EffectFailed, match=r'memory\.refused.*extension "vector" is not available'):
+            await ask.own("store", items=["tea"])
+
+
+async def test_a_database_that_is_not_there_is_a_failure_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pgvector, "TRY_AGAIN_MAX_S", 0.001)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"postgresql://u@127.0.0.1:{free.getsockname()[1]}/d"
+        async with closing(PgVector(url, "", "n")) as store:
+            assert await asking(store).refused("search", input={"query": "tea"}) == "memory.unavailable"
+
+
+async def test_a_memory_is_a_table_that_names_its_tenant(with_vector: Postgres, request: pytest.FixtureRequest) -> None:
+    async with stored(with_vector, request) as ask:
+        await ask("store", input={"items": ["tea", "coffee"]}, tenant="table-tenant")
+        [row] = await sql(with_vector, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'cb_table_tenant_%'")
+        [count] = await sql(with_vector, f"SELECT count(*) FROM {row['tablename']} WHERE vector_dims(vector) = 3")
+        assert count["count"] == 2
+        assert (await ask("clear", input={}, tenant="table-tenant"))["total_results"] == 2
+        assert await sql(with_vector, f"SELECT 1 FROM pg_tables WHERE tablename = '{row['tablename']}'") == []
+
+
+async def test_workers_that_make_a_table_at_once_both_keep(
+    with_vector: Postgres, request: pytest.FixtureRequest
+) -> None:
+    async with stored(with_vector, request) as one, stored(with_vector, request) as other:
+        other.asked = 100
+        async with anyio.create_task_group() as tasks:
+            for ask, text in ((one, "tea"), (other, "coffee")):
+                tasks.start_soon(lambda ask=ask, text=text: ask.own("store", items=[text]))
+        assert await found(one, "tea") == ["tea", "coffee"]
+
+
+async def test_a_connection_that_is_lost_is_made_anew(with_vector: Postgres, request: pytest.FixtureRequest) -> None:
+    async with stored(with_vector, request) as ask:
         await ask.own("store", items=["tea"])
-        store = Qdrant(api.url, KEY, "CB_MEMORY")
-        other = Asking("VECTOR_DATABASE", embedder_of=placing(Placed(), "placed:q"), text_store=store)
-        assert await other.refused("search", input={"query": "tea"}) == "memory.embedder"
-        await store.aclose()
+        lost = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'callboard'"
+        assert len(await sql(with_vector, lost)) == 1
+        assert await found(ask, "tea") == ["tea"]
+
+
+async def test_many_changes_of_a_text_are_remembered_up_to_a_bound(
+    with_vector: Postgres, request: pytest.FixtureRequest
+) -> None:
+    async with stored(with_vector, request) as ask:
+        for number in range(APPLIED_MAX + 3):
+            await ask("store", input={"items": [{"id": "x", "text": f"tea {number}"}]}, tenant="bound-tenant")
+        [row] = await sql(with_vector, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'cb_bound_tenant_%'")
+        [text] = await sql(with_vector, f"SELECT cardinality(applied) AS count, applied FROM {row['tablename']}")
+    assert text["count"] == APPLIED_MAX
+    assert text["applied"][-1] == f"{ask.asked:064}"[::-1][: len(text["applied"][-1])]
+
+
+class Recording:
+    """Where statements go that are looked at and not carried out: what they are given back, a test lays ready."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, tuple[Any, ...]]] = []
+        self.rows: list[Any] = []
+
+    @asynccontextmanager
+    async def acquire(self, timeout: float) -> AsyncGenerator["Recording"]:
+        yield self
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[None]:
+        yield
+
+    async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        self.sent.append((" ".join(statement.split()), values))
+        return self.rows.pop(0) if self.rows else []
+
+    async def executemany(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        self.sent += [(" ".join(statement.split()), row) for row in rows]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_the_statements_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Recording()
+
+    async def pool(*_given: Any, **_names: Any) -> Recording:
+        return sent
+
+    monkeypatch.setattr(asyncpg, "create_pool", pool)
+    async with closing(PgVector("postgresql://u@h/d", "", "n")) as store:
+        ask = asking(store)
+        await ask.own("store", items=[{"id": "x'; --", "text": "tea", "metadata": {"of": "Ada"}}])
+        document = {"id": "x", "text": "tea", "metadata": None, "at_ms": 1}
+        sent.rows = [[{"document": msgspec.json.encode(document), "near": 0.9}]]
+        assert await found(ask, "tea", filters={"of": "Ada"}) == ["tea"]
+        await ask.own("delete", ids=["x'; --"])
+    table = sent.sent[0][0].split()[3]
+    assert table.startswith("cb_t_")
+    (seen, asked), (keep, row), (find, wanted), (delete, ids) = sent.sent
+    assert seen == f"SELECT id FROM {table} WHERE id = ANY($1::text[]) AND applied @> ARRAY[$2::text]"
+    assert keep.startswith(f"INSERT INTO {table} AS kept (id, document, facets, embedder, applied, vector) VALUES ($1,")
+    assert keep.endswith("WHERE NOT kept.applied @> EXCLUDED.applied")
+    assert (asked[0], ids[0], asked[1]) == ([row[0]], [row[0]], row[4])
+    assert (row[3], row[5], len(row[2])) == ("placed:p", "[0.6,0.8,0.0]", 1)
+    assert f"FROM {table} WHERE embedder = $2 AND facets @> $3::text[] ORDER BY vector <#> $1" in find
+    assert wanted == ("[0.6,0.8,0.0]", "placed:p", row[2], 5)
+    assert delete == f"DELETE FROM {table} WHERE id = ANY($1::text[])"
 
 
 # -- the configuration -------------------------------------------------------------------------------------------------
@@ -343,6 +511,13 @@ def test_a_store_is_configured_with_a_key_which_nobody_sees(tmp_path: Path) -> N
     assert (warning.code, "QDRANT_KEY" in warning.message) == ("config.unset", True)
 
 
+def test_a_database_has_its_user_in_the_url_and_the_password_as_its_key(tmp_path: Path) -> None:
+    table = {"store": "pgvector", "url": "postgresql://me@h:5432/d?sslmode=require", "key": "k3y"}
+    config = load(env={"CALLBOARD_VECTORS": json.dumps(table)}, cwd=tmp_path)
+    assert str(config.vectors) == "pgvector postgresql://me@h:5432/d?sslmode=require"
+    assert "k3y" in config.secrets()
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -352,6 +527,10 @@ def test_a_store_is_configured_with_a_key_which_nobody_sees(tmp_path: Path) -> N
         ('{"store": "qdrant"}', "begins with http:// or https://"),
         ('{"store": "qdrant", "url": "ftp://h"}', "begins with http:// or https://"),
         ('{"store": "qdrant", "url": "http://u:k3y@h"}', "vectors.url"),
+        ('{"store": "qdrant", "url": "http://k3y@h"}', "it is the key"),
+        ('{"store": "pgvector", "url": "http://h"}', "begins with postgresql:// or postgres://"),
+        ('{"store": "pgvector", "url": "postgresql://u:k3y@h/d"}', "vectors.url"),
+        ('{"store": "pgvector", "url": "postgresql://u@h/d?password=k3y"}', "it is the key"),
         ('{"url": "http://h"}', "beside the log"),
         ('{"key": "k3y"}', "beside the log"),
         ('{"kee": "k3y"}', "vectors.kee"),

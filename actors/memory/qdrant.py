@@ -6,7 +6,6 @@ for Qdrant compares neither numbers with a fraction nor what is nested.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -21,10 +20,11 @@ from callboard.actors.memory.text_store import (
     Wanted,
     best_of,
     collection_of,
+    facet_of,
+    facets_of,
     other_dimension,
     other_embedder,
 )
-from callboard.bus.effects import canonical
 
 NAMESPACE = UUID("6b1d7f5e-5f43-4f0c-9c0b-8f6b0a4d2c11")
 """Of the points' ids: Qdrant wants UUIDs."""
@@ -55,7 +55,7 @@ class Qdrant:
         for one, vector in zip(new, vectors, strict=True):
             seen = [*applied.get(one.id, []), once][-APPLIED_MAX:]
             document = {**one._asdict(), "at_ms": asked.at_ms}
-            payload = {**document, "embedder": embedding.embedder.name, "facets": _facets(one.metadata)}
+            payload = {**document, "embedder": embedding.embedder.name, "facets": facets_of(one.metadata)}
             points.append({"id": _point(one.id), "vector": vector, "payload": {**payload, "applied": seen}})
         for part in _parts(points):
             await self._upsert(path, part, embedding)
@@ -64,7 +64,7 @@ class Qdrant:
         path, embedder = self._path(asked), embedding.embedder
         own = {"key": "embedder", "match": {"value": embedder.name}}
         [vector] = await embedding.of([wanted.query], "query")
-        facets = [{"key": "facets", "match": {"value": _facet(*pair)}} for pair in wanted.filters.items()]
+        facets = [{"key": "facets", "match": {"value": facet_of(*pair)}} for pair in wanted.filters.items()]
         query = {"query": vector, "filter": {"must": [own, *facets]}, "limit": wanted.most, "with_payload": DOCUMENT}
         answer = await self._server.ask("POST", f"{path}/points/query", query)
         if answer.status == 404:
@@ -163,16 +163,6 @@ def _document(point: Mapping[str, Any]) -> Document:
 
 def _point(id: str) -> str:
     return str(uuid5(NAMESPACE, id.encode("utf-8", "replace").hex()))
-
-
-def _facets(metadata: Any) -> list[str]:
-    return sorted(_facet(name, value) for name, value in metadata.items()) if isinstance(metadata, dict) else []
-
-
-def _facet(name: str, value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return sha256(canonical([name, value])).hexdigest()[:32]
 
 
 def _parts(points: Sequence[Document]) -> Iterator[list[Document]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, Vector
 from callboard.actors.memory.store import Document, failed
+from callboard.bus.effects import canonical
 
 SLUG_CHARS_MAX = 16
 """How much of a tenant's name can be read in that of a collection."""
@@ -94,6 +95,18 @@ def collection_of(namespace: str, place: str) -> str:
     """
     slug = re.sub(r"[^a-z0-9]+", "_", place.partition(".")[0].lower())[:SLUG_CHARS_MAX].strip("_")
     return f"cb_{slug}_{sha256(f'{namespace} {place}'.encode()).hexdigest()[:40]}"
+
+
+def facets_of(metadata: Any) -> list[str]:
+    """A hash of each member of a text's metadata, to be filtered by: servers compare values each in its own way."""
+    return sorted(facet_of(name, value) for name, value in metadata.items()) if isinstance(metadata, dict) else []
+
+
+def facet_of(name: str, value: Any) -> str:
+    """The hash of a member."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return sha256(canonical([name, value])).hexdigest()[:32]
 
 
 def best_of(found: Sequence[Found], wanted: Wanted) -> list[Found]:

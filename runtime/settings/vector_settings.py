@@ -14,7 +14,7 @@ from callboard.runtime.settings.endpoint_settings import variable_of
 
 EXPECTED = "a table with `store` and, unless that is jetstream, `url`, and perhaps `key`"
 
-SCHEMES = {"qdrant": ("http://", "https://")}
+SCHEMES = {"qdrant": ("http://", "https://"), "pgvector": ("postgresql://", "postgres://")}
 """How the address of a store begins."""
 
 
@@ -23,8 +23,8 @@ class VectorSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    store: Literal["jetstream", "qdrant"] = "jetstream"
-    url: Annotated[str, Field(pattern=r"^[^\s@]*$")] = ""
+    store: Literal["jetstream", "qdrant", "pgvector"] = "jetstream"
+    url: Annotated[str, Field(pattern=r"^([a-z]+://([^\s:/@]+@)?[^\s@]+)?$")] = ""
     key: SecretStr = SecretStr("")
 
     @model_validator(mode="after")
@@ -34,6 +34,8 @@ class VectorSettings(BaseModel):
             raise ValueError(f"{self.store} has neither url nor key: it is beside the log")
         if schemes is not None and not self.url.startswith(schemes):
             raise ValueError(f"the url of {self.store} begins with {' or '.join(schemes)}")
+        if "password=" in self.url or ("@" in self.url and self.store != "pgvector"):
+            raise ValueError("what is secret is not in the url: it is the key")
         return self
 
     def secrets(self) -> list[str]:

@@ -18,6 +18,7 @@ from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory.embedders import Embedders
 from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.jetstream import KeyValueStore
+from callboard.actors.memory.pgvector import PgVector
 from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.models.catalog import exact, resolve, with_endpoints
 from callboard.actors.models.model import ModelFailed
@@ -255,9 +256,11 @@ class Services:
         await self._texts.aclose()
 
 
-def _text_store(settings: VectorSettings, namespace: str) -> Exact | Qdrant:
+def _text_store(settings: VectorSettings, namespace: str) -> Exact | PgVector | Qdrant:
     match settings.store:
         case "jetstream":
             return Exact()
         case "qdrant":
             return Qdrant(settings.url, settings.key.get_secret_value(), namespace)
+        case "pgvector":
+            return PgVector(settings.url, settings.key.get_secret_value(), namespace)
