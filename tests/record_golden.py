@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Cancel
+from callboard.bus.commands import Cancel, Resume
 from callboard.bus.events import Event
 from callboard.bus.log import Recorded
 from callboard.projections.diagram import DiagramFold
@@ -47,7 +47,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker import bootstrap
 from callboard.testing.checks import check_log
 from tests import graphs, parking_lot, test_flow_kill, test_playbook_kill
-from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say_start, until, until_end
+from tests.troupe import KILLED, TENANT, open_troupe, recorded_run, say, say_start, until, until_end
 from tests.worker_process import Kill
 from tests.workflows import document, scripted_skill
 
@@ -292,6 +292,28 @@ async def graph(home: Path) -> list[Recorded]:
     return await performed(home, {**start, "run_id": "golden-graph"})
 
 
+async def stepped(home: Path) -> list[Recorded]:
+    """Two branches side by side, gone through node by node from a breakpoint on, and resumed at the last."""
+    nodes = [graphs.webhook(), *map(graphs.step, "abc"), graphs.condition("last", "variables.go")]
+    source = msgspec.json.encode(graphs.graph(nodes, "t -> a", "t -> b", "a -> c", "c -> last")).decode()
+    start = {"definition": {"language": "graph", "source": source}, "input": {"body": 1}, "run_id": "golden-stepped"}
+    seen: list[Recorded] = []
+    async with hosting(home) as client:
+        await say_start(client, {**start, "breakpoints": ["a", "b"], "options": {"parallel": True}})
+        async with client.follow("golden-stepped") as feed:
+            async for recorded in feed:
+                seen.append(recorded)
+                match ev.payload_of(recorded.event):
+                    case ev.RunPaused(step=name):
+                        resume = Resume(by="ada", step=name != "last", variables={"go": True})
+                        await say(client, "golden-stepped", "resume", resume)
+                    case ev.RunEnd():
+                        return seen
+                    case _:
+                        pass
+    raise AssertionError("it never ended")
+
+
 SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {
     "incident-triage": incident_triage,
     "bake": bake,
@@ -302,6 +324,7 @@ SCENARIOS: dict[str, Callable[[Path], Awaitable[list[Recorded]]]] = {
     "playbook": playbook,
     "flow": flow,
     "graph": graph,
+    "stepped": stepped,
 }
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_stage import Place
-from tests.graphs import condition, graph, webhook
+from tests.cli_stage import Place, next_event
+from tests.graphs import condition, graph, step, webhook
 
 
 @pytest.fixture
@@ -41,6 +41,31 @@ def test_a_graph_is_drawn_and_run(place: Place) -> None:
     end = json.loads(done.stdout.splitlines()[-1])
     assert end["payload"]["results"]["execution_sequence"] == ["t", "i"]
     assert end["payload"]["output"]["false"] is None
+
+
+def test_a_graph_is_stopped_looked_at_and_stepped_through(place: Place) -> None:
+    nodes = [webhook(), step("a"), step("b"), condition("i", "variables.go")]
+    written = graph(nodes, "t -> a", "a -> b", "b -> i", variables={"go": False})
+    (place.folder / "g.json").write_text(json.dumps(written))
+    with place.up():
+        place.started("g.json", "--input", '{"body": {"n": 2}}', "--break", "a", "--break", "i", "--run-id", "s")
+        assert place.here("watch", "s", "--until", "run.paused").exit_code == 0
+        for at, path in (("a", "t"), ("b", "t → a"), ("i", "t → a → b")):
+            paused_at(place, "s", at)
+            shown = place.here("show", "s").stdout
+            assert "status      paused" in shown
+            assert f"path        {path}\n" in shown
+            assert f"  ok  {path[-1]}  " in shown
+            assert place.here("step", "s", "--set", "go=true").exit_code == 0
+        assert place.here("watch", "s").exit_code == 0
+        assert place.told("show", "s")["output"]["false"] is None
+
+
+def paused_at(place: Place, run: str, node: str) -> None:
+    """Wait until a run stands still at a node."""
+    with place.process("watch", run, "--json") as process:
+        while next_event(process, "run.paused")["payload"]["step"] != node:
+            pass
 
 
 def test_what_is_wrong_is_told_with_its_place(place: Place) -> None:

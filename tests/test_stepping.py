@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Event, payload_of
+from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.language import Cancelled, End, Expired, Stage
 from callboard.testing.checks import check_log, check_replay, open_intents
 from callboard.testing.virtual_time import VIRTUAL, VirtualClock
@@ -22,6 +24,7 @@ from tests.simulation import World, theatre_for
 from tests.test_graph_deaths import KINDS, WAYS, items
 from tests.theatre import Theatre, end_of
 
+TOOL = graphs.node("tool", "TOOL", "NOTION_MCP_TOOL")
 BODY = {"body": {"n": 2}}
 
 
@@ -210,6 +213,19 @@ def test_each_item_of_a_fan_out_is_stopped_at() -> None:
     written = graph(nodes, "t -> each | lambda value: value", "each.iteration -> body")
     done = graphs.perform(written, {"body": ["a", "b"]}, kinds={"code": items}, breakpoints=["body"])
     assert [event.path for event in done.events if event.type == ev.RunPaused.type] == ["each[0]/body", "each[1]/body"]
+
+
+def test_what_is_attached_to_an_agent_is_no_breakpoint() -> None:
+    written = graph(
+        [webhook(), graphs.node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", ["tool"], model="claude"), TOOL], "t -> ai"
+    )
+    start = StartRun(DefinitionSource("graph"), breakpoints=["ai", "tool", "gone"])
+    found = LANGUAGE.admit(graphs.parsed(written), start)
+    assert isinstance(found, list)
+    assert [(problem.code, problem.where, problem.message) for problem in found] == [
+        ("UNKNOWN_BREAKPOINT", "breakpoints[1]", "'tool' is attached to an agent, and no node by itself"),
+        ("UNKNOWN_BREAKPOINT", "breakpoints[2]", "there is no node 'gone'"),
+    ]
 
 
 def test_the_variables_of_a_step_are_seen() -> None:

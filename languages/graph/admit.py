@@ -90,11 +90,14 @@ def _surplus(start: StartRun) -> list[Problem]:
 
 
 def _breakpoints(graph: Graph, start: StartRun) -> list[Problem]:
-    return [
-        Problem("UNKNOWN_BREAKPOINT", f"there is no node {name!r}", f"breakpoints[{index}]", expected="a node's id")
-        for index, name in enumerate(start.breakpoints)
-        if name not in graph.nodes
-    ]
+    problems: list[Problem] = []
+    for index, name in enumerate(start.breakpoints):
+        if name in graph.nodes:
+            continue
+        attached = f"{name!r} is attached to an agent, and no node by itself"
+        message = attached if name in graph.attached else f"there is no node {name!r}"
+        problems.append(Problem("UNKNOWN_BREAKPOINT", message, f"breakpoints[{index}]", expected="a node's id"))
+    return problems
 
 
 def _start_node(graph: Graph, name: JSON) -> list[Problem]:
