@@ -53,6 +53,8 @@ class QdrantApi:
     collections: dict[str, Collection] = field(default_factory=dict[str, Collection])
     asked: list[Asked] = field(default_factory=list[Asked])
     instead: list[Reply] = field(default_factory=list[Reply])
+    taken: int = 409
+    """The status of a collection that is there already: older servers have another."""
     before: Callable[[Asked], object] = lambda _asked: None
     """What happens before a request is answered."""
 
@@ -66,7 +68,7 @@ class QdrantApi:
         match asked.method, asked.path.strip("/").split("/"):
             case "PUT", ["collections", name]:
                 if name in self.collections:
-                    return _error(409, f"Wrong input: Collection `{name}` already exists!")
+                    return _error(self.taken, f"Wrong input: Collection `{name}` already exists!")
                 assert asked.body["vectors"]["distance"] == "Dot"
                 self.collections[name] = Collection(asked.body["vectors"]["size"])
                 return _told(True)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from callboard.actors.carrier import EffectFailed
+from callboard.actors.memory import exact
 from callboard.actors.memory.embedders import Embedders
 from callboard.actors.memory.embedding import Hashing, unpacked
 from callboard.actors.memory.store import InMemory, read
@@ -248,6 +249,7 @@ def embedders(default: str = "") -> Embedders:
         ("local/nomic-embed-text:v1.5", "", "local:nomic-embed-text:v1.5"),
         ("local:BAAI/bge-m3", "", "local:BAAI/bge-m3"),
         ("text-embedding-ada-002", "openai:text-embedding-3-large", "openai:text-embedding-3-large"),
+        ("text-embedding-ada-002", "openai/text-embedding-3-large", "openai:text-embedding-3-large"),
         ("text-embedding-ada-002", "openai", "openai:text-embedding-ada-002"),
         ("", "openai", "openai:text-embedding-3-small"),
         ("", "gemini", "gemini:gemini-embedding-001"),
@@ -267,6 +269,7 @@ def test_the_model_that_a_node_or_else_the_worker_names(named: str, default: str
         ("anthropic:claude", ""),
         ("", "local"),
         ("", "nowhere"),
+        ("", "nowhere:x"),
     ],
 )
 def test_what_embeds_nothing_is_refused_by_name(named: str, default: str) -> None:
@@ -315,6 +318,24 @@ async def test_vectors_that_a_model_makes_anew_are_kept() -> None:
     kept = [read(entry) for entry in await store.below("t")]
     assert {one["embedder"] for one in kept} == {"placed:p"}
     assert [len(unpacked(one["vector"])) for one in kept] == [3, 3]
+
+
+async def test_what_is_made_anew_is_kept_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(Placed):
+        async def embed(self, request: EmbeddingRequest) -> Embedded:
+            if len(self.requests) == 2:
+                raise ModelFailed(Failure("model.rate_limited", "slower", retryable=True))
+            return await super().embed(request)
+
+    monkeypatch.setattr(exact, "ANEW_MAX", 1)
+    store = InMemory()
+    await Asking("VECTOR_DATABASE", store).own("store", items=["green tea", "a chair"])
+    failing = Asking("VECTOR_DATABASE", store, placing(Failing()))
+    assert await failing.refused("search", input={"query": "coffee"}) == "model.rate_limited"
+    assert failing.spent.usage == Usage(2)
+    model = Placed()
+    assert len((await Asking("VECTOR_DATABASE", store, placing(model)).own("search", query="coffee"))["results"]) == 1
+    assert [len(request.texts) for request in model.requests] == [1, 1]
 
 
 async def test_vectors_of_another_dimension_than_those_kept_are_a_failure_by_name() -> None:

@@ -171,6 +171,14 @@ async def test_what_is_carried_out_again_undoes_nothing(text_store: TextStore) -
     assert [one["text"] for one in (await ask.own("get", ids=["x"]))["results"]] == ["tea 2"]
 
 
+async def test_what_has_been_carried_out_is_not_embedded_again(text_store: TextStore) -> None:
+    ask = asking(text_store)
+    await ask.own("store", items=["tea", "coffee"])
+    cost = ask.spent.usage.input_tokens
+    await ask("store", input={"items": ["tea", "coffee"]}, again=True)
+    assert (cost, ask.spent.usage.input_tokens) == (2, 0)
+
+
 async def test_what_was_said_is_kept_each_time_and_once_if_carried_out_again(text_store: TextStore) -> None:
     ask = asking(text_store, similarity_threshold=0.5)
     await ask.say("I like tea")
@@ -261,14 +269,6 @@ def test_names_of_collections_fit_everywhere() -> None:
         assert name == name.lower()
 
 
-async def test_what_has_been_carried_out_is_not_embedded_again(api: QdrantApi) -> None:
-    async with opened(api) as ask:
-        await ask.own("store", items=["tea", "coffee"])
-        cost = ask.spent.usage.input_tokens
-        await ask("store", input={"items": ["tea", "coffee"]}, again=True)
-        assert (cost, ask.spent.usage.input_tokens) == (2, 0)
-
-
 async def test_many_texts_are_brought_in_parts(api: QdrantApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant, "POINTS_BYTES_MAX", 1000)
     async with opened(api) as ask:
@@ -331,7 +331,9 @@ async def test_a_request_that_is_refused_for_another_reason_than_the_dimension(a
             await ask.own("search", query="tea")
 
 
-async def test_a_collection_that_another_worker_makes_first_is_as_good(api: QdrantApi) -> None:
+@pytest.mark.parametrize("taken", [409, 400])
+async def test_a_collection_that_another_worker_makes_first_is_as_good(api: QdrantApi, taken: int) -> None:
+    api.taken = taken
     async with opened(api) as ask, opened(api) as other:
         await other.own("store", items=["coffee"])
         [(name, made)] = api.collections.items()

@@ -67,22 +67,33 @@ class Embedders:
         return ByModel(model, name, spec, _dimensions(settings))
 
     def _chosen(self, named: str) -> str:
+        """The model that is asked, as ``<provider>:<model>``; empty if words are counted."""
+        if full := self._in_full(named):
+            return full
+        default = self._providers.get(self._default)
+        if ":" in named or ("/" in named and default is None and not named.startswith(HUB)):
+            raise self._unknown(named)
+        if default is None:
+            full = self._in_full(self._default)
+            if self._default and not full:
+                raise self._unknown(self._default)
+            return full
+        own = named or default.embedding
+        if not own:
+            raise failed("model.unknown", f"{self._default} has no model of its own for embeddings: name one")
+        return f"{self._default}:{own}"
+
+    def _in_full(self, name: str) -> str:
+        """A name that has a provider before it; empty if it has none."""
         for mark in ":/":
-            provider, _, model = named.partition(mark)
+            provider, _, model = name.partition(mark)
             if model and provider in self._providers:
                 return f"{provider}:{model}"
-        default, _, model = self._default.partition(":")
-        whose = bool(default) and not model
-        if ":" in named or ("/" in named and not whose and not named.startswith(HUB)):
-            known = ", ".join(name for name, one in self._providers.items() if not one.stands_in)
-            raise failed("model.unknown", f"no provider of embeddings is named in {named!r}; there are {known}")
-        if not whose:
-            return self._default
-        entry = self._providers.get(default)
-        own = named or (entry.embedding if entry is not None else "")
-        if not own:
-            raise failed("model.unknown", f"{default} has no model of its own for embeddings: name one")
-        return f"{default}:{own}"
+        return ""
+
+    def _unknown(self, name: str) -> Exception:
+        known = ", ".join(name for name, one in self._providers.items() if not one.stands_in)
+        return failed("model.unknown", f"no provider of embeddings is named in {name!r}; there are {known}")
 
 
 def _dimensions(settings: Mapping[str, Any]) -> int | None:

@@ -13,11 +13,25 @@ from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
-from callboard.actors.memory.store import Conflict, Document, Entry, changed, encoded, failed, read, read_all, swept
+from callboard.actors.memory.store import (
+    Conflict,
+    Document,
+    Entry,
+    changed,
+    encoded,
+    failed,
+    read,
+    read_all,
+    seen,
+    swept,
+)
 from callboard.actors.memory.text_store import Embedding, Found, Text, Wanted, best_of, other_dimension
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads them all."""
+
+ANEW_MAX = 96
+"""How many texts are embedded anew before their vectors are kept: what comes then may fail."""
 
 
 class Exact:
@@ -28,8 +42,11 @@ class Exact:
         held = await asked.store.keys(_below(asked))
         if len(by_key.keys() | held) > TEXTS_MAX:
             raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
-        vectors = await embedding.of([one.text for one in by_key.values()], "texts")
-        for (key, one), vector in zip(by_key.items(), vectors, strict=True):
+        # What has been carried out need not be paid for again.
+        here = {key: read(await asked.store.get(key)) for key in by_key.keys() & held}
+        new = {key: one for key, one in by_key.items() if key not in here or not seen(here[key], asked.once)}
+        vectors = await embedding.of([one.text for one in new.values()], "texts")
+        for (key, one), vector in zip(new.items(), vectors, strict=True):
             document: Document = {**one._asdict(), "at_ms": asked.at_ms}
             document |= {"vector": packed(vector), "embedder": embedding.embedder.name}
             await changed(asked.store, key, asked.once, partial(Document.update, **document))
@@ -81,13 +98,14 @@ def _fits(metadata: Any, filters: Mapping[str, Any]) -> bool:
 async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Document]]) -> None:
     """Make the vectors of another embedder anew. Those of a model are kept: the next search need not pay for them."""
     asked = embedding.asked
-    paid = asked.spent.model
-    vectors = await embedding.of([one["text"] for _, one in strange], "anew")
-    for (entry, one), vector in zip(strange, vectors, strict=True):
-        one |= {"vector": packed(vector), "embedder": embedding.embedder.name}
-        if paid:
-            with suppress(Conflict):
-                await asked.store.put(entry.key, encoded(one), entry.revision)
+    for start in range(0, len(strange), ANEW_MAX):
+        part = strange[start : start + ANEW_MAX]
+        vectors = await embedding.of([one["text"] for _, one in part], f"anew.{start}")
+        for (entry, one), vector in zip(part, vectors, strict=True):
+            one |= {"vector": packed(vector), "embedder": embedding.embedder.name}
+            if asked.spent.model:
+                with suppress(Conflict):
+                    await asked.store.put(entry.key, encoded(one), entry.revision)
 
 
 def _ranked(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wanted) -> list[Found]:

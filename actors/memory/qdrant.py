@@ -127,7 +127,7 @@ class Qdrant:
             # Of vectors of length 1 it is the cosine, and takes one that has no direction.
             vectors = {"size": len(vector), "distance": "Dot"}
             made = await self._server.ask("PUT", path, {"vectors": vectors})
-            if made.status != 409:  # another worker was faster
+            if made.status != 409 and "already exists" not in str(made.body):  # another worker was faster
                 _result(made)
         raise Unavailable("its collection was removed again and again")
 

@@ -106,6 +106,11 @@ def encoded(document: Document) -> bytes:
     return body
 
 
+def seen(document: Document, once: str) -> bool:
+    """Whether a document has seen the change of this effect."""
+    return once[:ONCE_CHARS] in document.get("applied", [])
+
+
 def surplus(document: Document, parts: Iterable[Any]) -> int:
     """Say how many of these parts of a document, from the first on, have to go for the rest to fit."""
     over = len(msgspec.json.encode(document)) - DOCUMENT_BYTES_MAX
