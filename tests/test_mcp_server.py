@@ -251,7 +251,8 @@ async def test_what_a_run_is_told_is_recorded_or_refused(client: Client) -> None
     assert "price" in (await answer(client, "signal_run", run_id="told-1", name="price", data={"eur": 3}))["text"]
     error = await refusal(client, "answer_question", run_id="told-1", interaction="a#1.1!ask", response="yes")
     assert error["code"] == "answer.no_question"
-    assert (await refusal(client, "resume_run", run_id="told-1"))["code"] == "resume.not_paused"
+    for how in ({}, {"step": True, "variables": {"x": 1}}):
+        assert (await refusal(client, "resume_run", run_id="told-1", **how))["code"] == "resume.not_paused"
     await answer(client, "cancel_run", run_id="told-1")
 
 
