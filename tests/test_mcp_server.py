@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from callboard.bus.serverstore import running_url
+from callboard.runtime.http.serving import AddressUnusable, check_address
 from callboard.runtime.mcp.arguments import WatchRun
-from callboard.runtime.mcp.http import AddressUnusable, check_address
 from callboard.runtime.mcp.library import DEPTH_MAX, library
 from callboard.runtime.mcp.stdio import LINE_BYTES_MAX
 from tests.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
@@ -373,10 +373,10 @@ async def test_a_page_under_another_name_is_turned_away(served: tuple[Place, str
 
 def test_a_token_is_wanted_off_the_loopback() -> None:
     with pytest.raises(AddressUnusable) as caught:
-        check_address("0.0.0.0", 8722, None)
+        check_address("0.0.0.0", 8722, None, "mcp")
     assert caught.value.code == "mcp.token_missing"
-    check_address("0.0.0.0", 8722, "t0ken")
-    check_address("127.0.0.1", 8722, None)
+    check_address("0.0.0.0", 8722, "t0ken", "mcp")
+    check_address("127.0.0.1", 8722, None, "mcp")
 
 
 async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> None:

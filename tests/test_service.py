@@ -35,6 +35,9 @@ SCRIPT = {"turns": {"a": [{"data": {"found": 3}}], "b": [{"data": {"sum": 4}}]}}
 WAITS = {"turns": {"a": [{"data": {"found": 3}, "delay_ms": 60_000}]}}
 
 
+OTHERS = ("definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
+
+
 class Caller:
     """A client that knows subjects and JSON, and nothing of ours."""
 
@@ -452,7 +455,8 @@ async def test_it_is_discoverable_as_a_micro_service(connection: Connection, cal
     assert info["name"] == "callboard"
     assert info["metadata"] == {"prefix": "cb", "stream": connection.log.stream}
     assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
-        verb: f"cb.api.*.{verb}" for verb in (*RUNS, "definition", "versions", "rollback")
+        verb: f"cb.api.*.{verb}"
+        for verb in (*RUNS, "definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
     }
     assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
     ping = json.loads((await caller.nc.request("$SRV.PING", timeout=PATIENCE_S)).data)

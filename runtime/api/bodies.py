@@ -7,12 +7,14 @@
 """
 
 import datetime as dt
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Raw, Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.projections.runs import RunRow
+from callboard.runtime.schedules.schedule import Overlap
+from callboard.runtime.schedules.timetable import Timetable
 
 TELL_WAIT_S = 2.0
 """How long a tell waits for what the run makes of it, unless the request says otherwise; clients ask for 5 s or so."""
@@ -144,3 +146,26 @@ class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     to: str | None = None
     by: str | None = None
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``schedules``."""
+
+
+class AddSchedule(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``schedule``: ``start`` is a start message without ``run_id``; the rest is as in
+    `callboard.runtime.schedules.schedule.Schedule`."""
+
+    name: str
+    when: Timetable
+    start: dict[str, Any]
+    due_field: str = ""
+    catch_up: int = 1
+    overlap: Overlap = "skip"
+
+
+class ChangeSchedule(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``change_schedule``; the answer is the schedule, or null once it is removed."""
+
+    name: str
+    change: Literal["pause", "resume", "remove"]

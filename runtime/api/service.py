@@ -20,12 +20,11 @@ from nats.micro import add_service
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER, Request
 from nats.micro.service import Service as MicroService
 
-from callboard.bus.errors import CallboardError, StoreFull
-from callboard.bus.log import Full, NoAnswer
+from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import name_of
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.verdicts import listed, shortened
-from callboard.runtime.api.client import VERDICT_WAIT_S, NoVerdict, UnknownRun
+from callboard.runtime.api.client import VERDICT_WAIT_S
+from callboard.runtime.api.outcomes import error_body, outcome
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import ApiError, Verbs
 
@@ -121,60 +120,25 @@ class _Endpoint:
     async def _answer(self, verb: Verb, request: Request) -> None:
         try:
             tenant = name_of(request.subject.split(".")[-2])
-            await self._send(request, await _outcome(verb, tenant, request.data))
+            await self._send(request, await outcome(verb, tenant, request.data))
         except (NatsError, ValueError) as error:
             # No reply subject, or no connection: there is nobody to tell.
             logger.warning("request could not be answered", subject=request.subject, error=str(error))
         finally:
             self._active -= 1
 
-    async def _send(self, request: Request, outcome: Any) -> None:
-        if not isinstance(outcome, ApiError):
-            body = msgspec.json.encode(outcome)
+    async def _send(self, request: Request, answer: Any) -> None:
+        if not isinstance(answer, ApiError):
+            body = msgspec.json.encode(answer)
             largest = self._nc.max_payload - HEADER_BYTES
             if len(body) <= largest:
                 await request.respond(body)
                 return
             message = f"the answer has {len(body)} bytes, and a message takes {largest}"
-            outcome = ApiError(413, "api.too_large", message, expected="to be read from the log, event by event")
+            answer = ApiError(413, "api.too_large", message, expected="to be read from the log, event by event")
         await request.respond(
-            _error_body(outcome), {ERROR_CODE_HEADER: str(outcome.status), ERROR_HEADER: _one_line(outcome.message)}
+            error_body(answer), {ERROR_CODE_HEADER: str(answer.status), ERROR_HEADER: _one_line(answer.message)}
         )
-
-
-async def _outcome(verb: Verb, tenant: str, body: bytes) -> Any:
-    """Carry a request out; return its answer, or the error to answer with."""
-    try:
-        return await verb(tenant, body)
-    except ApiError as error:
-        return error
-    except UnknownRun as error:
-        return ApiError(404, error.code, error.message)
-    except NoVerdict as error:
-        return ApiError(503, error.code, error.message, remedy=error.remedy)
-    except StoreFull as error:
-        return _no_room(error)
-    except Full as full:
-        return _no_room(full.told())
-    except CallboardError as error:
-        return ApiError(500, error.code, error.message, remedy=error.remedy)
-    except NoAnswer as error:
-        return ApiError(503, "log.unavailable", f"the log does not answer: {error}", remedy="Try again.")
-    except Exception as error:
-        logger.exception("request failed unexpectedly")
-        return ApiError(500, "internal", type(error).__name__)
-
-
-def _no_room(error: StoreFull) -> ApiError:
-    return ApiError(507, error.code, error.message, remedy=error.remedy)
-
-
-def _error_body(error: ApiError) -> bytes:
-    described: dict[str, Any] = {"code": error.code, "message": error.message, **error.more}
-    if error.problems:
-        # As many as one message takes, whoever asks: a refusal that cannot be sent would be none.
-        described["problems"] = shortened(listed(error.problems))
-    return msgspec.json.encode({"error": described})
 
 
 def _one_line(text: str) -> str:

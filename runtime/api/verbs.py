@@ -17,7 +17,7 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, whole
-from callboard.bus.subjects import RunRef
+from callboard.bus.subjects import RunRef, is_name
 from callboard.projections.projection import fold
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results, RunResult
@@ -39,8 +39,11 @@ from callboard.runtime.admission.versions import (
     versions,
 )
 from callboard.runtime.api.bodies import (
+    AddSchedule,
     AwaitResult,
+    ChangeSchedule,
     ListRuns,
+    Nothing,
     OneName,
     OneRun,
     Page,
@@ -59,6 +62,8 @@ from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.api.statuses import chosen
 from callboard.runtime.api.version_lists import listed
 from callboard.runtime.run.reactions import parse_tell
+from callboard.runtime.schedules.schedule import Schedule
+from callboard.runtime.schedules.schedules import ScheduleChanged, ScheduleRow, Schedules, ScheduleUnknown
 
 EVENTS_MAX = 1_000
 """Events in one page."""
@@ -114,6 +119,9 @@ class Verbs:
             "definition": self.definition,
             "versions": self.versions,
             "rollback": self.rollback,
+            "schedule": self.schedule,
+            "schedules": self.schedules,
+            "change_schedule": self.change_schedule,
         }
 
     # -- saying -------------------------------------------------------------------------------------------------------
@@ -185,6 +193,44 @@ class Verbs:
             unknown = UnknownDefinition(request.name)
             raise ApiError(404, unknown.code, unknown.message, remedy=unknown.remedy)
         return Versions(request.name, listed(found, await self._rows(tenant)))
+
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    async def schedule(self, tenant: str, body: bytes) -> ScheduleRow:
+        """Add a schedule, or put another in place of one of the same name."""
+        request = _read(body, AddSchedule)
+        wanted = Schedule(
+            request.name,
+            request.when,
+            request.start,
+            due_field=request.due_field,
+            catch_up=request.catch_up,
+            overlap=request.overlap,
+        )
+        try:
+            added = await Schedules(self._log, tenant).add(wanted, self._definitions)
+        except ScheduleChanged as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
+        if isinstance(added, list):
+            raise ApiError(400, "schedule.refused", "the schedule is refused", added)
+        return added
+
+    async def schedules(self, tenant: str, body: bytes) -> list[ScheduleRow]:
+        """List the schedules, by name."""
+        _read(body, Nothing)
+        return await Schedules(self._log, tenant).rows()
+
+    async def change_schedule(self, tenant: str, body: bytes) -> ScheduleRow | None:
+        """Pause a schedule, resume it, or remove it."""
+        request = _read(body, ChangeSchedule)
+        schedules = Schedules(self._log, tenant)
+        change = {"pause": schedules.pause, "resume": schedules.resume, "remove": schedules.remove}[request.change]
+        try:
+            return await change(request.name)
+        except ScheduleUnknown as error:
+            raise ApiError(404, error.code, error.message, remedy=error.remedy) from error
+        except ScheduleChanged as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -295,10 +341,14 @@ class Verbs:
 
 def _read(body: bytes, shape: type[R]) -> R:
     try:
-        return msgspec.json.decode(body or b"{}", type=shape)
+        found = msgspec.json.decode(body or b"{}", type=shape)
     except msgspec.DecodeError as error:
         fields = ", ".join(getattr(shape, "__struct_fields__", ()))
         raise ApiError(400, "api.malformed", str(error), expected=f"a JSON object with {fields}") from error
+    run = getattr(found, "run_id", None)
+    if run is not None and not is_name(run):
+        raise ApiError(404, "run.unknown", f"there is no run {run[:80]!r}: no subject takes that name")
+    return found
 
 
 def _within(name: Literal["limit"], value: int, most: int) -> int:

@@ -20,6 +20,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "up": "up:up",
         "worker": "up:worker",
         "mcp": "mcp:mcp",
+        "http": "http:http",
         "start": "start:start",
         "push": "push:push",
         "rollback": "rollback:rollback",

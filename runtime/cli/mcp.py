@@ -3,23 +3,11 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, import_from_option, settings_options
-
-
-class _Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
-    """``HOST:PORT``; the host may be an IPv6 address in brackets."""
-
-    name = "HOST:PORT"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, colon, port = str(value).rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
-            self.fail(f"{value!r} is not of the form HOST:PORT", param, ctx)
-        return host.removeprefix("[").removesuffix("]"), int(port)
+from callboard.runtime.cli.options import Address, Settings, import_from_option, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.option("--http", "address", type=_Address(), help="Serve streamable HTTP at this address, instead of stdio.")
+@click.option("--http", "address", type=Address(), help="Serve streamable HTTP at this address, instead of stdio.")
 @click.option(
     "--folder",
     "folders",

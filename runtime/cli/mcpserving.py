@@ -17,7 +17,8 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
-from callboard.runtime.mcp.http import check_address, listening, serve_http, url_of
+from callboard.runtime.http.serving import check_address, listening, url_of
+from callboard.runtime.mcp.http import PATH, serve_http
 from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server
 from callboard.runtime.mcp.stdio import diverted, open_stdio
@@ -72,10 +73,10 @@ async def _over_stdio(serving: Serving) -> None:
 
 async def _over_http(serving: Serving, host: str, port: int) -> None:
     token = serving.config.mcp_token.get_secret_value() if serving.config.mcp_token else None
-    check_address(host, port, token)
-    with listening(host, port) as bound:
+    check_address(host, port, token, "mcp")
+    with listening(host, port, "mcp") as bound:
         async with _tools(serving) as tools:
-            url = url_of(bound)
+            url = f"{url_of(bound)}{PATH}"
             click.echo(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
             await serve_http(mcp_server(tools), bound, host, token)
 

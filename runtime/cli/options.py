@@ -143,6 +143,18 @@ class _FileOrName(click.Path):
         return super().convert(value, param, ctx) if looks_like_a_file else value
 
 
+class Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+    """``HOST:PORT``; the host may be an IPv6 address in brackets."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+            self.fail(f"{value!r} is not of the form HOST:PORT", param, ctx)
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def start_options(command: Command, *, names: bool = False) -> Command:
     """Add FILE and the options that say what a start message holds; the command gets them as ``order``.
 

@@ -32,7 +32,7 @@ UNKNOWN = "config.unknown"
 ANTHROPIC_DEFAULT = "anthropic"
 """The model when there is a key for it: this provider's own default."""
 
-_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token")
+_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token", "http_token")
 _HIDDEN = (*_SECRETS, "fetch_auth")
 """Settings whose values no message repeats."""
 
@@ -111,6 +111,7 @@ class Config(BaseModel):
     )
     providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
     mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
+    http_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard http` bring")
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")

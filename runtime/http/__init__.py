@@ -1,0 +1,1 @@
+"""HTTP: the runtime for whoever speaks no NATS."""

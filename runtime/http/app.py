@@ -1,0 +1,168 @@
+"""The application: the verbs of the service over HTTP, events as they come, and the document that says so."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.runtime.admission.large_starts import START_BYTES_MAX
+from callboard.runtime.api.outcomes import outcome
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.answers import answer, refusal
+from callboard.runtime.http.guard import Guard
+from callboard.runtime.http.live import LIVE_MAX, Live
+from callboard.runtime.http.openapi import document
+from callboard.runtime.http.routes import ROUTES, Route
+from callboard.runtime.http.serving import guarded_by
+
+REQUESTS_MAX = 256
+"""Requests answered at once, those that wait for a result included."""
+
+Verb = Callable[[str, bytes], Awaitable[Any]]
+
+
+def http_app(
+    log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb], *, token: str | None, loopback: bool
+) -> ASGIApp:
+    """Make the application of one tenant; ``token`` is what requests bring, if they have to bring any."""
+    front = Front(log, tenant, verbs)
+    paths = [Path(f"/api/{{tenant}}{route.path}", front.handler(route), methods=[route.method]) for route in ROUTES]
+    app = Starlette(
+        routes=[
+            *paths,
+            Path("/api/{tenant}/live", front.live, methods=["GET"]),
+            Path("/openapi.json", _document, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: _unknown},
+    )
+    inner = guarded_by(token, app, "http") if token else app
+    guard = Guard(inner, loopback=loopback and not token)
+
+    async def outer(scope: Scope, receive: Receive, send: Send) -> None:
+        # Whoever looks whether we live need not be known.
+        healthy = scope["type"] == "http" and scope["path"] == "/healthz"
+        await (_healthy if healthy else guard)(scope, receive, send)
+
+    return outer
+
+
+class Front:
+    """Answers requests with what the verbs of the service answer."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._verbs = verbs
+        self._active = 0
+        self._live = 0
+
+    def handler(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers the requests of a route."""
+
+        async def handle(request: Request) -> Response:
+            if self._active >= REQUESTS_MAX:
+                return refusal(ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered"))
+            self._active += 1
+            try:
+                return await self._answer(route, request)
+            finally:
+                self._active -= 1
+
+        return handle
+
+    async def _answer(self, route: Route, request: Request) -> Response:
+        try:
+            self._check(request)
+            path = {name: value for name, value in request.path_params.items() if name != "tenant"}
+            asked = route.asked(path, request.query_params, _named(route, request, await _body(route, request)))
+        except ApiError as error:
+            return refusal(error)
+        found = await outcome(self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
+        return refusal(found) if isinstance(found, ApiError) else answer(found, route.status)
+
+    async def live(self, request: Request) -> Response | Live:
+        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, or all."""
+        try:
+            self._check(request)
+            query = request.query_params
+            filter = self._filter(query.get("run"), query.get("definition"), query.get("type"))
+            after = _sequence(request.headers.get("last-event-id") or query.get("after"))
+        except ApiError as error:
+            return refusal(error)
+        if self._live >= LIVE_MAX:
+            return refusal(ApiError(503, "api.busy", f"{LIVE_MAX} readers follow already"))
+        self._live += 1
+        return Live(self._log, filter, after, self._leave)
+
+    def _leave(self) -> None:
+        self._live -= 1
+
+    def _filter(self, run: str | None, definition: str | None, type: str | None) -> str:
+        try:
+            return self._log.subjects.events(self._tenant, run, definition, type or ">")
+        except ValueError as error:
+            raise ApiError(400, "api.malformed", str(error)) from None
+
+    def _check(self, request: Request) -> None:
+        tenant = request.path_params["tenant"]
+        if tenant != self._tenant:
+            raise ApiError(404, "http.tenant", f"tenant {tenant[:80]!r} is not served here")
+
+
+async def _body(route: Route, request: Request) -> Any:
+    """Read the body of a request.
+
+    :raises ApiError: if it is too large, or no JSON
+    """
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > START_BYTES_MAX:
+            raise ApiError(413, "http.too_large", f"the body has more than {START_BYTES_MAX} bytes")
+    if not received or route.body is None:
+        return {}
+    try:
+        found = msgspec.json.decode(bytes(received))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiError(400, "api.malformed", f"the body is no JSON: {error}", expected="a JSON object") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "api.malformed", "the body is no JSON object", expected="a JSON object")
+    return found
+
+
+def _named(route: Route, request: Request, body: Any) -> Any:
+    """A start without a run id gets the idempotency key of its request."""
+    key = request.headers.get("idempotency-key")
+    return {"run_id": key, **body} if route.verb == "start" and key else body
+
+
+def _sequence(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ApiError(400, "api.malformed", f"{text[:80]!r} is no stream sequence", expected="a number from 0")
+    return int(text)
+
+
+async def _document(_request: Request) -> Response:
+    return answer(document())
+
+
+async def _healthy(scope: Scope, receive: Receive, send: Send) -> None:
+    await answer({"status": "ok"})(scope, receive, send)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        refused = ApiError(405, "http.method", f"{request.method} means nothing there", expected="see /openapi.json")
+    else:
+        refused = ApiError(404, "http.unknown", f"there is no {request.url.path[:200]}", expected="see /openapi.json")
+    return refusal(refused)

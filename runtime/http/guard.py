@@ -1,0 +1,48 @@
+"""The guard: lets in only requests that a program of ours, or a page of this very address, can have made."""
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.answers import refusal
+from callboard.runtime.http.serving import LOOPBACK
+
+JSON = "application/json"
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+class Guard:
+    """In front of an application; ``loopback`` says that only requests which name the loopback are meant for us.
+
+    A page somewhere else cannot make a browser send JSON here, since we answer no preflight; and a name that it has
+    made point to us is not that of the loopback.
+    """
+
+    def __init__(self, app: ASGIApp, *, loopback: bool) -> None:
+        self._app = app
+        self._loopback = loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(scope) if scope["type"] == "http" else None
+        await (refusal(refused) if refused is not None else self._app)(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> ApiError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self._loopback and _name(host) not in LOOPBACK:
+            return ApiError(403, "http.host", f"requests for {host[:80]!r} are not answered here", expected="127.0.0.1")
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return ApiError(403, "http.origin", f"requests of pages at {origin[:80]!r} are not answered")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if scope["method"] not in SAFE and has_body and kind != JSON:
+            return ApiError(415, "http.media_type", f"a body is read as JSON, not as {kind[:80]!r}", expected=JSON)
+        return None
+
+
+def _name(host: str) -> str:
+    """The host in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

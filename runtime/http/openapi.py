@@ -1,0 +1,107 @@
+"""The OpenAPI document: made of the routes, and of the shapes that verbs take and answer."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any, get_type_hints
+
+import msgspec
+
+from callboard.bus.effects import Failure
+from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.http.routes import ROUTES, Kind, Route
+
+_TYPES: Mapping[Kind, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "list": {"type": "array", "items": {"type": "string"}},
+}
+_REF = "#/components/schemas/{name}"
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "problems": {"type": "array", "items": {"$ref": _REF.format(name="Problem")}},
+            },
+            "required": ["code", "message"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document of ``/api/{tenant}/…``."""
+    answers = {route.verb: get_type_hints(getattr(Verbs, route.verb))["return"] for route in ROUTES}
+    shapes = {**answers, **{f"{route.method} {route.path}": route.body for route in ROUTES if route.body is not None}}
+    schemas, components = msgspec.json.schema_components([*shapes.values(), Failure], ref_template=_REF)
+    found = dict(zip(shapes, schemas, strict=False))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(f"/api/{{tenant}}{route.path}", {})[route.method.lower()] = _operation(route, found)
+    paths["/api/{tenant}/live"] = {"get": _live()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Callboard", "version": version("callboard")},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Error": _ERROR},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"bearer": []}],
+    }
+
+
+def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    verb = getattr(Verbs, route.verb)
+    names = ["tenant", *re.findall(r"{(\w+)}", route.path)]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    parameters += [
+        {"name": name, "in": "query", "schema": _TYPES[kind], **({"explode": False} if kind == "list" else {})}
+        for name, kind in route.query.items()
+    ]
+    if route.verb == "start":
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
+    operation: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}{re.sub(r'[^a-z]+', '_', route.path)}".strip("_"),
+        "summary": " ".join((verb.__doc__ or "").split()),
+        "parameters": parameters,
+        "responses": {
+            str(route.status): {"description": "The answer.", "content": _json(schemas[route.verb])},
+            "default": {"description": "An error.", "content": _json({"$ref": _REF.format(name="Error")})},
+        },
+    }
+    if route.body is not None:
+        required = route.verb != "tell"
+        operation["requestBody"] = {"required": required, "content": _json(schemas[f"{route.method} {route.path}"])}
+    return operation
+
+
+def _live() -> dict[str, Any]:
+    query = ("run", "type", "definition")
+    text = {"type": "string"}
+    return {
+        "operationId": "get_live",
+        "summary": "Events as they are recorded, as server-sent events whose ids are stream sequences.",
+        "parameters": [
+            {"name": "tenant", "in": "path", "required": True, "schema": text},
+            *({"name": name, "in": "query", "schema": text} for name in query),
+            {"name": "after", "in": "query", "schema": {"type": "integer"}},
+            {"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}},
+        ],
+        "responses": {
+            "200": {"description": "Events, without end.", "content": {"text/event-stream": {"schema": text}}},
+            "default": {"description": "An error.", "content": _json({"$ref": _REF.format(name="Error")})},
+        },
+    }
+
+
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

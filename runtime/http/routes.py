@@ -1,0 +1,82 @@
+"""Routes: which verb of the service a request to ``/api/{tenant}/…`` means, and how it says what that takes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from callboard.bus.commands import TELLS, Registration, StartRun
+from callboard.runtime.api.bodies import AddSchedule
+from callboard.runtime.api.verbs import ApiError
+
+Kind = Literal["string", "integer", "number", "list"]
+"""What a parameter of the query is read as; a list has its items apart by commas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A request of a ``method`` to a ``path`` asks for a ``verb``; ``query`` has the parameters that it may have.
+
+    ``body`` is the shape of the request's JSON object, None if it has none; ``inside`` puts it under that name of what
+    is asked. ``more`` is asked besides, whatever the request says. ``status`` is that of the answer.
+    """
+
+    method: str
+    path: str
+    verb: str
+    query: Mapping[str, Kind]
+    body: type | None = None
+    inside: str = ""
+    more: Mapping[str, Any] | None = None
+    status: int = 200
+
+    def asked(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> dict[str, Any]:
+        """Return what the verb is asked, of the parts of a request.
+
+        :raises ApiError: if a parameter of the query is none, or cannot be read
+        """
+        if strangers := [name for name in query if name not in self.query]:
+            expected = ", ".join(self.query) or "none"
+            raise ApiError(400, "api.malformed", f"there is no parameter {strangers[0]!r}", expected=expected)
+        given = {name: _read(name, self.query[name], text) for name, text in query.items()}
+        of_body = {self.inside: body} if self.inside else body if isinstance(body, dict) else {}
+        return {**of_body, **given, **path, **(self.more or {})}
+
+
+_RUN = "/runs/{run_id}"
+_NAME = "/definitions/{name}"
+_WAITS: Mapping[str, Kind] = {"wait_s": "number"}
+_PAGE: Mapping[str, Kind] = {"after": "integer", "limit": "integer", "types": "list"}
+_LIST: Mapping[str, Kind] = {"status": "string", "definition": "string", "limit": "integer", "before": "string"}
+
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/runs", "start", {}, StartRun, status=202),
+    Route("GET", "/runs", "runs", _LIST),
+    Route("GET", _RUN, "show", {}),
+    Route("GET", f"{_RUN}/result", "result", _WAITS),
+    Route("GET", f"{_RUN}/trace", "trace", {}),
+    Route("GET", f"{_RUN}/state", "state", {}),
+    Route("GET", f"{_RUN}/events", "events", _PAGE),
+    *(
+        Route("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
+        for verb, shape in TELLS.items()
+    ),
+    Route("POST", "/definitions", "definition", {}, Registration),
+    Route("GET", _NAME, "definition", {}),
+    Route("GET", f"{_NAME}/versions", "versions", {}),
+    Route("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
+    Route("GET", "/schedules", "schedules", {}),
+    Route("POST", "/schedules", "schedule", {}, AddSchedule),
+    Route("POST", "/schedules/{name}/pause", "change_schedule", {}, more={"change": "pause"}),
+    Route("POST", "/schedules/{name}/resume", "change_schedule", {}, more={"change": "resume"}),
+    Route("DELETE", "/schedules/{name}", "change_schedule", {}, more={"change": "remove"}),
+)
+
+
+def _read(name: str, kind: Kind, text: str) -> Any:
+    if kind == "list":
+        return [part for part in text.split(",") if part]
+    readers: Mapping[str, Callable[[str], Any]] = {"integer": int, "number": float, "string": str}
+    try:
+        return readers[kind](text)
+    except ValueError:
+        raise ApiError(400, "api.malformed", f"{name} is {text[:80]!r}", expected=f"a {kind}") from None

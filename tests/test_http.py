@@ -1,0 +1,367 @@
+"""The runtime over HTTP: real requests over a socket, with a worker behind them."""
+
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.http import app as module
+from callboard.runtime.http import live
+from callboard.runtime.http.app import http_app
+from callboard.runtime.http.openapi import document
+from callboard.runtime.http.routes import ROUTES
+from callboard.runtime.http.serving import AddressUnusable, check_address, listening, serve_app, url_of
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from tests.cli_stage import Place
+from tests.flows import flow, returned
+from tests.workflows import document as workflow
+
+PATIENCE_S = 30.0
+STARTS = 200
+ASKED = 300
+TOKEN = "t0ken"
+
+ONE: dict[str, Any] = {
+    "definition": {"source": json.dumps(workflow({"a": {}}, []))},
+    "model": "scripted",
+    "script": {"turns": {"a": [{"text": "done"}]}},
+}
+LONG = {**ONE, "script": {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}}
+
+
+@asynccontextmanager
+async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
+    """A worker, the application at an address of its own, and a client that speaks to it."""
+    flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True}
+    with listening("127.0.0.1", 0, "http") as bound:
+        async with (
+            open_connection(load(flags, env={}, cwd=home), "test") as connection,
+            open_worker(connection, env={}),
+            anyio.create_task_group() as tasks,
+        ):
+            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks).rows).all()
+            app = http_app(connection.log, "acme", verbs, token=token, loopback=True)
+            tasks.start_soon(serve_app, app, bound)
+            url = f"{url_of(bound)}/api/acme"
+            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
+                yield client, connection
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(tmp_path) as (found, _):
+        yield found
+
+
+def root(client: httpx.AsyncClient, path: str) -> str:
+    """A path of the whole address, beyond the tenant."""
+    return str(client.base_url.copy_with(path=path))
+
+
+def code_of(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> None:
+    started = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
+    assert (started.status_code, started.json()) == (202, {"status": "accepted", "run_id": "one"})
+    again = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
+    assert again.json() == {"status": "accepted", "run_id": "one", "duplicate": True}
+    result = await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
+    assert (result.status_code, result.json()["status"]) == (200, "completed")
+    assert (await client.get("/runs/one")).json()["status"] == "completed"
+    assert (await client.get("/runs/one/trace")).json()["run"] == "one"
+    page = (await client.get("/runs/one/events", params={"types": "run.accepted,run.end", "limit": 2})).json()
+    assert [one["event"]["type"] for one in page["events"]] == ["run.accepted", "run.end"]
+    rows = (await client.get("/runs", params={"status": "completed"})).json()
+    assert [row["run"] for row in rows["runs"]] == ["one"]
+    assert code_of(await client.get("/runs/one/state")) == (400, "state.none")
+
+
+async def test_a_run_is_told_and_says_what_it_makes_of_it(client: httpx.AsyncClient) -> None:
+    run = (await client.post("/runs", json=LONG)).json()["run_id"]
+    assert code_of(await client.get(f"/runs/{run}/result")) == (409, "run.not_ended")
+    told = await client.post(
+        f"/runs/{run}/cancel", json={"reason": "enough", "by": "ada"}, params={"wait_s": PATIENCE_S}
+    )
+    assert (told.status_code, told.json()["verdict"]) == (202, "accepted")
+    assert (await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})).json()["status"] == "cancelled"
+    assert code_of(await client.post(f"/runs/{run}/cancel")) == (400, "tell.refused")
+    assert code_of(await client.post("/runs/nix/cancel")) == (404, "tell.refused")
+    assert code_of(await client.post(f"/runs/{run}/cancel", json={"x": 1})) == (400, "tell.refused")
+
+
+async def test_a_start_that_is_refused_is_told_whole(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/runs", json={**ONE, "input": 1, "more": 1, "run_id": 7})
+    assert code_of(refused) == (400, "start.refused")
+    assert {one["where"] for one in refused.json()["error"]["problems"]} >= {"more", "run_id"}
+
+
+async def test_of_many_starts_at_once_none_is_lost(client: httpx.AsyncClient) -> None:
+    source = json.dumps(flow({"r": returned(1)}))
+    verdicts: dict[str, int] = {}
+
+    async def start(number: int) -> None:
+        run = f"run-{number}"
+        response = await client.post("/runs", json={"definition": {"source": source}, "run_id": run})
+        verdicts[run] = response.status_code
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(STARTS):
+            tasks.start_soon(start, number)
+    assert verdicts == {f"run-{number}": 202 for number in range(STARTS)}
+    for run in verdicts:
+        assert (await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})).status_code == 200
+
+
+# -- definitions, schedules -------------------------------------------------------------------------------------------
+
+
+async def test_definitions_are_registered_looked_up_and_rolled_back(client: httpx.AsyncClient) -> None:
+    for title in ("One", "Two"):
+        source = json.dumps(workflow({"a": {"name": title}}, []))
+        assert (await client.post("/definitions", json={"name": "desk", "source": source})).status_code == 200
+    found = (await client.get("/definitions/desk")).json()
+    assert '"Two"' in found["source"]
+    assert (await client.get(f"/definitions/{found['hash']}")).json()["name"] == "desk"
+    versions = (await client.get("/definitions/desk/versions")).json()["versions"]
+    assert len(versions) == 2
+    assert (await client.post("/definitions/desk/rollback")).status_code == 200
+    assert '"One"' in (await client.get("/definitions/desk")).json()["source"]
+    assert code_of(await client.get("/definitions/nix")) == (404, "definition.unknown")
+
+
+async def test_schedules_are_added_changed_and_removed(client: httpx.AsyncClient) -> None:
+    wanted = {"name": "daily", "when": {"cron": "0 9 * * *", "timezone": "Europe/Berlin"}, "start": ONE}
+    assert (await client.post("/schedules", json=wanted)).json()["when"] == "0 9 * * * Europe/Berlin"
+    assert (await client.post("/schedules/daily/pause")).json()["paused"]
+    assert "paused" not in (await client.post("/schedules/daily/resume")).json()
+    assert [row["name"] for row in (await client.get("/schedules")).json()] == ["daily"]
+    assert (await client.delete("/schedules/daily")).json() is None
+    assert code_of(await client.delete("/schedules/daily")) == (404, "schedule.unknown")
+    assert code_of(await client.post("/schedules", json={**wanted, "when": {"cron": "x"}})) == (400, "schedule.refused")
+
+
+# -- live -------------------------------------------------------------------------------------------------------------
+
+
+async def heard(client: httpx.AsyncClient, count: int, last: int | None = None, **query: Any) -> list[tuple[int, str]]:
+    """Follow until so many events have come; return their ids and types."""
+    headers = {"Last-Event-ID": str(last)} if last is not None else {}
+    found: list[tuple[int, str]] = []
+    number = 0
+    async with client.stream("GET", "/live", params=query, headers=headers) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        async for line in response.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                number = int(value)
+            elif name == "data":
+                found.append((number, json.loads(value)["type"]))
+                if len(found) == count:
+                    return found
+    return found
+
+
+async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx.AsyncClient) -> None:
+    await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
+    await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
+    whole = (await client.get("/runs/one/events")).json()["events"]
+    expected = [(one["sequence"], one["event"]["type"]) for one in whole]
+    with anyio.fail_after(PATIENCE_S):
+        assert await heard(client, len(expected), run="one", after=0) == expected
+        # Broken off anywhere, it goes on without a gap or a repetition.
+        for place in range(len(expected) - 1):
+            rest = expected[place + 1 :]
+            assert await heard(client, len(rest), last=expected[place][0], run="one") == rest
+        ends = [one for one in expected if one[1] == "run.end"]
+        assert await heard(client, 1, after=0, type="run.end") == ends
+
+
+async def test_a_reader_that_takes_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "WRITE_WAIT_S", 0.1)
+    left = anyio.Event()
+
+    class Noted(live.Live):
+        async def __call__(self, *args: Any) -> None:
+            await super().__call__(*args)
+            left.set()
+
+    monkeypatch.setattr(module, "Live", Noted)
+    async with served(tmp_path) as (client, _):
+        text = "x" * 60_000
+        for number in range(100):
+            start = {"definition": {"source": json.dumps(flow({"r": returned(text)}))}, "run_id": f"r{number}"}
+            assert (await client.post("/runs", json=start)).status_code == 202
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            reader.connect((client.base_url.host, client.base_url.port))
+            reader.sendall(b"GET /api/acme/live?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            with anyio.fail_after(PATIENCE_S):
+                await left.wait()
+        assert (await client.get("/runs")).status_code == 200
+
+
+@pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"run": "x" * 500}])
+async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query: dict[str, str]) -> None:
+    assert code_of(await client.get("/live", params=query)) == (400, "api.malformed")
+
+
+# -- who may ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "expected"),
+    [
+        ("GET", "/runs", {"headers": {"Host": "evil.org"}}, (403, "http.host")),
+        ("GET", "/runs", {"headers": {"Host": "127.0.0.1.evil.org:80"}}, (403, "http.host")),
+        ("GET", "/runs", {"headers": {"Origin": "http://evil.org"}}, (403, "http.origin")),
+        ("GET", "/runs", {"headers": {"Origin": "null"}}, (403, "http.origin")),
+        ("POST", "/runs", {"data": {"x": "1"}}, (415, "http.media_type")),
+        ("POST", "/runs", {"content": b"{}", "headers": {"Content-Type": "text/plain"}}, (415, "http.media_type")),
+        ("POST", "/runs", {"content": b"{", "headers": {"Content-Type": "application/json"}}, (400, "api.malformed")),
+        ("POST", "/runs", {"json": [1]}, (400, "api.malformed")),
+        ("POST", "/runs", {}, (400, "start.refused")),
+        ("GET", "/runs", {"params": {"limit": "many"}}, (400, "api.malformed")),
+        ("GET", "/runs", {"params": {"limit": "0"}}, (400, "api.malformed")),
+        ("GET", "/runs", {"params": {"statue": "failed"}}, (400, "api.malformed")),
+        ("GET", "/nix", {}, (404, "http.unknown")),
+        ("PUT", "/runs", {}, (405, "http.method")),
+        ("GET", "/runs/nix", {}, (404, "run.unknown")),
+    ],
+)
+async def test_what_is_refused_says_why(
+    client: httpx.AsyncClient, method: str, path: str, more: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    assert code_of(await client.request(method, path, **more)) == expected
+
+
+async def test_another_tenant_is_not_served(client: httpx.AsyncClient) -> None:
+    for path in ("/api/other/runs", "/api/other/live"):
+        assert code_of(await client.get(root(client, path))) == (404, "http.tenant")
+
+
+async def test_a_body_without_end_is_not_read_to_its_end(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "START_BYTES_MAX", 1_000)
+    assert code_of(await client.post("/runs", json={"input": "x" * 2_000})) == (413, "http.too_large")
+
+
+async def test_a_token_is_brought_by_every_request_but_that_for_health(tmp_path: Path) -> None:
+    async with served(tmp_path, TOKEN) as (client, _):
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+            assert code_of(await client.get("/runs", headers=headers)) == (401, "http.unauthorized")
+            assert (await client.get(root(client, "/openapi.json"), headers=headers)).status_code == 401
+        brought = {"Authorization": f"Bearer {TOKEN}", "Host": "callboard.example.org"}
+        assert (await client.get("/runs", headers=brought)).status_code == 200
+        assert (await client.get(root(client, "/healthz"))).json() == {"status": "ok"}
+
+
+def test_only_the_loopback_is_served_without_a_token() -> None:
+    with pytest.raises(AddressUnusable) as caught:
+        check_address("0.0.0.0", 8723, None, "http")
+    assert (caught.value.code, "CALLBOARD_HTTP_TOKEN" in caught.value.remedy) == ("http.token_missing", True)
+    check_address("0.0.0.0", 8723, TOKEN, "http")
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+
+
+def test_the_document_has_every_route_with_what_it_takes() -> None:
+    paths = document()["paths"]
+    assert len(paths) > 10
+    operations = [(method, path) for path, methods in paths.items() for method in methods]
+    assert len(operations) == len(ROUTES) + 1
+    names = [paths[path][method]["operationId"] for method, path in operations]
+    assert len(set(names)) == len(names)
+    Draft202012Validator.check_schema({"$defs": document()["components"]["schemas"]})
+
+
+async def test_answers_are_as_the_document_says(client: httpx.AsyncClient) -> None:
+    whole = (await client.get(root(client, "/openapi.json"))).json()
+    assert whole == json.loads(json.dumps(document()))
+    await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
+    await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
+    await client.post("/definitions", json={"name": "desk", "source": ONE["definition"]["source"]})
+    paths = [
+        path for path, methods in whole["paths"].items() if "get" in methods and not path.endswith(("/live", "/state"))
+    ]
+    assert len(paths) >= 7
+    for path in paths:
+        response = await client.get(path.removeprefix("/api/{tenant}").format(run_id="one", name="desk"))
+        assert response.status_code == 200, path
+        schema = whole["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        Draft202012Validator({**schema, "components": whole["components"]}).validate(response.json())
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2**70,
+    1e300,
+    "",
+    "x",
+    "\u0000",
+    "é" * 300,
+    [],
+    [1],
+    {},
+    {"x": [{}]},
+    {"source": 1},
+)
+MEMBERS = ("definition", "source", "name", "input", "run_id", "when", "start", "options", "reason", "variables", "to")
+NAMES = ("one", "nix", "é", "a b", "x" * 300, "%00", "*", ">", "a.b", "=")
+
+
+async def test_nothing_that_is_asked_breaks_it(client: httpx.AsyncClient) -> None:
+    drawn = Random(0)
+    for _ in range(ASKED):
+        route = drawn.choice(ROUTES)
+        name = drawn.choice(NAMES)
+        path = route.path.replace("{run_id}", quote(name, safe="%")).replace("{name}", quote(name, safe="%"))
+        query = {drawn.choice([*route.query, "more"]): str(drawn.choice(ODD))[:9] for _ in range(drawn.randint(0, 2))}
+        body = {drawn.choice(MEMBERS): drawn.choice(ODD) for _ in range(drawn.randint(0, 3))}
+        response = await client.request(route.method, path, params={**query, "wait_s": "0"}, json=body)
+        assert response.status_code < 500, (route, path, query, body, response.text)
+        assert response.headers["content-type"] == "application/json"
+
+
+# -- at the command line ----------------------------------------------------------------------------------------------
+
+
+def test_it_stands_beside_up_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.up(), place.process("http", "--json", "--listen", "127.0.0.1:0") as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert url.endswith("/api/default")
+        assert httpx.get(f"{url}/runs", trust_env=False).json() == {"runs": [], "more": False}
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
+def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+    done = Place(tmp_path).here("http", "--listen", "127.0.0.1:0")
+    assert (done.exit_code, "server.none" in done.output) == (4, True)
