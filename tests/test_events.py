@@ -106,6 +106,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "run.accepted": {"warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")]},
     "run.rejected": {"cause": 7},
     "run.resumed": {"step": True},
+    "effect.result": {"model": "openai:text-embedding-3-small"},
     "run.end": {"warnings": WARNED},
     "child.end": {"warnings": WARNED},
 }
