@@ -208,7 +208,7 @@ async def lane(troupe: Troupe, expected: Expected, prefix: str, kills: Sequence[
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
                 recorded = await perform(troupe, connection.client, case, f"{prefix}-{i}")
-            check_same(recorded, same)
+            check_same(case, recorded, same)
             check_end(recorded, expected)
             taken_over += len(set(claimers(recorded))) == 2
         # How often a run parks is a matter of time, so that one or the other may be over before its worker's death.
