@@ -80,6 +80,10 @@ async def ensure_stream(
         log.warning("the stream was brought up to date", stream=name)
     if bounds := bounds_of(config):
         raise StreamBounded(name, bounds)
+    if missing := sorted(set(wanted["subjects"]) - set(config.get("subjects") or ())):
+        # Somebody else's server, and a stream that an older version made.
+        remedy = f"nats stream edit {name} --subjects with them added"
+        log.warning("the stream lacks subjects: what is said there is not kept", missing=missing, remedy=remedy)
 
 
 def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:

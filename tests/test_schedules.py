@@ -10,14 +10,18 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from callboard.bus import events as ev
+from callboard.bus.asking import api
 from callboard.bus.commit import Message
 from callboard.bus.connection import connected
 from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.log import Entry, NoAnswer
 from callboard.bus.queue import Outbox, ack_floor, ensure_consumer
+from callboard.bus.requests import Requests
 from callboard.bus.server import EmbeddedServer
+from callboard.bus.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import open_connection
@@ -370,3 +374,30 @@ async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path:
         (row,) = await schedules.rows()
         assert row.last >= ran[1]
         await schedules.remove("tick")
+
+
+async def test_a_stream_that_knows_no_schedules_performs_runs_all_the_same(tmp_path: Path) -> None:
+    """At a server of somebody else an older version may have made it."""
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        requests, subjects = Requests(nc), Subjects()
+        await ensure_stream(requests, subjects, partitions=4)
+        stream = stream_of(subjects)
+        made = (await api(requests, f"STREAM.INFO.{stream}", {}))["config"]
+        news = {f"cb.{family}.>" for family in ("schedule", "clock", "tick")}
+        kept = [subject for subject in made["subjects"] if subject not in news]
+        assert "error" not in await api(requests, f"STREAM.UPDATE.{stream}", {**made, "subjects": kept})
+        flags = {"nats_url": server.url, "tenant": "acme", "partitions": 4, "allow_scripts": True}
+        with capture_logs() as logs:
+            async with (
+                open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
+                open_worker(connection, env={}),
+            ):
+                with anyio.fail_after(PATIENCE_S):
+                    assert (await connection.client.start({**START, "run_id": "one"})).status == "accepted"
+                    ends = connection.log.subjects.events("acme", "one", event_type="run.end")
+                    async with connection.log.follow(ends, 0) as feed:
+                        await anext(feed)
+                with pytest.raises(NoAnswer):
+                    await Schedules(connection.log, "acme").add(hourly(), Definitions())
+    told = [one for one in logs if one["event"].startswith("the stream lacks subjects")]
+    assert told[0]["missing"] == sorted(news)

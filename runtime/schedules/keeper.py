@@ -49,12 +49,14 @@ class Keeper:
         self._acting = anyio.CapacityLimiter(TICKS_AT_ONCE)
 
     async def run(self) -> None:
-        """Act on ticks until cancelled.
-
-        :raises NoAnswer: if JetStream does not answer
-        """
+        """Act on ticks until cancelled; return at once if the stream has none to be read."""
         ticks = [self._log.subjects.ticks()]
-        await ensure_consumer(self._log.requests, self._log.stream, QUEUE, ticks, self._ack_wait_s)
+        try:
+            await ensure_consumer(self._log.requests, self._log.stream, QUEUE, ticks, self._ack_wait_s)
+        except NoAnswer as error:
+            # Busy, without a leader, or made by a version that knew no schedules: runs are performed all the same.
+            logger.warning("schedules are not acted on as yet", error=str(error))
+            return
         async with anyio.create_task_group() as tasks:
 
             def take(delivery: Delivery) -> None:
