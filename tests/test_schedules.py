@@ -175,6 +175,32 @@ async def test_what_is_on_time_is_started_besides_what_was_missed(log: JetStream
         assert await bench.started() == ["11", "12"]
 
 
+async def test_whatever_is_less_than_a_minute_late_is_on_time(log: JetStreamLog) -> None:
+    now = hour(12) + dt.timedelta(seconds=75)
+    async with keeping(log, now) as bench:
+        wanted = Schedule("hourly", Timetable(every_s=10.0), START, catch_up=1, overlap="allow")
+        await bench.add(wanted)
+        await bench.tick(hour(12))
+        await bench.clock()
+        said = await bench.said(log.subjects.start("acme"))
+    # From 12:00:15 on, and of the two before them the later.
+    assert [one["run_id"][-7:-1] for one in said] == [f"1200{s}" for s in (10, 20, 30, 40, 50)] + ["120100", "120110"]
+
+
+async def test_what_is_put_off_beyond_now_waits(log: JetStreamLog) -> None:
+    table = Timetable(every_s=10.0, jitter_s=30.0)
+    first = hour(12)
+    async with keeping(log, table.put_off(first, "hourly")) as bench:
+        await bench.add(Schedule("hourly", table, START, overlap="allow"))
+        await bench.tick(first)
+        tick = await bench.clock()
+        started = {one["scheduled"]["due"] for one in await bench.said(log.subjects.start("acme"))}
+    dues = [first + dt.timedelta(seconds=10 * i) for i in range(9)]
+    waits = next(due for due in dues if table.put_off(due, "hourly") > table.put_off(first, "hourly"))
+    assert tick.due == waits
+    assert started == {due.isoformat() for due in dues if due < waits}
+
+
 async def test_a_tick_before_its_time_counts(log: JetStreamLog) -> None:
     """The server's clock says what the time is."""
     async with keeping(log, hour(12) - dt.timedelta(seconds=5)) as bench:

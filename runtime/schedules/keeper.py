@@ -19,6 +19,7 @@ from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.bus.subjects import RunRef
 from callboard.runtime.schedules.schedule import Schedule, Tick
 from callboard.runtime.schedules.store import Kept, ScheduleStore
+from callboard.runtime.schedules.timetable import EVERY_MIN_S
 
 logger = structlog.get_logger(__name__)
 
@@ -27,6 +28,9 @@ QUEUE = "schedules"
 
 ON_TIME_S = 60.0
 """A due time that is acted on so late, beyond its jitter, was not missed: a server or a worker was only restarted."""
+
+ON_TIME_MAX = int(ON_TIME_S / EVERY_MIN_S) + 1
+"""Due times that are on time at once, at most."""
 
 TICKS_AT_ONCE = 16
 LOOK_AGAIN_S = 5.0
@@ -89,9 +93,10 @@ class Keeper:
             return
         schedule = kept.schedule
         # The server's clock says so: ours may be behind.
-        now = max(self._now(), tick.due)
+        now = max(self._now(), schedule.when.put_off(tick.due, name))
+        wanted, following = self._wanted(schedule, tick.due, now)
         last, skipped, begun = tick.last, tick.skipped, False
-        for due in self._wanted(schedule, tick.due, now):
+        for due in wanted:
             if last != schedule.run_id(due) and not await self._is_free(tenant, schedule, last, begun):
                 if schedule.overlap != "skip":
                     await self._look_again(tenant, kept, Tick(tick.version, due, last, skipped))
@@ -101,18 +106,23 @@ class Keeper:
                 continue
             await self._start(tenant, schedule, due)
             last, skipped, begun = schedule.run_id(due), 0, True
-        following = schedule.when.after(now)
         moment = schedule.when.put_off(following, name)
         await self._store.set_clock(tenant, kept, Tick(tick.version, following, last, skipped), moment)
 
-    def _wanted(self, schedule: Schedule, first: dt.datetime, now: dt.datetime) -> list[dt.datetime]:
-        """The due times to start a run for: the last one if it is on time, and those missed that are made up for."""
-        passed = schedule.when.passed(first, now, schedule.catch_up + 1)
-        on_time = (now - schedule.when.put_off(passed[-1], schedule.name)).total_seconds() <= ON_TIME_S
-        count = schedule.catch_up + on_time
+    def _wanted(
+        self, schedule: Schedule, first: dt.datetime, now: dt.datetime
+    ) -> tuple[list[dt.datetime], dt.datetime]:
+        """The due times to start a run for, those on time and those missed that are made up for; and the next one."""
+        passed = schedule.when.passed(first, now, schedule.catch_up + ON_TIME_MAX)
+        late = [(now - schedule.when.put_off(due, schedule.name)).total_seconds() for due in passed]
+        # What is put off beyond now waits, and so does what comes behind it.
+        ready = next((i for i, late_s in enumerate(late) if late_s < 0), len(passed))
+        following = passed[ready] if ready < len(passed) else schedule.when.after(now)
+        passed, late = passed[:ready], late[:ready]
+        count = schedule.catch_up + sum(late_s <= ON_TIME_S for late_s in late)
         if len(passed) > count:
             logger.warning("due times were missed", schedule=schedule.name, first=first.isoformat())
-        return passed[-count:] if count else []
+        return (passed[-count:] if count else []), following
 
     async def _is_free(self, tenant: str, schedule: Schedule, last: str, begun: bool) -> bool:
         """Whether nothing stands against another run; the run before is cancelled if it is to give way.
