@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from structlog.testing import capture_logs
 
@@ -389,8 +390,10 @@ async def test_an_idle_process_that_died_is_replaced() -> None:
         first = await transport.call("process", {}, CONTEXT)
         os.kill(first, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{first}").exists())
-        # Whoever waited for it in a thread, where that is how it is done, has left the news in the loop.
+        # Whoever waited for it in a thread, where that is how it is done, has left the news in the loop: what another
+        # thread leaves there comes behind it.
         await until(lambda: not any("waitpid" in thread.name for thread in threading.enumerate()))
+        await anyio.to_thread.run_sync(threading.active_count)
         await anyio.wait_all_tasks_blocked()
         with capture_logs():
             second = await transport.call("process", {}, CONTEXT)
