@@ -220,6 +220,12 @@ async def test_a_reader_that_takes_nothing_is_let_go(tmp_path: Path, monkeypatch
         assert (await client.get("/runs")).status_code == 200
 
 
+async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx.AsyncClient) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        response = await client.head("/live")
+    assert (response.status_code, response.headers["content-type"].partition(";")[0]) == (200, live.MEDIA_TYPE)
+
+
 @pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"run": "x" * 500}])
 async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query: dict[str, str]) -> None:
     assert code_of(await client.get("/live", params=query)) == (400, "api.malformed")

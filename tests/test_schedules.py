@@ -248,6 +248,25 @@ async def test_a_run_before_that_has_ended_is_in_nobodys_way(log: JetStreamLog) 
         assert await bench.started() == ["12"]
 
 
+@pytest.mark.parametrize("overlap", ["queue", "cancel"])
+async def test_what_waits_for_the_run_before_is_not_missed_however_long_that_takes(
+    log: JetStreamLog, overlap: Overlap
+) -> None:
+    async with keeping(log, hour(9)) as bench:
+        await bench.add(hourly(overlap=overlap, catch_up=0))
+        await bench.at_work(BEFORE)
+        await bench.tick(hour(9), last=BEFORE)
+        waiting = await bench.clock()
+    assert (waiting.due, waiting.queued) == (hour(9), True)
+    await bench.at_work("ended", ev.RunEnd.type, status="completed")
+    async with keeping(log) as bench:
+        # Three hours later it has ended: what was due meanwhile was missed.
+        await bench.tick(hour(9), last="ended", queued=True)
+        tick = await bench.clock()
+        assert (tick.due, tick.last, tick.queued) == (hour(13), "hourly-20990101T090000Z", False)
+        assert await bench.started() == ["09"]
+
+
 async def test_of_several_that_are_made_up_for_one_does_not_overlap_the_other(log: JetStreamLog) -> None:
     async with keeping(log) as bench:
         await bench.add(hourly(catch_up=3))
@@ -328,6 +347,26 @@ async def test_a_keeper_that_fails_half_way_starts_nothing_twice(
         assert (await bench.clock()).due == hour(13)
         assert await bench.started() == ["12", "12"]
     assert failed
+
+
+@pytest.mark.parametrize("body", [b"{", b"{}", b'{"version": "v", "due": "2026-01-01T00:00:00"}', b"[1]"])
+async def test_what_is_no_tick_is_passed_over_and_does_not_come_again(log: JetStreamLog, body: bytes) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly())
+        await log.publish(Message(log.subjects.tick("acme", "hourly"), body, {}))
+        await bench.tick(hour(12))
+        assert (await bench.clock()).due == hour(13)
+        assert await bench.started() == ["12"]
+
+
+async def test_what_is_no_schedule_is_not_listed_and_may_be_replaced(log: JetStreamLog) -> None:
+    bench = Bench(log)
+    await log.publish(Message(log.subjects.schedule("acme", "hourly"), b"junk", {}))
+    assert await bench.schedules.rows() == []
+    with pytest.raises(ScheduleUnknown):
+        await bench.schedules.pause("hourly")
+    await bench.add(hourly())
+    assert [row.name for row in await bench.schedules.rows()] == ["hourly"]
 
 
 async def test_of_two_that_change_it_at_once_one_is_told(log: JetStreamLog) -> None:

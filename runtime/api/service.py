@@ -24,7 +24,7 @@ from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import name_of
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.client import VERDICT_WAIT_S
-from callboard.runtime.api.outcomes import error_body, outcome
+from callboard.runtime.api.outcomes import Verb, error_body, outcome
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import ApiError, Verbs
 
@@ -42,8 +42,6 @@ HEADER_BYTES = 8 * 1024
 
 OPEN_WAIT_S = 5.0
 CLOSE_WAIT_S = 2.0
-
-Verb = Callable[[str, bytes], Awaitable[Any]]
 
 
 @asynccontextmanager

@@ -13,19 +13,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
-from callboard.runtime.api.outcomes import outcome
+from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.guard import Guard
-from callboard.runtime.http.live import LIVE_MAX, Live
+from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.serving import guarded_by
 
 REQUESTS_MAX = 256
 """Requests answered at once, those that wait for a result included."""
-
-Verb = Callable[[str, bytes], Awaitable[Any]]
 
 
 def http_app(
@@ -96,6 +94,8 @@ class Front:
             after = _sequence(request.headers.get("last-event-id") or query.get("after"))
         except ApiError as error:
             return refusal(error)
+        if request.method == "HEAD":
+            return Response(media_type=MEDIA_TYPE)
         if self._live >= LIVE_MAX:
             return refusal(ApiError(503, "api.busy", f"{LIVE_MAX} readers follow already"))
         self._live += 1

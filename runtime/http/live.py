@@ -19,7 +19,9 @@ WRITE_WAIT_S = 20.0
 EVENTS_AHEAD = 16
 """Events that are ready to be written to one reader."""
 
-HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+MEDIA_TYPE = "text/event-stream"
+
+HEADERS = [(b"content-type", MEDIA_TYPE.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 """The last one asks proxies to hand events on at once."""
 
 LIVE_MAX = 1_024

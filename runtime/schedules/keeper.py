@@ -37,6 +37,8 @@ LOOK_AGAIN_S = 5.0
 """How soon to look again whether the run before has ended."""
 
 RETRY_S = 1.0
+RETRY_MAX_S = 60.0
+"""How soon a tick that could not be acted on comes again, at first and at most."""
 
 
 class Keeper:
@@ -78,10 +80,14 @@ class Keeper:
         except (NoAnswer, Full) as error:
             logger.warning("a schedule waits for the log", subject=delivery.subject, error=str(error))
             delivery.nak(RETRY_S)
+        except (msgspec.DecodeError, ValueError) as error:
+            # No clock of ours says that: it would come again for ever.
+            logger.error("no tick of a schedule, passed over", subject=delivery.subject, error=str(error))
+            delivery.ack()
         except Exception:
             # One schedule must not keep the others from being acted on.
             logger.exception("a schedule could not be acted on", subject=delivery.subject)
-            delivery.nak(RETRY_S * min(delivery.deliveries, 60))
+            delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
         else:
             delivery.ack()
 
@@ -94,12 +100,12 @@ class Keeper:
         schedule = kept.schedule
         # The server's clock says so: ours may be behind.
         now = max(self._now(), schedule.when.put_off(tick.due, name))
-        wanted, following = self._wanted(schedule, tick.due, now)
+        wanted, following = self._wanted(schedule, tick, now)
         last, skipped, begun = tick.last, tick.skipped, False
         for due in wanted:
             if last != schedule.run_id(due) and not await self._is_free(tenant, schedule, last, begun):
                 if schedule.overlap != "skip":
-                    await self._look_again(tenant, kept, Tick(tick.version, due, last, skipped))
+                    await self._look_again(tenant, kept, Tick(tick.version, due, last, skipped, queued=True))
                     return
                 logger.info("the run before goes on: passed over", schedule=name, due=due.isoformat(), run=last)
                 skipped += 1
@@ -109,11 +115,11 @@ class Keeper:
         moment = schedule.when.put_off(following, name)
         await self._store.set_clock(tenant, kept, Tick(tick.version, following, last, skipped), moment)
 
-    def _wanted(
-        self, schedule: Schedule, first: dt.datetime, now: dt.datetime
-    ) -> tuple[list[dt.datetime], dt.datetime]:
+    def _wanted(self, schedule: Schedule, tick: Tick, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
         """The due times to start a run for, those on time and those missed that are made up for; and the next one."""
-        passed = schedule.when.passed(first, now, schedule.catch_up + ON_TIME_MAX)
+        queued = [tick.due] if tick.queued else []
+        passed = schedule.when.passed(tick.due, now, schedule.catch_up + ON_TIME_MAX)
+        passed = [due for due in passed if due not in queued]
         late = [(now - schedule.when.put_off(due, schedule.name)).total_seconds() for due in passed]
         # What is put off beyond now waits, and so does what comes behind it.
         ready = next((i for i, late_s in enumerate(late) if late_s < 0), len(passed))
@@ -121,8 +127,8 @@ class Keeper:
         passed, late = passed[:ready], late[:ready]
         count = schedule.catch_up + sum(late_s <= ON_TIME_S for late_s in late)
         if len(passed) > count:
-            logger.warning("due times were missed", schedule=schedule.name, first=first.isoformat())
-        return (passed[-count:] if count else []), following
+            logger.warning("due times were missed", schedule=schedule.name, first=passed[0].isoformat())
+        return [*queued, *(passed[-count:] if count else [])], following
 
     async def _is_free(self, tenant: str, schedule: Schedule, last: str, begun: bool) -> bool:
         """Whether nothing stands against another run; the run before is cancelled if it is to give way.

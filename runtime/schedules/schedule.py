@@ -1,10 +1,10 @@
 """A schedule: which start message is published at which times, and what becomes of those that cannot be kept."""
 
 import datetime as dt
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from callboard.bus.commands import Scheduled
 from callboard.bus.effects import JSON
@@ -60,13 +60,15 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
 class Tick(Struct, frozen=True, omit_defaults=True):
     """What the server's clock says: the time ``due`` of a schedule of a ``version`` has come.
 
-    ``last`` is the run that was started last, ``skipped`` how many due times in a row came to nothing.
+    ``last`` is the run that was started last, ``skipped`` how many due times in a row came to nothing. ``queued`` says
+    that the time came before, and waits for the run before it: however long that takes, it is not missed.
     """
 
     version: str
-    due: dt.datetime
+    due: Annotated[dt.datetime, Meta(tz=True)]
     last: str = ""
     skipped: int = 0
+    queued: bool = False
 
 
 def check(schedule: Schedule) -> list[Problem]:

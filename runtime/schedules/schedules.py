@@ -29,7 +29,7 @@ from callboard.runtime.schedules.store import Kept, ScheduleStore
 ROOM_BYTES = 16 * 1024
 """What a schedule leaves free below the server's largest message: its starts bear headers, and words of their own."""
 
-LAST_SAID_BY = "rejected"
+NOT_ADMITTED = "rejected"
 """The status of a last run that nothing is known of: its start was refused, or nobody has looked at it yet."""
 
 
@@ -165,7 +165,7 @@ class Schedules:
     async def _status(self, run: str) -> str:
         found = await self._log.last(RunRef(self._tenant, run))
         if found is None:
-            return LAST_SAID_BY
+            return NOT_ADMITTED
         payload = ev.payload_of(found.event) if found.readable else None
         return payload.status if isinstance(payload, ev.RunEnd) else "running"
 

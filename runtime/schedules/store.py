@@ -2,15 +2,22 @@
 
 import datetime as dt
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
+import structlog
 
 from callboard.bus.asking import api
 from callboard.bus.commit import Message, guarded
-from callboard.bus.jetstream import JetStreamLog, at
+from callboard.bus.jetstream import JetStreamLog, Stored, at
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import name_of
 from callboard.runtime.schedules.schedule import Schedule, Tick
+from callboard.runtime.schedules.timetable import Timetable
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +37,18 @@ class ScheduleStore:
         self._subjects = log.subjects
 
     async def get(self, tenant: str, name: str) -> Kept | None:
-        """Return a schedule; None if there is none of that name, or no longer.
+        """Return a schedule, and be it one that is removed; None if there never was one of that name.
+
+        What somebody else has put in its place, and cannot be read, counts as removed.
 
         :raises NoAnswer: if no answer came
         """
         found = await self._log.last_message(self._subjects.schedule(tenant, name))
         if found is None:
             return None
-        schedule = msgspec.json.decode(found.data, type=Schedule)
+        schedule = _read(found, Schedule) or Schedule(name, Timetable(), {}, removed=True)
         clock = await self._log.last_message(self._subjects.clock(tenant, name))
-        tick = msgspec.json.decode(clock.data, type=Tick) if clock is not None else None
+        tick = _read(clock, Tick) if clock is not None else None
         return Kept(schedule, found.sequence, tick if tick is not None and tick.version == schedule.version else None)
 
     async def names(self, tenant: str) -> list[str]:
@@ -83,3 +92,12 @@ class ScheduleStore:
     def _clock(self, tenant: str, schedule: Schedule, tick: Tick, moment: dt.datetime) -> Message:
         headers = at(moment, self._subjects.tick(tenant, schedule.name))
         return Message(self._subjects.clock(tenant, schedule.name), msgspec.json.encode(tick), headers)
+
+
+def _read(stored: Stored, shape: type[T]) -> T | None:
+    """What a message says; None if it does not say such a thing."""
+    try:
+        return msgspec.json.decode(stored.data, type=shape)
+    except msgspec.DecodeError as error:
+        logger.warning("what is kept of a schedule cannot be read", sequence=stored.sequence, error=str(error))
+        return None
