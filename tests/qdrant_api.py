@@ -5,15 +5,16 @@ It refuses what Qdrant refuses. What a test wants answered instead, it lays read
 
 import json
 import re
-import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from operator import mul
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
+
+from tests.http_server import http_server
 
 KEY = "q-s3cr3t"
 
@@ -176,14 +177,5 @@ def qdrant_api() -> Generator[QdrantApi]:
         def log_message(self, format: str, *args: Any) -> None:
             """Stay silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    api.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with http_server(Handler) as api.url:
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

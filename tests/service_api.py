@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.http_server import http_server
 
 TOKEN = "s3cr3t-t0ken-of-the-test"
 """What every service accepts, and nobody may ever read."""
@@ -326,15 +328,8 @@ def service_api() -> Generator[ServiceApi]:
         def log_message(self, format: str, *args: Any) -> None:
             """Stay silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    api.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield api
-    finally:
-        api.closing.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server(Handler) as api.url:
+        try:
+            yield api
+        finally:
+            api.closing.set()

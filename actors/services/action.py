@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from callboard.actors.skills.request import Answer
 from callboard.actors.skills.service import Service, ServiceFailed
 
 Payload = dict[str, Any]
 """What a node puts out of an action."""
+
+Way = TypeVar("Way")
 
 
 class ActionRefused(Exception):
@@ -84,6 +86,15 @@ class Action:
     def address(self, variable: str, default: str) -> str:
         """Where the service is; only whoever runs the worker can say that it is elsewhere."""
         return self.env.get(variable, "").strip() or default
+
+    def chosen(self, ways: Mapping[str, Way]) -> Way:
+        """Return what a service has for the action.
+
+        :raises ActionRefused: if it has nothing
+        """
+        if self.name not in ways:
+            raise self.unsupported(*ways)
+        return ways[self.name]
 
     def unsupported(self, *known: str) -> ActionRefused:
         """The refusal of an action that is none of the service's."""

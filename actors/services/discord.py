@@ -32,9 +32,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it comes to nothing
     """
-    carry_out = ACTIONS.get(action.name)
-    if carry_out is None:
-        raise action.unsupported(*ACTIONS)
+    carry_out = action.chosen(ACTIONS)
     action = action.opened()
     service = bot(action.address("DISCORD_API_URL", API_URL), action.token("discord_bot_token", TOKEN))
     answer = carry_out(action, service)

@@ -34,9 +34,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it comes to nothing
     """
-    carry_out = ACTIONS.get(action.name)
-    if carry_out is None:
-        raise action.unsupported(*ACTIONS)
+    carry_out = action.chosen(ACTIONS)
     key = action.token("firecrawl_api_key", "FIRECRAWL_API_KEY")
     url = action.address("FIRECRAWL_API_URL", API_URL)
     headers = {"authorization": f"Bearer {key}"}

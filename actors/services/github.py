@@ -105,9 +105,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it comes to nothing
     """
-    call = CALLS.get(action.name)
-    if call is None:
-        raise action.unsupported(*CALLS)
+    call = action.chosen(CALLS)
     service = _service(action)
     path = _path(action, call)
     given = _given(action, call, service)

@@ -29,9 +29,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it comes to nothing
     """
-    carry_out = ACTIONS.get(action.name)
-    if carry_out is None:
-        raise action.unsupported(*ACTIONS)
+    carry_out = action.chosen(ACTIONS)
     action = action.opened()
     renewable = all(_renewing(action).values())
     if renewable and not _has_token(action):

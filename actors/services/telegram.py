@@ -24,9 +24,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it comes to nothing
     """
-    method = METHODS.get(action.name)
-    if method is None:
-        raise action.unsupported(*METHODS)
+    method = action.chosen(METHODS)
     action = action.opened()
     service = bot(action.address("TELEGRAM_API_URL", API_URL), action.token("telegram_bot_token", TOKEN))
     answer = _asked(service, method, method.body(action))
