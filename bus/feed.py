@@ -7,7 +7,7 @@ is back; a consumer that falls silent on a standing connection is noticed by its
 
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -40,13 +40,15 @@ _NS = 1_000_000_000
 
 
 class Feed:
-    """Follows the events that match a filter, behind a stream sequence; None: those from now on."""
+    """Follows the events that match one of the filters, behind a stream sequence; None: those from now on."""
 
-    def __init__(self, requests: Requests, subjects: Subjects, stream: str, filter: str, after: int | None) -> None:
+    def __init__(
+        self, requests: Requests, subjects: Subjects, stream: str, filters: Sequence[str], after: int | None
+    ) -> None:
         self._requests = requests
         self._subjects = subjects
         self._stream = stream
-        self._filter = filter
+        self._filters = filters
         self._after = after
         self._events: deque[Recorded] = deque()
         self._consumer: _Consumer | None = None
@@ -113,7 +115,7 @@ class Feed:
             except (NatsError, NoAnswer) as error:
                 # A connection that the server has closed for good does not come back.
                 if self._requests.nc.is_closed or (until is not None and anyio.current_time() > until):
-                    raise NoAnswer(f"follow {self._filter}: {error}") from error
+                    raise NoAnswer(f"follow {', '.join(self._filters)}: {error}") from error
             tried += 1
             await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
 
@@ -130,7 +132,7 @@ class Feed:
             "deliver_subject": inbox,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,
-            "filter_subject": self._filter,
+            "filter_subjects": list(self._filters),
             "ack_policy": "none",
             "max_deliver": 1,
             "flow_control": True,

@@ -257,8 +257,11 @@ class JetStreamLog:
             after = found[-1].sequence
 
     @asynccontextmanager
-    async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
-        feed = Feed(self.requests, self.subjects, self.stream, filter, after)
+    async def follow(
+        self, filter: str | Sequence[str], after: int | None = None
+    ) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        filters = (filter,) if isinstance(filter, str) else filter
+        feed = Feed(self.requests, self.subjects, self.stream, filters, after)
         try:
             await feed.begin()
             with self.nc.back(feed.lose):

@@ -204,8 +204,12 @@ class EventLog(Protocol):
         """
         ...
 
-    def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
+    def follow(
+        self, filter: str | Sequence[str], after: int | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
         """Follow the events whose subjects match, those behind a stream sequence (None: from now on), then live.
+
+        Of several filters no two may match the same subject.
 
         :raises NoAnswer: if the log does not answer for long when the following is to begin
         """

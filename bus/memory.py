@@ -86,7 +86,10 @@ class MemoryLog:
         return [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
 
     @asynccontextmanager
-    async def follow(self, filter: str, after: int | None = None) -> AsyncGenerator[AsyncIterator[Recorded]]:
+    async def follow(
+        self, filter: str | Sequence[str], after: int | None = None
+    ) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        filters = (filter,) if isinstance(filter, str) else filter
         start = len(self._all) if after is None else after
 
         async def events() -> AsyncIterator[Recorded]:
@@ -95,7 +98,7 @@ class MemoryLog:
                 while position < len(self._all):
                     subject, stored = self._all[position]
                     position += 1
-                    if matches(filter, subject):
+                    if any(matches(one, subject) for one in filters):
                         yield stored
                 await self._grown.wait()
 

@@ -40,6 +40,7 @@ ONE: dict[str, Any] = {
     "model": "scripted",
     "script": {"turns": {"a": [{"text": "done"}]}},
 }
+SAID = {**ONE, "script": {"turns": {"a": [{"text": "Hello!", "progress": ["Hel", "lo!"], "delay_ms": 50}]}}}
 LONG = {**ONE, "script": {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}}
 
 
@@ -196,6 +197,35 @@ async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx
         assert await heard(client, 1, after=0, type="run.end") == ends
 
 
+async def test_topics_are_told_together_each_event_once(client: httpx.AsyncClient) -> None:
+    for run in ("one", "two"):
+        await client.post("/runs", json=SAID, headers={"Idempotency-Key": run})
+        await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+    pages = [(await client.get(f"/runs/{run}/events")).json()["events"] for run in ("one", "two")]
+    whole = [(one["sequence"], one["event"]["type"]) for page in pages for one in page]
+    of_all = [one for one in whole if one[1].startswith("run.")]
+    expected = sorted({*whole[: len(pages[0])], *of_all})
+    with anyio.fail_after(PATIENCE_S):
+        assert await heard(client, len(expected), topics="runs,questions,run:one", after=0) == expected
+        assert await heard(client, len(whole), topics="run:one,run:two", after=0) == sorted(whole)
+
+
+async def test_what_models_say_stands_between_the_events(client: httpx.AsyncClient) -> None:
+    async with client.stream("GET", "/live", params={"topics": "run:one"}) as response:
+        lines = response.aiter_lines()
+        assert await anext(lines) == ": live"
+        await client.post("/runs", json=SAID, headers={"Idempotency-Key": "one"})
+        pieces: list[dict[str, Any]] = []
+        with anyio.fail_after(PATIENCE_S):
+            async for line in lines:
+                if line == "event: model.delta":
+                    pieces.append(json.loads((await anext(lines)).removeprefix("data: ")))
+                if line == "event: run.end":
+                    break
+    assert {piece["run"] for piece in pieces} == {"one"}
+    assert "".join(piece["text"] for piece in pieces) == "Hello!"
+
+
 async def test_a_reader_that_takes_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "WRITE_WAIT_S", 0.1)
     left = anyio.Event()
@@ -226,7 +256,7 @@ async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx.Asy
     assert (response.status_code, response.headers["content-type"].partition(";")[0]) == (200, live.MEDIA_TYPE)
 
 
-@pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"run": "x" * 500}])
+@pytest.mark.parametrize("query", [{"after": "x"}, {"run": "x" * 500}, {"topics": "nix"}, {"topics": "run:a," * 33}])
 async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query: dict[str, str]) -> None:
     assert code_of(await client.get("/live", params=query)) == (400, "api.malformed")
 
@@ -241,6 +271,12 @@ async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query:
         ("GET", "/runs", {"headers": {"Host": "127.0.0.1.evil.org:80"}}, (403, "http.host")),
         ("GET", "/runs", {"headers": {"Origin": "http://evil.org"}}, (403, "http.origin")),
         ("GET", "/runs", {"headers": {"Origin": "null"}}, (403, "http.origin")),
+        (
+            "POST",
+            "/runs",
+            {"json": ONE, "headers": {"Origin": "http://127.0.0.1", "Host": "127.0.0.1"}},
+            (403, "http.page"),
+        ),
         ("POST", "/runs", {"data": {"x": "1"}}, (415, "http.media_type")),
         ("POST", "/runs", {"content": b"{}", "headers": {"Content-Type": "text/plain"}}, (415, "http.media_type")),
         ("POST", "/runs", {"content": b"{", "headers": {"Content-Type": "application/json"}}, (400, "api.malformed")),
@@ -280,6 +316,27 @@ async def test_a_token_is_brought_by_every_request_but_that_for_health(tmp_path:
         brought = {"Authorization": f"Bearer {TOKEN}", "Host": "callboard.example.org"}
         assert (await client.get("/runs", headers=brought)).status_code == 200
         assert (await client.get(root(client, "/healthz"))).json() == {"status": "ok"}
+
+
+async def test_a_token_is_brought_by_a_page_once(tmp_path: Path) -> None:
+    async with served(tmp_path, TOKEN) as (client, _):
+        own = {"Origin": root(client, "/").rstrip("/")}
+        page = {**own, "Callboard-Page": "1"}
+        for path in ("/", "/t/acme/runs"):
+            shell = await client.get(root(client, path))
+            assert (shell.status_code, "acme" in shell.text) == (200, True)
+            assert "default-src 'none'" in shell.headers["content-security-policy"]
+        login = root(client, "/login")
+        assert code_of(await client.post(login, json={"token": TOKEN}, headers=own)) == (403, "http.page")
+        assert code_of(await client.post(login, json={"token": 7}, headers=page)) == (400, "api.malformed")
+        kept = (await client.post(login, json={"token": TOKEN}, headers=page)).headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=strict"} <= set(kept.split("; "))
+        assert (await client.get("/runs")).status_code == 200
+        assert code_of(await client.post("/runs", json=ONE)) == (403, "http.origin")
+        assert code_of(await client.post("/runs", json=ONE, headers=own)) == (403, "http.page")
+        assert (await client.post("/runs", json=ONE, headers=page)).status_code == 202
+        await client.post(login, json={"token": "wrong"}, headers=page)
+        assert code_of(await client.get("/runs")) == (401, "http.unauthorized")
 
 
 def test_only_the_loopback_is_served_without_a_token() -> None:

@@ -1,4 +1,4 @@
-"""The application: the verbs of the service over HTTP, events as they come, and the document that says so."""
+"""The application: the verbs of the service over HTTP, events as they come, the document that says so, and the page."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -12,15 +12,19 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
+from callboard.runtime.http.login import Login
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.serving import guarded_by
+from callboard.runtime.http.topics import filters_of, runs_of
+from callboard.runtime.page.shell import is_shell, shell_routes
 
 REQUESTS_MAX = 256
 """Requests answered at once, those that wait for a result included."""
@@ -37,11 +41,18 @@ def http_app(
             *paths,
             Path("/api/{tenant}/live", front.live, methods=["GET"]),
             Path("/openapi.json", _document, methods=["GET"]),
+            *shell_routes(tenant),
         ],
         exception_handlers={HTTPException: _unknown},
     )
     inner = guarded_by(token, app, "http") if token else app
-    guard = Guard(inner, loopback=loopback and not token)
+
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+        # The page itself says nothing of anybody's; it has to be there before it can bring a token.
+        anybody = scope["type"] == "http" and is_shell(scope["path"])
+        await (app if anybody else inner)(scope, receive, send)
+
+    guard = Guard(Login(known), loopback=loopback and not token)
 
     async def outer(scope: Scope, receive: Receive, send: Send) -> None:
         # Whoever looks whether we live need not be known.
@@ -86,11 +97,13 @@ class Front:
         return refusal(found) if isinstance(found, ApiError) else answer(found, route.status)
 
     async def live(self, request: Request) -> Response | Live:
-        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, or all."""
+        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics``, or
+        all."""
         try:
             self._check(request)
             query = request.query_params
-            filter = self._filter(query.get("run"), query.get("definition"), query.get("type"))
+            topics = [topic for topic in query.get("topics", "").split(",") if topic]
+            filters = self._filters(topics, query.get("run"), query.get("definition"), query.get("type"))
             after = _sequence(request.headers.get("last-event-id") or query.get("after"))
         except ApiError as error:
             return refusal(error)
@@ -99,14 +112,18 @@ class Front:
         if self._live >= LIVE_MAX:
             return refusal(ApiError(503, "api.busy", f"{LIVE_MAX} readers follow already"))
         self._live += 1
-        return Live(self._log, filter, after, self._leave)
+        subjects = self._log.subjects
+        pieces = {run: subjects.live(RunRef(self._tenant, run), None, "model.delta") for run in runs_of(topics)}
+        return Live(self._log, filters, after, self._leave, pieces)
 
     def _leave(self) -> None:
         self._live -= 1
 
-    def _filter(self, run: str | None, definition: str | None, type: str | None) -> str:
+    def _filters(self, topics: list[str], run: str | None, definition: str | None, type: str | None) -> list[str]:
         try:
-            return self._log.subjects.events(self._tenant, run, definition, type or ">")
+            if topics:
+                return filters_of(topics, self._log.subjects, self._tenant)
+            return [self._log.subjects.events(self._tenant, run, definition, type or ">")]
         except ValueError as error:
             raise ApiError(400, "api.malformed", str(error)) from None
 

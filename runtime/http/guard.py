@@ -5,10 +5,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import refusal
+from callboard.runtime.http.login import kept
 from callboard.runtime.http.serving import LOOPBACK
 
 JSON = "application/json"
 SAFE = ("GET", "HEAD", "OPTIONS")
+
+PAGE_HEADER = "callboard-page"
+"""What our page sends with whatever changes something; a page somewhere else cannot without a preflight."""
 
 
 class Guard:
@@ -34,9 +38,16 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return ApiError(403, "http.origin", f"requests of pages at {origin[:80]!r} are not answered")
+        if scope["method"] in SAFE:
+            return None
+        # A browser brings its cookie by itself, so that the request has to show whose it is.
+        if origin is None and kept(headers) is not None:
+            return ApiError(403, "http.origin", "a request with a cookie names the page that makes it", expected=host)
+        if origin is not None and PAGE_HEADER not in headers:
+            return ApiError(403, "http.page", f"a page brings the header {PAGE_HEADER!r} with what changes something")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if scope["method"] not in SAFE and has_body and kind != JSON:
+        if has_body and kind != JSON:
             return ApiError(415, "http.media_type", f"a body is read as JSON, not as {kind[:80]!r}", expected=JSON)
         return None
 

@@ -3,12 +3,21 @@
 Whoever comes back with the ``Last-Event-ID`` of what it has seen misses nothing and sees nothing twice: what it did not
 take meanwhile is in the log. A reader that takes nothing for `WRITE_WAIT_S` is let go of; until then a few hundred
 kilobytes are kept for it, and the server holds back the rest.
+
+Pieces of models' answers as they are said (``model.delta``) stand between the events, without an id: they are not in
+the log. One that finds no room is left out; the result of its turn has the text.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import anyio
+import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
 from starlette.types import Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
@@ -18,6 +27,9 @@ HEARTBEAT_S = 15.0
 WRITE_WAIT_S = 20.0
 EVENTS_AHEAD = 16
 """Events that are ready to be written to one reader."""
+
+PIECES_AHEAD = 256
+"""Events and pieces of answers that are ready to be written to one reader who hears both."""
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -29,18 +41,30 @@ LIVE_MAX = 1_024
 
 
 class Live:
-    """An ASGI application that tells the events of a filter, behind a stream sequence; None: from now on."""
+    """An ASGI application that tells the events of filters, behind a stream sequence; None: from now on.
 
-    def __init__(self, log: JetStreamLog, filter: str, after: int | None, left: Callable[[], None]) -> None:
+    ``pieces`` are runs, each with the subject of what is said in it besides, and not kept.
+    """
+
+    def __init__(
+        self,
+        log: JetStreamLog,
+        filters: Sequence[str],
+        after: int | None,
+        left: Callable[[], None],
+        pieces: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = log
-        self._filter = filter
+        self._filters = filters
         self._after = after
         self._left = left
+        self._pieces = pieces or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        events, ready = anyio.create_memory_object_stream[Recorded](EVENTS_AHEAD)
+        ahead = PIECES_AHEAD if self._pieces else EVENTS_AHEAD
+        events, ready = anyio.create_memory_object_stream[Recorded | bytes](ahead)
         try:
-            async with anyio.create_task_group() as tasks, events, ready:
+            async with self._hearing(events), anyio.create_task_group() as tasks, events, ready:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                 tasks.start_soon(self._follow, events)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
@@ -50,10 +74,19 @@ class Live:
         finally:
             self._left()
 
-    async def _follow(self, events: MemoryObjectSendStream[Recorded]) -> None:
+    @asynccontextmanager
+    async def _hearing(self, events: MemoryObjectSendStream[Recorded | bytes]) -> AsyncGenerator[None]:
+        """Hear what is said besides."""
+        async with AsyncExitStack() as stack:
+            for run, subject in self._pieces.items():
+                subscription = await self._log.nc.subscribe(subject, cb=partial(_take, run, events))
+                stack.push_async_callback(_leave, subscription)
+            yield
+
+    async def _follow(self, events: MemoryObjectSendStream[Recorded | bytes]) -> None:
         with events:
             try:
-                async with self._log.follow(self._filter, self._after) as feed:
+                async with self._log.follow(self._filters, self._after) as feed:
                     async for recorded in feed:
                         await events.send(recorded)
             except NoAnswer:
@@ -61,7 +94,19 @@ class Live:
                 return
 
 
-async def _tell(ready: MemoryObjectReceiveStream[Recorded], send: Send, scope: anyio.CancelScope) -> None:
+async def _take(run: str, events: MemoryObjectSendStream[Recorded | bytes], message: Msg) -> None:
+    try:
+        events.send_nowait(b'{"run":' + msgspec.json.encode(run) + b"," + message.data.lstrip()[1:])
+    except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+async def _leave(subscription: Subscription) -> None:
+    with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_WAIT_S), suppress(NatsError):
+        await subscription.unsubscribe()
+
+
+async def _tell(ready: MemoryObjectReceiveStream[Recorded | bytes], send: Send, scope: anyio.CancelScope) -> None:
     while True:
         recorded = None
         with anyio.move_on_after(HEARTBEAT_S):
@@ -85,7 +130,9 @@ async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _frame(recorded: Recorded) -> bytes:
+def _frame(recorded: Recorded | bytes) -> bytes:
+    if isinstance(recorded, bytes):
+        return b"event: model.delta\ndata: " + recorded.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
     head = f"id: {recorded.sequence}\nevent: {recorded.event.type}\ndata: "
     # An event is one line of JSON.
     return head.encode() + recorded.data.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"

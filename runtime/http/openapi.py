@@ -85,7 +85,7 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _live() -> dict[str, Any]:
-    query = ("run", "type", "definition")
+    query = ("run", "type", "definition", "topics")
     text = {"type": "string"}
     return {
         "operationId": "get_live",

@@ -1,0 +1,119 @@
+"""The shell: the files of the page, as they lie in the package, and the one document that every address of it is.
+
+The document reads its own address. It has no content of anybody's, so it is given to everybody; what is recorded comes
+from the API, to whoever may ask that.
+"""
+
+import gzip
+import html
+import mimetypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "worker-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types callboard",
+    )
+)
+"""What a browser lets the page do: nothing but its own scripts, and no text becomes one."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+COMPRESSED_BYTES_MIN = 512
+"""A smaller file is sent as it is."""
+
+DOCUMENT = "index.html"
+TENANT = b"{{tenant}}"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the page: its bytes, the same compressed, and what tells it from an older one."""
+
+    media_type: str
+    plain: bytes
+    packed: bytes | None
+    tag: str
+
+
+def shell_routes(tenant: str) -> list[Route]:
+    """The addresses of the page, for whoever serves one tenant."""
+    found = _static()
+    name = html.escape(tenant, quote=True).encode()
+    document = _file(DOCUMENT, found[DOCUMENT].plain.replace(TENANT, name))
+
+    async def shell(request: Request) -> Response:
+        return _answer(request, document)
+
+    async def static(request: Request) -> Response:
+        file = found.get(request.path_params["name"])
+        return _answer(request, file) if file is not None else Response(status_code=404, headers=HEADERS)
+
+    return [
+        Route("/", shell, methods=["GET"]),
+        Route("/t/{rest:path}", shell, methods=["GET"]),
+        Route("/static/{name:path}", static, methods=["GET"]),
+    ]
+
+
+def is_shell(path: str) -> bool:
+    """Whether a path is the page's, which everybody may have."""
+    return path == "/" or path.startswith(("/t/", "/static/"))
+
+
+@cache
+def _static() -> Mapping[str, File]:
+    """Every file of the page by its name, read once."""
+    return {
+        name: _file(name, found.read_bytes()) for name, found in _walk(files("callboard.runtime.page") / "static", "")
+    }
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _walk(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry
+
+
+def _file(name: str, data: bytes) -> File:
+    kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "application/octet-stream"
+    text = kind.startswith("text/") or kind == "image/svg+xml"
+    packed = gzip.compress(data, mtime=0) if text and len(data) >= COMPRESSED_BYTES_MIN else None
+    return File(f"{kind}; charset=utf-8" if text else kind, data, packed, f'"{sha256(data).hexdigest()[:16]}"')
+
+
+def _answer(request: Request, file: File) -> Response:
+    # Asked for anew each time, so that a newer Callboard is never half an older one.
+    headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": file.tag, "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=304, headers=headers)
+    packed = file.packed if "gzip" in request.headers.get("accept-encoding", "") else None
+    if packed is not None:
+        headers["Content-Encoding"] = "gzip"
+    return Response(packed or file.plain, headers={**headers, "Content-Type": file.media_type})
