@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.node_types import NodeTypes
-from callboard.languages.triggers import Begun, PassedOver, Received
+from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Authoring:
     and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children;
     ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
     ``times`` returns when a document has itself started, if it says so; ``begun`` what its triggers, or the one that is
-    named, make of something that came in.
+    named, make of something that came in, and ``entrances`` where those take requests in.
     ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """
 
@@ -79,5 +79,6 @@ class Authoring:
     children: Callable[[Definition[Any]], dict[str, str]] = lambda _definition: {}
     times: Callable[[Any], Times | None] = lambda _document: None
     begun: Callable[[Any, Received, str | None], list[Begun | PassedOver]] = lambda _document, _received, _trigger: []
+    entrances: Callable[[Any], list[Entrance]] = lambda _document: []
     conformance: Conformance | None = None
     node_types: NodeTypes | None = None

@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from callboard.bus.effects import JSON
 
@@ -43,3 +43,22 @@ class PassedOver:
 
     trigger: str
     why: str
+
+
+Proof = Literal["none", "header", "query", "token", "signature", "github", "slack"]
+"""How a sender shows who it is: a token in a header, in the query, or in either; a signature of the body, as Standard
+Webhooks, GitHub or Slack make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """Where a trigger takes requests in. Its address ends with the ``trigger`` or, if it has one, with its ``path``.
+
+    ``answer`` is the form in which the sender is answered.
+    """
+
+    trigger: str
+    proof: Proof
+    path: str = ""
+    methods: tuple[str, ...] = ("POST",)
+    answer: Literal["json", "text", "html"] = "json"

@@ -2,6 +2,7 @@
 
 from callboard.languages.authoring import About, Authoring, Times
 from callboard.languages.graph.admit import Options
+from callboard.languages.graph.entrances import entrances
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.triggers import begun
@@ -25,4 +26,12 @@ def _times(graph: Graph) -> Times | None:
 
 NODES = NodeTypes(NODE_TYPES, node_type, TEMPLATE_DEFAULTS)
 
-AUTHORING = Authoring(outline=outline, options=Options, about=_about, node_types=NODES, times=_times, begun=begun)
+AUTHORING = Authoring(
+    outline=outline,
+    options=Options,
+    about=_about,
+    node_types=NODES,
+    times=_times,
+    begun=begun,
+    entrances=entrances,
+)

@@ -64,7 +64,7 @@ def _webhook(node: GraphNode, received: Received) -> tuple[_Data, str]:
         "timestamp": _time(received),
         "client_ip": received.client_ip,
     }
-    return data, received.headers.get("idempotency-key", "")
+    return data, received.headers.get("webhook-id") or received.headers.get("idempotency-key", "")
 
 
 def _github(node: GraphNode, received: Received) -> tuple[_Data, str]:

@@ -72,7 +72,7 @@ def _waits(what: str, verdict: Verdict) -> StoreFull:
     return StoreFull(problem.message, failing=problem.code == "store.failing", what=f"the {what}{run}", waits=True)
 
 
-def _new_run_id() -> str:
+def new_run_id() -> str:
     """A run id (UUIDv7) that no other run has."""
     return derived_run_id(secrets.token_hex(), 0, time.time_ns())
 
@@ -98,16 +98,10 @@ class Client:
         :raises NoAnswer: if the stream did not answer
         """
         if message.get("run_id") is None:
-            message = {**message, "run_id": _new_run_id()}
-        body = msgspec.json.encode(message)
-        if len(body) > self._bytes_max:
-            apart = detached(message, self._bytes_max)
-            if apart.size > START_BYTES_MAX:
-                problem = too_large(f"{apart.size} bytes of the start do not fit into its message")
-                return Verdict("rejected", problems=[problem])
-            body = msgspec.json.encode(apart.message)
-            if len(body) <= self._bytes_max:
-                await self._store(self.ref(message["run_id"]), apart.parts)
+            message = {**message, "run_id": new_run_id()}
+        body = await self._body(message)
+        if isinstance(body, Problem):
+            return Verdict("rejected", problems=[body])
 
         async def decided(sequence: int) -> Verdict | None:
             run_id = message["run_id"]
@@ -117,6 +111,37 @@ class Client:
         headers = {WORKER_HEADER: worker} if worker else {}
         said = Message(self.log.subjects.start(self.tenant), body, headers)
         return await self._say(said, "start", message["run_id"], wait_s, decided)
+
+    async def store(self, message: dict[str, Any]) -> Problem | None:
+        """Publish a start message, which has a run id, and wait for no verdict: it is durable then.
+
+        Return what keeps it from being published, if something does.
+
+        :raises StoreFull: if there is no room for it
+        :raises NoAnswer: if the stream did not answer
+        """
+        body = await self._body(message)
+        if isinstance(body, Problem):
+            return body
+        if len(body) > self._bytes_max:
+            return self._too_large("start", len(body))
+        try:
+            await self._publish(Message(self.log.subjects.start(self.tenant), body, {}))
+        except Full as full:
+            raise full.told("the start") from full
+        return None
+
+    async def _body(self, message: dict[str, Any]) -> bytes | Problem:
+        """Encode a start message; of one that is too large for the server the largest parts are stored before."""
+        body = msgspec.json.encode(message)
+        if len(body) > self._bytes_max:
+            apart = detached(message, self._bytes_max)
+            if apart.size > START_BYTES_MAX:
+                return too_large(f"{apart.size} bytes of the start do not fit into its message")
+            body = msgspec.json.encode(apart.message)
+            if len(body) <= self._bytes_max:
+                await self._store(self.ref(message["run_id"]), apart.parts)
+        return body
 
     async def _store(self, ref: RunRef, parts: Mapping[str, bytes]) -> None:
         try:
@@ -161,7 +186,7 @@ class Client:
         subscription = await self.log.nc.subscribe(inbox, cb=take)
         try:
             with self.log.nc.back(look):
-                sequence = await self._publish(said, inbox)
+                sequence = await self._publish(Message(said.subject, said.data, {REPLY_HEADER: inbox, **said.headers}))
                 until = anyio.current_time() + wait_s + LOSS_PATIENCE_S
                 while not verdicts:
                     with anyio.move_on_after(wait_s):
@@ -180,9 +205,9 @@ class Client:
             raise _waits(what, verdicts[0])
         return verdicts[0]
 
-    async def _publish(self, said: Message, inbox: str) -> int:
+    async def _publish(self, said: Message) -> int:
         """Publish a message once, whatever becomes of the connection and the server; return its stream sequence."""
-        headers = {REPLY_HEADER: inbox, MESSAGE_ID: secrets.token_hex(), **said.headers}
+        headers = {MESSAGE_ID: secrets.token_hex(), **said.headers}
         until = anyio.current_time() + LOSS_PATIENCE_S
         while True:
             try:

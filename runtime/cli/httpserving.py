@@ -30,7 +30,10 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             anyio.create_task_group() as tasks,
         ):
             verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks).rows).all()
-            app = http_app(connection.log, config.tenant, verbs, token=token, loopback=host in LOOPBACK)
+            secrets = {name: one.revealed() for name, one in config.webhooks.items()}
+            app = http_app(
+                connection.log, config.tenant, verbs, token=token, loopback=host in LOOPBACK, webhooks=secrets
+            )
             tasks.start_soon(serve_app, app, bound)
             url = f"{url_of(bound)}/api/{config.tenant}"
             click.echo(compact({"url": url}) if settings.as_json else f"Serving {url}")

@@ -18,4 +18,5 @@ def answer(value: Any, status: int = 200) -> Response:
 
 def refusal(error: ApiError) -> Response:
     """Return an error as JSON."""
-    return Response(error_body(error), error.status, HEADERS, "application/json")
+    more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    return Response(error_body(error), error.status, HEADERS | more, "application/json")

@@ -1,6 +1,6 @@
 """The application: the verbs of the service over HTTP, events as they come, the document that says so, and the page."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,32 +8,42 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Mount
 from starlette.routing import Route as Path
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.access import Access, Known
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.login import Login
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES, Route
-from callboard.runtime.http.serving import guarded_by
 from callboard.runtime.http.topics import filters_of, runs_of
-from callboard.runtime.page.shell import is_shell, shell_routes
+from callboard.runtime.http.webhooks import METHODS, Webhooks
+from callboard.runtime.page.shell import shell_routes
 
 REQUESTS_MAX = 256
 """Requests answered at once, those that wait for a result included."""
 
 
 def http_app(
-    log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb], *, token: str | None, loopback: bool
+    log: JetStreamLog,
+    tenant: str,
+    verbs: Mapping[str, Verb],
+    *,
+    token: str | None,
+    loopback: bool,
+    webhooks: Mapping[str, Sequence[str]] | None = None,
 ) -> ASGIApp:
-    """Make the application of one tenant; ``token`` is what requests bring, if they have to bring any."""
+    """Make the application of one tenant; ``token`` is what requests bring, if they have to bring any, and ``webhooks``
+    are the secrets of senders by ``<definition>/<trigger>``.
+    """
     front = Front(log, tenant, verbs)
     paths = [Path(f"/api/{{tenant}}{route.path}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
@@ -45,21 +55,17 @@ def http_app(
         ],
         exception_handlers={HTTPException: _unknown},
     )
-    inner = guarded_by(token, app, "http") if token else app
+    access = Access(token)
+    guard = Guard(Login(Known(app, access)), loopback=loopback and not token)
 
-    async def known(scope: Scope, receive: Receive, send: Send) -> None:
-        # The page itself says nothing of anybody's; it has to be there before it can bring a token.
-        anybody = scope["type"] == "http" and is_shell(scope["path"])
-        await (app if anybody else inner)(scope, receive, send)
+    async def refused(scope: Scope) -> ApiError | None:
+        return guard.refused(scope) or await access.refused(scope)
 
-    guard = Guard(Login(known), loopback=loopback and not token)
-
-    async def outer(scope: Scope, receive: Receive, send: Send) -> None:
-        # Whoever looks whether we live need not be known.
-        healthy = scope["type"] == "http" and scope["path"] == "/healthz"
-        await (_healthy if healthy else guard)(scope, receive, send)
-
-    return outer
+    hooks = Webhooks(log, tenant, webhooks or {}, refused)
+    path = "/in/{tenant}/{definition}/{trigger:path}"
+    # Whoever looks whether we live need not be known, and services that call in prove themselves by what they send.
+    open_paths = [Path("/healthz", _healthy, methods=["GET"]), Path(path, hooks.take, methods=METHODS)]
+    return Starlette(routes=[*open_paths, Mount("/", guard)], exception_handlers={HTTPException: _unknown})
 
 
 class Front:
@@ -172,8 +178,8 @@ async def _document(_request: Request) -> Response:
     return answer(document())
 
 
-async def _healthy(scope: Scope, receive: Receive, send: Send) -> None:
-    await answer({"status": "ok"})(scope, receive, send)
+async def _healthy(_request: Request) -> Response:
+    return answer({"status": "ok"})
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

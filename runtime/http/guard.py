@@ -27,10 +27,11 @@ class Guard:
         self._loopback = loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refused(scope) if scope["type"] == "http" else None
+        refused = self.refused(scope) if scope["type"] == "http" else None
         await (refusal(refused) if refused is not None else self._app)(scope, receive, send)
 
-    def _refused(self, scope: Scope) -> ApiError | None:
+    def refused(self, scope: Scope) -> ApiError | None:
+        """Return why a request is not answered, if so."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._loopback and _name(host) not in LOOPBACK:

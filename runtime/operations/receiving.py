@@ -2,10 +2,12 @@
 
 import datetime as dt
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from callboard.bus.subjects import is_name
 from callboard.languages.language import Definition
 from callboard.languages.registry import authoring
 from callboard.languages.triggers import Begun, PassedOver, Received
@@ -68,5 +70,11 @@ def begin(message: dict[str, Any], begun: Begun, called: str) -> dict[str, Any]:
     What the sender has a name for starts one run, however often it comes.
     """
     options: Mapping[str, Any] = message.get("options", {})
-    known = {"run_id": f"{called}-{begun.id}"} if begun.id else {}
+    known = {"run_id": _run_id(called, begun.id)} if begun.id else {}
     return {**known, **message, "input": begun.input, "options": {**begun.options, **options}}
+
+
+def _run_id(called: str, id: str) -> str:
+    """The id of the run that something begins; a digest, where what the sender calls it is too long for one."""
+    named = f"{called}-{id}"
+    return named if is_name(named) else f"received-{sha256(named.encode()).hexdigest()}"

@@ -25,6 +25,7 @@ from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_
 from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
 from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
 from callboard.runtime.settings.vector_settings import VectorSettings, read_vectors
+from callboard.runtime.settings.webhook_settings import WebhookSecrets, read_webhooks
 
 FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
@@ -112,6 +113,9 @@ class Config(BaseModel):
     providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
     mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
     http_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard http` bring")
+    webhooks: dict[str, WebhookSecrets] = Field(
+        default_factory=dict[str, WebhookSecrets], description="secrets of senders, by definition/trigger; a table"
+    )
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")
@@ -160,6 +164,7 @@ class Config(BaseModel):
         found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
         found += [*self.providers.secrets(), *self.vectors.secrets()]
         found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
+        found += [secret for one in self.webhooks.values() for secret in one.revealed()]
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.
             parts = urlsplit(url.strip())
@@ -224,26 +229,14 @@ def load(
         values["fetch_auth"] = auth.tokens, source
         problems += auth.problems
         warnings += auth.warnings
-    if "providers" in values:
-        given, source = values.pop("providers")
-        settings, wrong, odd = read_settings(given, env, source)
-        if settings is not None:
-            values["providers"] = settings, source
-        problems += wrong
-        warnings += odd
-    if "endpoints" in values:
-        given, source = values["endpoints"]
-        endpoints, wrong, odd = read_endpoints(given, env, source)
-        values["endpoints"] = endpoints, source
-        problems += wrong
-        warnings += odd
-    if "vectors" in values:
-        given, source = values.pop("vectors")
-        vectors, wrong, odd = read_vectors(given, env, source)
-        if vectors is not None:
-            values["vectors"] = vectors, source
-        problems += wrong
-        warnings += odd
+    for name, read in _TABLES.items():
+        if name in values:
+            given, source = values.pop(name)
+            table, wrong, odd = read(given, env, source)
+            if table is not None:
+                values[name] = table, source
+            problems += wrong
+            warnings += odd
     if "nats_url" not in values:
         values.setdefault("allow_scripts", (True, "embedded server"))
     try:
@@ -255,6 +248,14 @@ def load(
         raise ConfigInvalid(problems)
     return config.traced({name: source for name, (_, source) in values.items()}, warnings)
 
+
+_TABLES: Mapping[str, Callable[[Any, Mapping[str, str], str], tuple[Any, list[Problem], list[Problem]]]] = {
+    "providers": read_settings,
+    "endpoints": read_endpoints,
+    "vectors": read_vectors,
+    "webhooks": read_webhooks,
+}
+"""Settings that are tables, with what reads them: a value, if there is one, what is wrong, and what looks wrong."""
 
 Values = dict[str, tuple[Any, str]]
 """Settings by name, each with its source."""

@@ -1,0 +1,197 @@
+"""Webhooks: requests of services that begin runs, each at the address of a trigger of a registered definition.
+
+A request is answered as soon as the start that the trigger makes of it is stored; a worker admits and performs it, now
+or when there is one. What the sender has an id for is one run, however often it comes. What proves who the sender is
+stays out of the start.
+"""
+
+import datetime as dt
+import html
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+import anyio
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import Scope
+
+from callboard.bus.commands import Registration
+from callboard.bus.jetstream import JetStreamLog
+from callboard.languages.language import Definition
+from callboard.languages.registry import authoring
+from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.large_starts import START_BYTES_MAX
+from callboard.runtime.admission.registration import parse
+from callboard.runtime.admission.versions import meant
+from callboard.runtime.api.client import Client, new_run_id
+from callboard.runtime.api.outcomes import outcome
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.answers import HEADERS, answer, refusal
+from callboard.runtime.http.proofs import Sent, Unproven, prove, without_tokens
+from callboard.runtime.operations.json_values import NotJson, json_of
+from callboard.runtime.operations.receiving import begin
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+REQUESTS_MAX = 64
+"""Requests taken in at once."""
+
+BODY_WAIT_S = 10.0
+"""How long a body may take to come."""
+
+STORE_WAIT_S = 2.5
+"""How long the stream may take to store a start: Slack waits 3 s for its answer, others longer, and comes again."""
+
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
+
+logger = structlog.get_logger(__name__)
+
+Refused = Callable[[Scope], Awaitable[ApiError | None]]
+"""Says why somebody who proves nothing may start no run, if so."""
+
+
+class Webhooks:
+    """Takes in requests for the triggers of one tenant; ``secrets`` are by ``<definition>/<trigger>``."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, secrets: Mapping[str, Sequence[str]], refused: Refused) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._secrets = secrets
+        self._refused = refused
+        self._definitions = Definitions()
+        self._client = Client(log, tenant)
+        self._active = 0
+
+    async def take(self, request: Request) -> Response:
+        """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
+        if self._active >= REQUESTS_MAX:
+            return refusal(ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered"))
+        self._active += 1
+        try:
+            found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
+        finally:
+            self._active -= 1
+        if isinstance(found, ApiError):
+            logger.info("webhook refused", path=request.url.path[:200], code=found.code)
+            return refusal(found)
+        return found
+
+    async def _taken(self, request: Request) -> Response:
+        name, place = request.path_params["definition"], request.path_params["trigger"]
+        definition, entrance = await self._entrance(request.path_params["tenant"], name, place)
+        if request.method not in entrance.methods:
+            raise ApiError(405, "http.method", f"{request.method} is not taken", expected=", ".join(entrance.methods))
+        sent = Sent(_headers(request), dict(request.query_params), await _body(request))
+        await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
+        body = _read(sent)
+        if entrance.proof == "slack" and isinstance(body, dict) and body.get("type") == "url_verification":
+            return answer({"challenge": body.get("challenge")})
+        headers, query = without_tokens(entrance.proof, sent)
+        client = request.client.host if request.client is not None else ""
+        path = entrance.path or f"/{place}"
+        received = Received(dt.datetime.now(dt.UTC), body, headers, request.method, path, query, client)
+        made = authoring(definition.language).begun(definition.document, received, entrance.trigger)
+        return await self._begin(name, definition.name, entrance, made[0])
+
+    async def _entrance(self, tenant: str, name: str, place: str) -> tuple[Definition[Any], Entrance]:
+        kept = await meant(self._log, self._tenant, name) if tenant == self._tenant else None
+        definition = await self._parsed(kept) if kept is not None else None
+        if definition is not None:
+            for entrance in authoring(definition.language).entrances(definition.document):
+                if place == entrance.trigger or place == entrance.path.strip("/"):
+                    return definition, entrance
+        raise ApiError(404, "webhook.unknown", "no trigger takes anything in here")
+
+    async def _parsed(self, kept: Registration) -> Definition[Any] | None:
+        source = kept.source or ""
+        read = await self._definitions.apart(partial(parse, self._definitions, source, kept.language), source=source)
+        return read if isinstance(read, Definition) else None
+
+    async def _check(self, request: Request, key: str, entrance: Entrance, sent: Sent) -> None:
+        """See to it that a request is from whom its trigger expects."""
+        if entrance.proof == "none":
+            # Whoever may start a run may have it begun so; not so a page elsewhere, though its GET names no origin.
+            if (refused := await self._refused(request.scope)) is not None:
+                raise refused
+            if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+                raise ApiError(403, "http.origin", "requests of pages elsewhere are not answered")
+            return
+        secrets = self._secrets.get(key, ())
+        if not secrets:
+            raise ApiError(403, "webhook.no_secret", "no secret is configured by which senders could prove themselves")
+        try:
+            prove(entrance.proof, sent, secrets, time.time())
+        except Unproven as reason:
+            raise ApiError(401, "webhook.late" if reason.late else "webhook.unproven", str(reason)) from None
+
+    async def _begin(self, name: str, called: str, entrance: Entrance, made: Begun | PassedOver) -> Response:
+        if isinstance(made, PassedOver):
+            return _answered(entrance, {"status": "passed_over", "why": made.why}, 200)
+        message = begin({"definition": {"name": name}}, made, called or name)
+        message.setdefault("run_id", new_run_id())
+        with anyio.move_on_after(STORE_WAIT_S):
+            problem = await self._client.store(message)
+            if problem is not None:
+                raise ApiError(413, "http.too_large", problem.message)
+            return _answered(entrance, {"status": "stored", "run_id": message["run_id"]}, 202)
+        raise ApiError(503, "log.unavailable", f"the stream did not answer within {STORE_WAIT_S:g} s")
+
+
+def _headers(request: Request) -> dict[str, str]:
+    """The headers, those that came several times as one."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+async def _body(request: Request) -> bytes:
+    received = bytearray()
+    try:
+        with anyio.fail_after(BODY_WAIT_S):
+            async for chunk in request.stream():
+                received += chunk
+                if len(received) > START_BYTES_MAX:
+                    raise ApiError(413, "http.too_large", f"the body has more than {START_BYTES_MAX} bytes")
+    except TimeoutError:
+        raise ApiError(408, "http.slow", f"the body did not come within {BODY_WAIT_S:g} s") from None
+    except ClientDisconnect:
+        raise ApiError(400, "http.slow", "the sender went before its body had come") from None
+    return bytes(received)
+
+
+def _read(sent: Sent) -> Any:
+    """Return what a body says: a JSON value, the fields of a form, or the text."""
+    kind = sent.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        text = sent.body.decode()
+    except UnicodeDecodeError:
+        raise ApiError(
+            415, "http.media_type", "the body is no text in UTF-8", expected="JSON, a form, or text"
+        ) from None
+    if kind == FORM:
+        return dict(parse_qsl(text, keep_blank_values=True))
+    try:
+        return json_of(text) if text else None
+    except NotJson as error:
+        if kind == JSON or kind.endswith("+json"):
+            raise ApiError(400, "api.malformed", f"the body {error}", expected="JSON, as it is declared") from None
+        return text
+
+
+def _answered(entrance: Entrance, told: dict[str, str], status: int) -> Response:
+    line = " ".join(told.values())
+    if entrance.answer == "text":
+        return PlainTextResponse(f"{line}\n", status, HEADERS)
+    if entrance.answer == "html":
+        policy = {"Content-Security-Policy": "default-src 'none'"}
+        return HTMLResponse(
+            f"<!doctype html><title>Callboard</title><p>{html.escape(line)}</p>", status, HEADERS | policy
+        )
+    return answer(told, status)
