@@ -450,6 +450,8 @@ class ClockRead(Fact, frozen=True):
 
 
 class HumanAsked(Intent, frozen=True):
+    """A person is asked. ``schema`` is the JSON Schema of what answers; what was recorded without had none."""
+
     type = "human.asked"
     question: str
     interaction_type: str = msgspec.field(name="type", default="input")
@@ -458,6 +460,7 @@ class HumanAsked(Intent, frozen=True):
     request_data: JSON = None
     timeout_at: dt.datetime | None = None
     timeout_action: str | None = None
+    schema: JSON = None
 
 
 class HumanAnswered(Fact, frozen=True):

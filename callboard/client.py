@@ -14,10 +14,12 @@ import anyio.to_thread
 
 from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
 from callboard.bus.log import whole
+from callboard.projections.questions import TYPES, Question, Questions
 from callboard.projections.run_result import RunResult
 from callboard.runtime.api.client import Client as Messages
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.keeping import folded
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import result_of
@@ -87,6 +89,15 @@ class Client:
     def get_run(self, run_id: str) -> "Run":
         """Return the handle of a run that was started before, by whomever."""
         return Run(self._connected(), run_id)
+
+    async def questions(self) -> list[Question]:
+        """Return the questions that wait for an answer, of all runs, the oldest first.
+
+        :raises NoAnswer: if the log did not answer
+        """
+        messages = self._connected()
+        filters = [messages.log.subjects.events(messages.tenant, event_type=one) for one in TYPES]
+        return await folded(messages.log, filters, Questions())
 
 
 class Run:

@@ -141,6 +141,7 @@ class Ask:
 
     ``refuses`` says why a response is no answer, None if it is one. With it the first answer that is one is the only
     one there will be: all others are refused, with the reason, before they are recorded. It must be pure.
+    ``schema`` is the JSON Schema of a response; None: the one that follows from the options.
     """
 
     question: str
@@ -150,6 +151,7 @@ class Ask:
     request_data: JSON = None
     timeout_at: Instant | None = None
     timeout_action: str | None = None
+    schema: JSON = None
     refuses: Callable[[JSON], str | None] | None = None
 
 

@@ -103,6 +103,7 @@ EXAMPLES: list[ev.Payload] = [
 WARNED = [ev.Warned("SKILL_UNAVAILABLE", "no key", "a", 2, "r3", "nodes.a.skills[0]")]
 
 ADDED: dict[str, dict[str, Any]] = {
+    "human.asked": {"schema": {"enum": ["Ada"]}},
     "run.accepted": {"warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")]},
     "run.rejected": {"cause": 7},
     "run.resumed": {"step": True},

@@ -204,6 +204,26 @@ def test_one_of_two_options_of_ones_own() -> None:
     assert label("hold", own=own) == "rejected"
 
 
+FIELDS = [{"name": "city", "label": "City", "required": True}, {"name": "size", "type": "number"}, {"label": "none"}]
+FORM = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "title": "City"}, "size": {"type": "number"}},
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (person(), {"enum": ["approve", "reject"]}),
+        (person("FORM_SUBMISSION", interaction_type="input", input_fields=FIELDS), FORM),
+        (person("FORM_SUBMISSION", interaction_type="selection", selection_options=["red"]), {"enum": ["red"]}),
+    ],
+)
+def test_a_question_says_what_answers_it(own: dict[str, Any], expected: Any) -> None:
+    assert answered("ok", own=own).of_type("human.asked")[0].schema == expected
+
+
 # -- which answers count -----------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,7 @@
 
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,23 +13,16 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.api.connection import Connection, open_connection
-from callboard.runtime.api.run_lists import Listings
-from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
-from callboard.runtime.http.app import http_app
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
-from callboard.runtime.http.serving import AddressUnusable, check_address, listening, serve_app, url_of
-from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.http.serving import AddressUnusable, check_address
 from tests.cli_stage import Place
 from tests.flows import flow, returned
+from tests.http_house import PATIENCE_S, served
 from tests.workflows import document as workflow
 
-PATIENCE_S = 30.0
 STARTS = 200
 ASKED = 300
 TOKEN = "t0ken"
@@ -42,25 +34,6 @@ ONE: dict[str, Any] = {
 }
 SAID = {**ONE, "script": {"turns": {"a": [{"text": "Hello!", "progress": ["Hel", "lo!"], "delay_ms": 50}]}}}
 LONG = {**ONE, "script": {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}}
-
-
-@asynccontextmanager
-async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
-    """A worker, the application at an address of its own, and a client that speaks to it."""
-    flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True}
-    with listening("127.0.0.1", 0, "http") as bound:
-        async with (
-            open_connection(load(flags, env={}, cwd=home), "test") as connection,
-            open_worker(connection, env={}),
-            anyio.create_task_group() as tasks,
-        ):
-            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks).rows).all()
-            app = http_app(connection.log, "acme", verbs, token=token, loopback=True)
-            tasks.start_soon(serve_app, app, bound)
-            url = f"{url_of(bound)}/api/acme"
-            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
-                yield client, connection
-            tasks.cancel_scope.cancel()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from callboard.bus.answer_schemas import TEXT, answer_schema
 from callboard.bus.effects import JSON
 from callboard.languages.playbook.document import Elicitation, Playbook, Step
 from callboard.languages.playbook.names import text_of
@@ -41,6 +42,17 @@ def refusal(asked: Elicitation, response: JSON) -> str | None:
             return f"{shown!r} is none of the options: {', '.join(asked.options)}"
         case _:
             return f"{shown!r} is no text"
+
+
+def schema_of(asked: Elicitation) -> JSON:
+    """Return the JSON Schema of a response."""
+    match asked.type:
+        case "confirm":
+            return answer_schema(["yes", "no"])
+        case "select" if asked.options:
+            return answer_schema(asked.options)
+        case _:
+            return TEXT
 
 
 def default(asked: Elicitation) -> str:

@@ -10,7 +10,7 @@ from callboard.languages.agent import Policy, converse
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
-from callboard.languages.playbook.eliciting import default, refusal, understood
+from callboard.languages.playbook.eliciting import default, refusal, schema_of, understood
 from callboard.languages.playbook.extracting import extracted
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.names import Names, text_of
@@ -105,6 +105,7 @@ class Visit:
             request_data={"step": self.step.number, "label": self.step.label, "title": self.step.title},
             timeout_at=due,
             timeout_action=EXPIRE,
+            schema=schema_of(asked),
             refuses=partial(refusal, asked),
         )
         self.standing.status = "awaiting_input"

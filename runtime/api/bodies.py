@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Raw, Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
+from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
 from callboard.runtime.schedules.schedule import Overlap
 from callboard.runtime.schedules.timetable import Timetable
@@ -65,6 +66,21 @@ class RunList(Struct, frozen=True):
     """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id."""
 
     runs: list[RunRow]
+    more: bool
+
+
+class ListQuestions(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``questions``: those of a definition, or of one run; the oldest first."""
+
+    definition: str | None = None
+    run_id: str | None = None
+    limit: int = 100
+
+
+class QuestionList(Struct, frozen=True):
+    """Answer of ``questions``; ``more`` says that younger ones match."""
+
+    questions: list[Question]
     more: bool
 
 

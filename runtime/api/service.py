@@ -58,7 +58,7 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
     async with anyio.create_task_group() as tasks:
         listings = Listings(connection.log, tasks)
         endpoint = _Endpoint(connection, tasks)
-        verbs = Verbs(connection.log, Definitions(), listings.rows, verdict_wait_s).all()
+        verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s).all()
         try:
             for name, verb in verbs.items():
                 await service.add_endpoint(

@@ -42,12 +42,14 @@ from callboard.runtime.api.bodies import (
     AddSchedule,
     AwaitResult,
     ChangeSchedule,
+    ListQuestions,
     ListRuns,
     Nothing,
     OneName,
     OneRun,
     Page,
     PageOfEvents,
+    QuestionList,
     Result,
     Rollback,
     RunList,
@@ -57,7 +59,7 @@ from callboard.runtime.api.bodies import (
     Versions,
 )
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
-from callboard.runtime.api.run_lists import Rows
+from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.api.statuses import chosen
 from callboard.runtime.api.version_lists import listed
@@ -73,6 +75,9 @@ PAGE_BYTES_MAX = 512 * 1024
 
 RUNS_MAX = 1_000
 """Runs in one answer."""
+
+QUESTIONS_MAX = 1_000
+"""Questions in one answer."""
 
 WAIT_MAX_S = 300.0
 """Longest wait for a result."""
@@ -98,11 +103,11 @@ class Verbs:
     """What the service can do, on one log."""
 
     def __init__(
-        self, log: JetStreamLog, definitions: Definitions, rows: Rows, verdict_wait_s: float = VERDICT_WAIT_S
+        self, log: JetStreamLog, definitions: Definitions, listings: Listings, verdict_wait_s: float = VERDICT_WAIT_S
     ) -> None:
         self._log = log
         self._definitions = definitions
-        self._rows = rows
+        self._listings = listings
         self._verdict_wait_s = verdict_wait_s
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
@@ -111,6 +116,7 @@ class Verbs:
             "start": self.start,
             "tell": self.tell,
             "runs": self.runs,
+            "questions": self.questions,
             "show": self.show,
             "result": self.result,
             "trace": self.trace,
@@ -192,7 +198,7 @@ class Verbs:
         if not found:
             unknown = UnknownDefinition(request.name)
             raise ApiError(404, unknown.code, unknown.message, remedy=unknown.remedy)
-        return Versions(request.name, listed(found, await self._rows(tenant)))
+        return Versions(request.name, listed(found, await self._listings.rows(tenant)))
 
     # -- schedules ----------------------------------------------------------------------------------------------------
 
@@ -238,7 +244,7 @@ class Verbs:
         """List runs, the newest first."""
         request = _read(body, ListRuns)
         limit = _within("limit", request.limit, RUNS_MAX)
-        rows = await self._rows(tenant)
+        rows = await self._listings.rows(tenant)
         if request.before is not None:
             places = [i for i, row in enumerate(rows) if row.run == request.before]
             if not places:
@@ -247,6 +253,17 @@ class Verbs:
         rows = [row for row in rows if request.definition in (None, row.definition)]
         found, more = await chosen(self._log, tenant, rows, request.status, limit)
         return RunList(found, more > 0)
+
+    async def questions(self, tenant: str, body: bytes) -> QuestionList:
+        """List the questions that wait for an answer, of all runs, the oldest first."""
+        request = _read(body, ListQuestions)
+        limit = _within("limit", request.limit, QUESTIONS_MAX)
+        found = [
+            one
+            for one in await self._listings.questions(tenant)
+            if request.definition in (None, one.definition) and request.run_id in (None, one.run)
+        ]
+        return QuestionList(found[:limit], len(found) > limit)
 
     async def show(self, tenant: str, body: bytes) -> RunResult:
         """Say how a run stands: status, nodes, what it waits for, output, usage."""

@@ -29,7 +29,7 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             reach(config, reads=False, name="callboard http", refused_wait_s=None) as connection,
             anyio.create_task_group() as tasks,
         ):
-            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks).rows).all()
+            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
             secrets = {name: one.revealed() for name, one in config.webhooks.items()}
             app = http_app(
                 connection.log, config.tenant, verbs, token=token, loopback=host in LOOPBACK, webhooks=secrets

@@ -96,7 +96,7 @@ async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
             performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
-            yield Tools(connection, shelves, Listings(connection.log, tasks).rows, performer)
+            yield Tools(connection, shelves, Listings(connection.log, tasks), performer)
         finally:
             tasks.cancel_scope.cancel()
 

@@ -51,6 +51,7 @@ _LIST: Mapping[str, Kind] = {"status": "string", "definition": "string", "limit"
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
     Route("GET", "/runs", "runs", _LIST),
+    Route("GET", "/questions", "questions", {"definition": "string", "run_id": "string", "limit": "integer"}),
     Route("GET", _RUN, "show", {}),
     Route("GET", f"{_RUN}/result", "result", _WAITS),
     Route("GET", f"{_RUN}/trace", "trace", {}),

@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 from callboard.bus import events as ev
+from callboard.bus.answer_schemas import answer_schema
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.languages.language import Ask, Instant, RunInfo
@@ -66,7 +67,10 @@ class Asks:
         return self.ledger.state(exit, node.path, node.iteration, node.attempt).time
 
     def question(self, node: Execution, key: str, ask: Ask) -> OpenQuestion:
-        """Ask a person."""
+        """Ask a person. The schema of the answer is a help to whoever answers, and stays as it was recorded."""
+        recorded = self.ledger.recorded(key)
+        asked = ev.payload_of(recorded) if recorded is not None else None
+        schema = answer_schema(ask.options) if ask.schema is None else ask.schema
         intent = ev.HumanAsked(
             question=ask.question,
             interaction_type=ask.type,
@@ -75,6 +79,7 @@ class Asks:
             request_data=ask.request_data,
             timeout_at=ask.timeout_at,
             timeout_action=ask.timeout_action,
+            schema=asked.schema if isinstance(asked, ev.HumanAsked) else schema,
         )
         question = self.waits.questions[key] = OpenQuestion(self.ledger.announce(node, key, intent), node, ask)
         return question

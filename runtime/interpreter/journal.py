@@ -76,6 +76,10 @@ class Journal:
             del self._facts[address]
         return event
 
+    def intent(self, key: str) -> Event | None:
+        """The recorded intent of a key that has not been asked for again."""
+        return self._intents.get(key)
+
     def take_intent(self, key: str) -> Event | None:
         """Return, and remove, the recorded intent of a key."""
         return self._intents.pop(key, None)

@@ -70,6 +70,10 @@ class Ledger:
         sealed = self._sink.seal(intent)
         return self._recorded_or_new(self._journal.take_intent(key), node, key, intent.type, sealed)
 
+    def recorded(self, key: str) -> Event | None:
+        """Return the intent of a key that the log holds and nobody has announced again."""
+        return self._journal.intent(key)
+
     def close(self, node: Execution, key: str, outcome: Payload) -> Event:
         """State an outcome that the interpreter itself decides on: the recorded one, verified, or a new one."""
         self._driver.check_alive()

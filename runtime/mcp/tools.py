@@ -26,7 +26,7 @@ from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
 from callboard.runtime.admission.versions import meant
 from callboard.runtime.api.bodies import RunList
 from callboard.runtime.api.connection import Connection
-from callboard.runtime.api.run_lists import Rows
+from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.mcp import answers, arguments
 from callboard.runtime.mcp.library import Library, described
@@ -52,11 +52,11 @@ class Tools:
     ``performer`` is the worker that is to perform what is started here; empty: whichever does.
     """
 
-    def __init__(self, connection: Connection, library: Library, rows: Rows, performer: str = "") -> None:
+    def __init__(self, connection: Connection, library: Library, listings: Listings, performer: str = "") -> None:
         self._performer = performer
         self._connection = connection
         self._library = library
-        self._verbs = Verbs(connection.log, Definitions(), rows)
+        self._verbs = Verbs(connection.log, Definitions(), listings)
         self._tenant = connection.config.tenant
 
     # -- definitions --------------------------------------------------------------------------------------------------

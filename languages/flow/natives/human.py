@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from callboard.bus.answer_schemas import answer_schema
 from callboard.bus.effects import JSON
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
@@ -38,6 +39,7 @@ def _ask(arguments: dict[str, Any], input: JSON, due: Instant | None) -> Ask:
         request_data=arguments.get("data", input),
         timeout_at=due,
         timeout_action=None if due is None else "fail",
+        schema=answer_schema(["yes", "no"]) if arguments.get("type") == "confirm" else None,
     )
 
 

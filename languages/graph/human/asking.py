@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from callboard.bus.effects import JSON, Failure
 from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.languages.graph.human.labels import TIMEOUT, label_of
 from callboard.languages.graph.human.relevance import FILTERED, RELEVANT, relevance
@@ -78,6 +79,7 @@ def _question(interaction: Interaction, due: Instant) -> Ask:
         request_data=interaction.request_data,
         timeout_at=due,
         timeout_action=interaction.timeout_action,
+        schema=schema_of(interaction),
     )
 
 

@@ -1,0 +1,34 @@
+"""Answer schemas: the JSON Schema of what answers a question, as it follows from the options that it has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from callboard.bus.effects import JSON
+
+TEXT: JSON = {"type": "string"}
+"""The schema of any text."""
+
+
+class Choice(NamedTuple):
+    """An option: what is answered and what is shown."""
+
+    value: JSON
+    label: str
+
+
+def choice(option: JSON) -> Choice:
+    """Read an option: a value, or an object with ``value`` and, if wanted, ``label``."""
+    if isinstance(option, Mapping) and "value" in option:
+        named: Mapping[str, Any] = option
+        return Choice(named["value"], str(named.get("label", named["value"])))
+    return Choice(option, str(option))
+
+
+def answer_schema(options: Sequence[JSON]) -> JSON:
+    """Return the schema of one of the options; where there are none, anything is an answer."""
+    choices = [choice(option) for option in options]
+    if not choices:
+        return {}
+    if all(isinstance(one.value, str) and one.value == one.label for one in choices):
+        return {"enum": [one.value for one in choices]}
+    return {"oneOf": [{"const": one.value, "title": one.label} for one in choices]}

@@ -1,0 +1,41 @@
+"""Forms: the JSON Schema of a response to a HUMAN_IN_THE_LOOP node. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.bus.answer_schemas import answer_schema
+from callboard.bus.effects import JSON
+from callboard.languages.graph.human.interaction import Interaction
+
+_TYPES = {
+    "number": "number",
+    "float": "number",
+    "integer": "integer",
+    "int": "integer",
+    "boolean": "boolean",
+    "checkbox": "boolean",
+}
+"""JSON types by the words that fields have for theirs; of every other it is a text."""
+
+
+def schema_of(interaction: Interaction) -> JSON:
+    """Return the schema of a response: an object of the fields that are asked for, or one of the options."""
+    fields = interaction.request_data.get("input_fields")
+    named = [one for one in fields if isinstance(one, dict) and isinstance(one.get("name"), str)] if fields else []
+    if not named:
+        return answer_schema(interaction.options)
+    found: dict[str, JSON] = {
+        "type": "object",
+        "properties": {one["name"]: _field(one) for one in named},
+    }
+    if required := [one["name"] for one in named if one.get("required")]:
+        found["required"] = required
+    return found
+
+
+def _field(field: Mapping[str, Any]) -> JSON:
+    told = {"title": field.get("label"), "description": field.get("description") or field.get("placeholder")}
+    schema: dict[str, JSON] = {name: text for name, text in told.items() if isinstance(text, str) and text}
+    if isinstance(options := field.get("options"), list) and options:
+        return {**answer_schema(options), **schema}
+    return {"type": _TYPES.get(str(field.get("type", "")).lower(), "string"), **schema}

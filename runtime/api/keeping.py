@@ -1,0 +1,102 @@
+"""Keeping: a projection over many runs that follows the log, and answers as of the moment when it is asked."""
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import structlog
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer, Recorded, whole
+from callboard.projections.projection import Projection
+
+logger = structlog.get_logger(__name__)
+
+CATCH_UP_WAIT_S = 20.0
+"""How long a question waits until the fold has come as far as the log."""
+
+V = TypeVar("V")
+
+
+class Kept(Generic[V]):
+    """A projection of the events that match the filters, from the log's beginning on."""
+
+    def __init__(self, log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> None:
+        self._log = log
+        self._filters = filters
+        self._projection = projection
+        self._sequence = 0
+        self._grown = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self.failed = False
+
+    async def run(self) -> None:
+        """Fold until cancelled."""
+        try:
+            with self._scope:
+                async with self._log.follow(self._filters, 0) as feed:
+                    async for recorded in feed:
+                        await self._take(recorded)
+        except Exception:
+            # The next question begins anew.
+            logger.exception("listing failed", filters=self._filters)
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Fold no more; whoever waits is told."""
+        self._scope.cancel()
+        self.failed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        grown, self._grown = self._grown, anyio.Event()
+        grown.set()
+
+    async def _take(self, recorded: Recorded) -> None:
+        await _apply(self._projection, self._log, recorded)
+        self._sequence = recorded.sequence
+        self._wake()
+        await anyio.lowlevel.checkpoint()
+
+    async def view(self) -> V:
+        """Return the projection's view once it has come as far as the log is now.
+
+        :raises NoAnswer: if the log does not answer, or the fold does not keep up
+        """
+        last = await _last(self._log, self._filters)
+        with anyio.move_on_after(CATCH_UP_WAIT_S):
+            while self._sequence < last and not self.failed:
+                await self._grown.wait()
+        if self._sequence < last:
+            raise NoAnswer(f"the listing is at {self._sequence} of {last}")
+        return self._projection.view()
+
+
+async def folded(log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> V:
+    """Fold the events that match the filters once, up to the last one that the log has now.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    if last := await _last(log, filters):
+        async with log.follow(filters, 0) as feed:
+            async for recorded in feed:
+                await _apply(projection, log, recorded)
+                if recorded.sequence >= last:
+                    break
+    return projection.view()
+
+
+async def _apply(projection: Projection[Any], log: JetStreamLog, recorded: Recorded) -> None:
+    try:
+        projection.apply(recorded.event)
+    except msgspec.ValidationError:
+        # A member that this needs is stored beside the event; few have any, so they are fetched only now.
+        projection.apply(await whole(log, recorded))
+
+
+async def _last(log: JetStreamLog, filters: Sequence[str]) -> int:
+    """Return the sequence of the last event that counts here, 0 if there is none."""
+    found = [await log.last_message(filter) for filter in filters]
+    return max((one.sequence for one in found if one is not None), default=0)

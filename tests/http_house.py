@@ -1,0 +1,38 @@
+"""A worker, and the application over HTTP at an address of its own, with a client that speaks to it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.http.app import http_app
+from callboard.runtime.http.serving import listening, serve_app, url_of
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+
+PATIENCE_S = 30.0
+
+
+@asynccontextmanager
+async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
+    """Serve for the length of a block."""
+    flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True}
+    with listening("127.0.0.1", 0, "http") as bound:
+        async with (
+            open_connection(load(flags, env={}, cwd=home), "test") as connection,
+            open_worker(connection, env={}),
+            anyio.create_task_group() as tasks,
+        ):
+            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+            app = http_app(connection.log, "acme", verbs, token=token, loopback=True)
+            tasks.start_soon(serve_app, app, bound)
+            url = f"{url_of(bound)}/api/acme"
+            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
+                yield client, connection
+            tasks.cancel_scope.cancel()
