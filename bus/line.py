@@ -4,6 +4,7 @@ nats-py connects again by itself, with all subscriptions. What was on its way is
 that lived with the connection are gone; nobody else tells those who wait for them.
 """
 
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -11,6 +12,9 @@ import anyio
 from nats.aio.client import Client
 
 Act = Callable[[], None]
+
+_plain = re.compile(r"[!-~]+").fullmatch
+"""A subject that needs no second look: visible ASCII."""
 
 
 class Line(Client):
@@ -21,6 +25,38 @@ class Line(Client):
         self._at_loss: dict[object, Act] = {}
         self._at_return: dict[object, Act] = {}
         self._whole = True
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Publish as the client library does, with less between the call and the wire: it is done for every event.
+
+        What is out of the ordinary (a connection that is down, a body that is too large, a subject or header that is
+        none) is the library's affair, with its errors.
+        """
+        head = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
+        usual = (
+            self.is_connected
+            and not self.is_draining_pubs
+            and len(payload) <= self._max_payload
+            and _plain(subject) is not None
+            and (not reply or _plain(reply) is not None)
+            and head.count("\n") == (len(headers) if headers else 0)
+        )
+        if not usual or self._flush_queue is None:
+            await super().publish(subject, payload, reply, headers)
+            return
+        if headers:
+            lines = f"NATS/1.0\r\n{head}\r\n".encode()
+            size = len(lines) + len(payload)
+            frame = b"".join((f"HPUB {subject} {reply} {len(lines)} {size}\r\n".encode(), lines, payload, b"\r\n"))
+        else:
+            frame = b"".join((f"PUB {subject} {reply} {len(payload)}\r\n".encode(), payload, b"\r\n"))
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(payload)
+        await self._send_command(frame)
+        if self._flush_queue.empty():
+            await self._flush_pending()
 
     def when_lost(self, act: Act) -> None:
         """Call a function whenever the connection is lost: what was asked over it will not be answered."""
