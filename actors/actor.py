@@ -138,6 +138,10 @@ Spawn = Callable[[str, Callable[[], Awaitable[None]]], object]
 """Starts an actor: its name, and what it does."""
 
 
+def _nobody(_name: str, _error: Exception) -> None:
+    """Takes the failures of a supervisor that has no actors any more."""
+
+
 class Supervisor:
     """Spawns actors and decides what their failures mean. An async context manager; leaving it waits for all actors."""
 
@@ -153,7 +157,11 @@ class Supervisor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, traceback)
+        try:
+            return await self._stack.__aexit__(kind, error, traceback)
+        finally:
+            # Whoever owns the supervisor is not kept by it.
+            self._on_failure = _nobody
 
     def spawn(self, name: str, body: Callable[[], Awaitable[None]], restart: Restart = NEVER) -> Child:
         """Start an actor; ``body`` is called again at each restart."""

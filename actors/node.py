@@ -54,7 +54,7 @@ class NodeActor:
         self._limiter = limiter
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._spawn = spawn
-        self._toolboxes = Toolboxes(carrier, self._beside, shared.standing)
+        self._toolboxes = Toolboxes(carrier, partial(spawn, name), shared.standing)
         self._turns = shared.turns
         self._busy = False
         self.has_stopped = False

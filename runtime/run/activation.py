@@ -108,6 +108,10 @@ class Activation:
         self.stage: Stage
         self._news = anyio.Event()
 
+    def over(self) -> None:
+        """Let the stage go: it knows, by way of its effects, this activation, and neither would go by itself."""
+        vars(self).pop("stage", None)
+
     def wake(self) -> None:
         """Have the run's loop look for news: it returns from `news`."""
         self._news.set()

@@ -14,7 +14,7 @@ Emits: run.claimed, run.start
 
 import datetime as dt
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import structlog
@@ -120,15 +120,16 @@ class RunActor:
             return "parked"
         claim = await self._claim(recorded)
         error: CallboardError | None = None
-        async with self._tasks:
-            try:
-                await self._perform([*events_of(recorded), claim])
-            except CallboardError as caught:
-                # Raised below: a task group would wrap it.
-                error = caught
-            finally:
-                self._tasks.stop_all()
-                self._drop_interpreter()
+        with ExitStack() as self._parting:
+            async with self._tasks:
+                try:
+                    await self._perform([*events_of(recorded), claim])
+                except CallboardError as caught:
+                    # Raised below: a task group would wrap it.
+                    error = caught
+                finally:
+                    self._tasks.stop_all()
+                    self._drop_interpreter()
         if error is not None:
             raise error
         assert self._ending is not None
@@ -181,11 +182,18 @@ class RunActor:
             epoch=self._runlog.epoch,
         )
         self._rest = Rest(self._active, self._flight)
+        self._parting.callback(self._part)
         # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
         self._runlog.numbered.clear()
         await self._work(self._replaying(events))
         self._active.stage.ledger.verify_replayed()
         await self._live()
+
+    def _part(self) -> None:
+        """Untie what knows each other, so that it goes with the run, and not when the collector next comes by."""
+        self._active.over()
+        self._flight.over()
+        del self._reports, self._children
 
     def _replaying(self, events: list[Event]) -> Iterator[None]:
         """Put a new interpreter in place and bring it to where the log ends."""

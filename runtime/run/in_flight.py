@@ -46,6 +46,11 @@ class InFlight:
         """Whether anything is being carried out."""
         return bool(self._carried)
 
+    def over(self) -> None:
+        """Let go of those that know this one too: its actors, and the child runs."""
+        self._afterwards.clear()
+        del self.children, self._node_actors
+
     # -- handing over -------------------------------------------------------------------------------------------------
 
     async def begin(self) -> bool:

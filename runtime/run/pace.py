@@ -8,7 +8,7 @@ comes to it meanwhile, so its log is the same.
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from time import thread_time
+from time import monotonic
 
 import anyio
 import anyio.lowlevel
@@ -23,7 +23,7 @@ REST_SHARE = 0.5
 class Pace:
     """Slices the work of one worker's runs. With an infinite ``slice_s`` no work is interrupted."""
 
-    def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = thread_time) -> None:
+    def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = monotonic) -> None:
         self._slice_s = slice_s
         self._clock = clock
         self._since: float | None = None
