@@ -19,7 +19,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	projection_runs projection_spans projection_trace projection_workflow \
 	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
-.PHONY: setup demo test quick coverage matrix lint format bench lock clean
+.PHONY: setup demo test quick coverage matrix lint format bench bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -78,6 +78,14 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Beside Restate, LangGraph and DBOS, which get an environment of their own; without npm, Restate is left out.
+bench-peers: setup
+	test -d .venv-peers || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
+		--requirement benchmarks/peers/requirements.txt
+	-npm install --silent --no-save --no-package-lock --prefix .venv-peers @restatedev/restate-server@1.7.12
+	$(BIN)/python -m benchmarks.peers
 
 clean:
 	rm -rf $(VENV) .venv-* .links .callboard .coverage .coverage.* build dist *.egg-info

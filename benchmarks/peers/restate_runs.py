@@ -1,0 +1,125 @@
+"""Restate: its server as it comes, and a Python service behind it; asked over its HTTP ingress."""
+
+# pyright: basic, reportMissingImports=false
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import httpx
+import restate
+import uvloop
+from hypercorn.asyncio import serve
+from hypercorn.config import Config as Serving
+from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, marks, say
+
+INGRESS, ADMIN, NODE, SERVICE = 18080, 19070, 15122, 19080
+UP_S = 60
+
+WORKLOAD, FOLDER = asked()
+peers = restate.Service("peers")
+mark = marks(FOLDER)
+
+
+async def nothing():
+    return None
+
+
+async def marked():
+    mark()
+
+
+@peers.handler()
+async def chain(ctx: restate.Context, request: dict) -> None:
+    for _ in range(STEPS):
+        await ctx.run_typed("step", nothing)
+
+
+@peers.handler()
+async def wide(ctx: restate.Context, request: dict) -> None:
+    await restate.gather(*(ctx.run_typed("step", nothing) for _ in range(WIDTH)))
+
+
+@peers.handler()
+async def long(ctx: restate.Context, request: dict) -> None:
+    for _ in range(LONG):
+        await ctx.run_typed("step", marked)
+
+
+def server() -> subprocess.Popen:
+    """Start the server; it outlives the service when that is killed, as it does where Restate is used."""
+    settings = {
+        "RESTATE_BASE_DIR": str(FOLDER / "store"),
+        "RESTATE_INGRESS__BIND_ADDRESS": f"127.0.0.1:{INGRESS}",
+        "RESTATE_ADMIN__BIND_ADDRESS": f"127.0.0.1:{ADMIN}",
+        "RESTATE_BIND_ADDRESS": f"127.0.0.1:{NODE}",
+        "RESTATE_DISABLE_TELEMETRY": "true",
+        "RESTATE_LOG_FILTER": "error",
+        "RESTATE_LISTEN_MODE": "tcp",
+    }
+    log = (FOLDER / "server.log").open("wb")
+    return subprocess.Popen(
+        [os.environ["RESTATE_SERVER"], "--no-logo"], env=os.environ | settings, stdout=log, stderr=log
+    )
+
+
+def service() -> subprocess.Popen:
+    """The service in a process of its own, as the server."""
+    return subprocess.Popen([sys.executable, __file__, "service", str(FOLDER)])
+
+
+async def serving() -> None:
+    settings = Serving.from_mapping(
+        bind=[f"127.0.0.1:{SERVICE}"], h2_max_concurrent_streams=2**31 - 1, loglevel="ERROR", worker_class="uvloop"
+    )
+    await serve(restate.app([peers]), settings)
+
+
+async def until_up(asking: httpx.AsyncClient, method: str, url: str, body: dict | None = None) -> None:
+    async with asyncio.timeout(UP_S):
+        while True:
+            try:
+                answer = await asking.request(method, url, json=body)
+                if answer.is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def measure() -> None:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=120, limits=limits) as asking:
+        await until_up(asking, "GET", f"http://127.0.0.1:{ADMIN}/health")
+        await until_up(asking, "POST", f"http://127.0.0.1:{ADMIN}/deployments", {"uri": f"http://127.0.0.1:{SERVICE}"})
+        await until_up(asking, "GET", f"http://127.0.0.1:{INGRESS}/restate/health")
+
+        async def ask(handler):
+            answer = await asking.post(f"http://127.0.0.1:{INGRESS}/peers/{handler}", json={})
+            answer.raise_for_status()
+
+        if WORKLOAD in AT_ONCE:
+            say(await chains(AT_ONCE[WORKLOAD], lambda run: ask("chain")))
+        elif WORKLOAD == "fan_out":
+            say(await fan_outs(lambda run: ask("wide")))
+        else:
+            await ask("long")
+
+
+def main() -> None:
+    if WORKLOAD in ("service", "resume"):
+        uvloop.run(serving())
+        return
+    started = [service()] if WORKLOAD == "long" else [server(), service()]
+    try:
+        uvloop.run(measure())
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+if WORKLOAD == "server":
+    sys.exit(server().wait())
+main()
