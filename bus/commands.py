@@ -75,7 +75,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
     ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
-    run as children, by their path relative to its own place.
+    run as children, by their path relative to its own place. ``by`` says who started it.
     """
 
     definition: DefinitionSource
@@ -92,6 +92,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     limits: dict[str, Any] = {}
     state: dict[str, Any] | None = None
     scheduled: Scheduled | None = None
+    by: str | None = None
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

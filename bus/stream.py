@@ -30,9 +30,9 @@ def stream_of(subjects: Subjects) -> str:
     return subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
 
 
-def bucket_of(subjects: Subjects) -> str:
-    """The name of the bucket of memories that belongs to the stream."""
-    return subjects.prefix.replace(".", "_").upper() + "_MEMORY"
+def bucket_of(subjects: Subjects, what: str = "MEMORY") -> str:
+    """The name of a bucket that belongs to the stream: that of memories, or of something else."""
+    return f"{subjects.prefix.replace('.', '_').upper()}_{what}"
 
 
 def bounds_of(config: Mapping[str, Any]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.serving import listening, serve_app, url_of
 from callboard.runtime.settings.config import load
@@ -30,7 +31,7 @@ async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[h
             anyio.create_task_group() as tasks,
         ):
             verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
-            app = http_app(connection.log, "acme", verbs, token=token, loopback=True)
+            app = http_app(connection.log, "acme", verbs, access=Access(token, open=True))
             tasks.start_soon(serve_app, app, bound)
             url = f"{url_of(bound)}/api/acme"
             async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:

@@ -19,6 +19,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.http import webhooks
+from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.proofs import WINDOW_S, Sent, Unproven, prove, without_tokens
 from callboard.runtime.settings.config import load
@@ -160,7 +161,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
     home = tmp_path_factory.mktemp("desk")
     flags = {"data_dir": home, "sync": "1s", "tenant": "acme", "partitions": 2}
     async with open_connection(load(flags, env={}, cwd=home), "test") as connection, open_worker(connection, env={}):
-        app = http_app(connection.log, "acme", {}, token=None, loopback=True, webhooks=SECRETS)
+        app = http_app(connection.log, "acme", {}, access=Access(open=True), webhooks=SECRETS)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost/in/acme/desk") as client:
             wanted = Registration(source=json.dumps(DESK), name="desk")
@@ -244,7 +245,7 @@ async def test_a_trigger_that_asks_for_no_proof_takes_what_a_start_takes(
     done = await client.get("/open", params={"q": "1"}, headers={"idempotency-key": "k-1"})
     assert (done.status_code, done.text) == (202, "stored desk-k-1\n")
     assert (await input_of(connection, "desk-k-1"))["query_params"] == {"q": "1"}
-    behind = http_app(connection.log, "acme", {}, token="t0ken", loopback=True)
+    behind = http_app(connection.log, "acme", {}, access=Access("t0ken", open=True))
     base = "http://example.org/in/acme/desk"
     async with httpx.AsyncClient(transport=httpx.ASGITransport(behind), base_url=base) as other:
         assert (await other.get("/open")).status_code == 401

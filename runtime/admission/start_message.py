@@ -61,6 +61,7 @@ class _Start(BaseModel):
     limits: dict[str, Any] = Field(default_factory=dict)
     state: dict[str, Any] | None = None
     scheduled: _Scheduled | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "push": "push:push",
         "rollback": "rollback:rollback",
         "schedule": "schedule:schedule",
+        "keys": "keys:keys",
     },
     "Look": {
         "watch": "watch:watch",

@@ -4,27 +4,12 @@ from functools import partial
 
 import click
 
-from callboard.bus.durations import DURATION
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.durations import Duration
 from callboard.runtime.cli.options import Settings, settings_options, start_options
 from callboard.runtime.operations.start_request import StartRequest
 
 OVERLAPS = ("skip", "queue", "cancel", "allow")
-
-
-class _Duration(click.ParamType[float]):
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        import re
-
-        from callboard.bus.durations import seconds_of
-
-        if isinstance(value, float):
-            return value
-        if not re.fullmatch(DURATION, str(value)):
-            self.fail(f"{value!r} is no duration, such as 90s, 10m or 1h30m", param, ctx)
-        return seconds_of(str(value))
 
 
 @click.group(epilog=exits.EXIT_CODES)
@@ -40,9 +25,9 @@ def schedule() -> None:
 @partial(start_options, names=True)
 @click.option("--name", "-n", metavar="NAME", help="What the schedule is called; default: as its definition.")
 @click.option("--cron", metavar="EXPRESSION", help="When: minute, hour, day of month, month, day of week.")
-@click.option("--every", metavar="DURATION", type=_Duration(), help="When: at equal distances, such as 10m.")
+@click.option("--every", metavar="DURATION", type=Duration(), help="When: at equal distances, such as 10m.")
 @click.option("--timezone", "--tz", metavar="ZONE", help="Whose clocks --cron is about.  [default: UTC]")
-@click.option("--jitter", metavar="DURATION", type=_Duration(), default=0.0, help="Put each run off by up to so much.")
+@click.option("--jitter", metavar="DURATION", type=Duration(), default=0.0, help="Put each run off by up to so much.")
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),

@@ -1,31 +1,103 @@
-"""Access: who makes a request, by what it brings."""
+"""Access: who makes a request, by what it brings, and whether they may."""
 
+import datetime as dt
 import hmac
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from callboard.bus.errors import CallboardError
+from callboard.runtime.access.keys import PREFIX, Keys
+from callboard.runtime.access.rates import Rates
+from callboard.runtime.access.subject import NOBODY, OPERATOR, Subject
+from callboard.runtime.access.tokens import ProviderSilent, TokenRefused, Tokens
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import refusal
 from callboard.runtime.page.shell import is_shell
 
+RATE_PER_S = 50.0
+BURST = 200
+
 
 class Access:
-    """Knows requests by the ``token`` that they bring; None: nobody needs to bring one."""
+    """Knows requests by their bearer token: the operator's ``token``, an API key, or a token of the identity provider.
 
-    def __init__(self, token: str | None) -> None:
-        self._wanted = f"Bearer {token}".encode() if token else b""
+    ``open`` says that nobody needs to bring anything as long as there is none of these.
+    """
 
-    async def refused(self, scope: Scope) -> ApiError | None:
-        """Return why a request is not answered, if so."""
-        brought = Headers(scope=scope).get("authorization", "").encode()
-        if self._wanted and not hmac.compare_digest(brought, self._wanted):
-            return ApiError(401, "http.unauthorized", "bring the token as a bearer token")
-        return None
+    def __init__(
+        self,
+        token: str | None = None,
+        *,
+        open: bool = False,
+        keys: Keys | None = None,
+        tokens: Tokens | None = None,
+        rates: Rates | None = None,
+    ) -> None:
+        self._token = token.encode() if token else b""
+        self._open = open and not token and tokens is None
+        self._keys = keys
+        self._tokens = tokens
+        self._rates = rates or Rates(RATE_PER_S, BURST)
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody needs to bring anything, unless there are keys."""
+        return self._open
+
+    async def subject(self, scope: Scope) -> Subject:
+        """Return who makes a request.
+
+        :raises ApiError: if it is not known who, they ask too often, or that cannot be found out
+        """
+        brought = Headers(scope=scope).get("authorization")
+        try:
+            found = await self._known(brought) if brought is not None else await self._unknown()
+        except TokenRefused as error:
+            raise ApiError(401, "http.unauthorized", str(error)) from None
+        except ProviderSilent as error:
+            raise ApiError(503, "http.provider", f"the identity provider does not answer: {error}") from None
+        except CallboardError as error:
+            raise ApiError(503, error.code, error.message, remedy=error.remedy) from None
+        if not found.speaks_for_others and (wait_s := self._rates.wait_s(found.name, anyio.current_time())):
+            message = "too many requests"
+            raise ApiError(429, "http.rate", message, retry_after_s=max(1, round(wait_s + 0.5)))
+        return found
+
+    async def _known(self, authorization: str) -> Subject:
+        kind, _, brought = authorization.partition(" ")
+        if kind.lower() != "bearer":
+            raise TokenRefused("what it brings is no bearer token")
+        brought = brought.strip()
+        if self._token and hmac.compare_digest(brought.encode(), self._token):
+            return OPERATOR
+        if self._keys is not None and brought.startswith(PREFIX):
+            key = await self._keys.known(brought, dt.datetime.now(dt.UTC))
+            if key is not None:
+                return key.subject
+        elif self._tokens is not None:
+            return await self._tokens.subject(brought)
+        raise TokenRefused("the token that it brings is none, or no longer")
+
+    async def _unknown(self) -> Subject:
+        if self._open and not (self._keys is not None and await self._keys.any()):
+            return NOBODY
+        raise TokenRefused("bring a bearer token")
+
+
+def check(subject: Subject, wanted: str) -> None:
+    """See to it that somebody may do what takes a scope.
+
+    :raises ApiError: if they may not
+    """
+    if not subject.may(wanted):
+        has = ", ".join(sorted(subject.scopes)) or "none"
+        raise ApiError(403, "http.scope", f"this takes the scope {wanted!r}; {subject.name} has {has}", expected=wanted)
 
 
 class Known:
-    """In front of an application: lets in only requests that access knows."""
+    """In front of an application: lets in only requests of somebody who is known, as ``request.state.subject``."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -33,6 +105,11 @@ class Known:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The page itself says nothing of anybody's; it has to be there before it can bring a token.
-        asked = scope["type"] == "http" and not is_shell(scope["path"])
-        refused = await self._access.refused(scope) if asked else None
-        await (refusal(refused) if refused is not None else self._app)(scope, receive, send)
+        if scope["type"] == "http" and not is_shell(scope["path"]):
+            try:
+                subject = await self._access.subject(scope)
+            except ApiError as refused:
+                await refusal(refused)(scope, receive, send)
+                return
+            scope = {**scope, "state": {**scope.get("state", {}), "subject": subject}}
+        await self._app(scope, receive, send)

@@ -14,10 +14,11 @@ from starlette.types import ASGIApp, Scope
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.runtime.access.subject import Subject
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
-from callboard.runtime.http.access import Access, Known
+from callboard.runtime.http.access import Access, Known, check
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
@@ -36,14 +37,10 @@ def http_app(
     log: JetStreamLog,
     tenant: str,
     verbs: Mapping[str, Verb],
-    *,
-    token: str | None,
-    loopback: bool,
+    access: Access,
     webhooks: Mapping[str, Sequence[str]] | None = None,
 ) -> ASGIApp:
-    """Make the application of one tenant; ``token`` is what requests bring, if they have to bring any, and ``webhooks``
-    are the secrets of senders by ``<definition>/<trigger>``.
-    """
+    """Make the application of one tenant; ``webhooks`` are the secrets of senders by ``<definition>/<trigger>``."""
     front = Front(log, tenant, verbs)
     paths = [Path(f"/api/{{tenant}}{route.path}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
@@ -55,13 +52,16 @@ def http_app(
         ],
         exception_handlers={HTTPException: _unknown},
     )
-    access = Access(token)
-    guard = Guard(Login(Known(app, access)), loopback=loopback and not token)
+    guard = Guard(Login(Known(app, access)), loopback=access.open)
 
-    async def refused(scope: Scope) -> ApiError | None:
-        return guard.refused(scope) or await access.refused(scope)
+    async def may_start(scope: Scope) -> Subject:
+        if (refused := guard.refused(scope)) is not None:
+            raise refused
+        subject = await access.subject(scope)
+        check(subject, "start")
+        return subject
 
-    hooks = Webhooks(log, tenant, webhooks or {}, refused)
+    hooks = Webhooks(log, tenant, webhooks or {}, may_start)
     path = "/in/{tenant}/{definition}/{trigger:path}"
     # Whoever looks whether we live need not be known, and services that call in prove themselves by what they send.
     open_paths = [Path("/healthz", _healthy, methods=["GET"]), Path(path, hooks.take, methods=METHODS)]
@@ -94,9 +94,10 @@ class Front:
 
     async def _answer(self, route: Route, request: Request) -> Response:
         try:
-            self._check(request)
+            self._check(request, route.scope)
             path = {name: value for name, value in request.path_params.items() if name != "tenant"}
             asked = route.asked(path, request.query_params, _named(route, request, await _body(route, request)))
+            asked = route.signed(asked, request.state.subject)
         except ApiError as error:
             return refusal(error)
         found = await outcome(self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
@@ -106,7 +107,7 @@ class Front:
         """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics``, or
         all."""
         try:
-            self._check(request)
+            self._check(request, "read")
             query = request.query_params
             topics = [topic for topic in query.get("topics", "").split(",") if topic]
             filters = self._filters(topics, query.get("run"), query.get("definition"), query.get("type"))
@@ -133,7 +134,8 @@ class Front:
         except ValueError as error:
             raise ApiError(400, "api.malformed", str(error)) from None
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: Request, scope: str) -> None:
+        check(request.state.subject, scope)
         tenant = request.path_params["tenant"]
         if tenant != self._tenant:
             raise ApiError(404, "http.tenant", f"tenant {tenant[:80]!r} is not served here")

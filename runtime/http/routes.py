@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from callboard.bus.commands import TELLS, Registration, StartRun
+from callboard.runtime.access.subject import Scope, Subject
 from callboard.runtime.api.bodies import AddSchedule
 from callboard.runtime.api.verbs import ApiError
 
@@ -29,6 +30,30 @@ class Route:
     more: Mapping[str, Any] | None = None
     status: int = 200
 
+    @property
+    def scope(self) -> Scope:
+        """The scope that it takes."""
+        if self.method == "GET":
+            return "read"
+        told = self.more.get("verb") if self.more else None
+        return "start" if self.verb == "start" else "answer" if told == "answer" else "operate"
+
+    def signed(self, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
+        """Return what a verb is asked, with who asks it: that stands in the log."""
+        place = _SIGNED.get(self.verb, ()) if self.method != "GET" else ()
+        if not place or not subject.name:
+            return asked
+        *way, member = place
+        signed = {**asked}
+        inner = signed
+        for name in way:
+            held = inner.get(name)
+            inner[name] = {**held} if isinstance(held, dict) else {}
+            inner = inner[name]
+        if not (subject.speaks_for_others and inner.get(member)):
+            inner[member] = subject.name
+        return signed
+
     def asked(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> dict[str, Any]:
         """Return what the verb is asked, of the parts of a request.
 
@@ -47,6 +72,15 @@ _NAME = "/definitions/{name}"
 _WAITS: Mapping[str, Kind] = {"wait_s": "number"}
 _PAGE: Mapping[str, Kind] = {"after": "integer", "limit": "integer", "types": "list"}
 _LIST: Mapping[str, Kind] = {"status": "string", "definition": "string", "limit": "integer", "before": "string"}
+
+_SIGNED: Mapping[str, tuple[str, ...]] = {
+    "start": ("by",),
+    "tell": ("body", "by"),
+    "definition": ("by",),
+    "rollback": ("by",),
+    "schedule": ("start", "by"),
+}
+"""Where it stands, by verb, who asks for it."""
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),

@@ -24,6 +24,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.languages.language import Definition
 from callboard.languages.registry import authoring
 from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
+from callboard.runtime.access.subject import Subject
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.admission.registration import parse
@@ -52,18 +53,20 @@ JSON = "application/json"
 
 logger = structlog.get_logger(__name__)
 
-Refused = Callable[[Scope], Awaitable[ApiError | None]]
-"""Says why somebody who proves nothing may start no run, if so."""
+MayStart = Callable[[Scope], Awaitable[Subject]]
+"""Says who makes a request that proves nothing else, and raises an `ApiError` if they may start no run."""
 
 
 class Webhooks:
     """Takes in requests for the triggers of one tenant; ``secrets`` are by ``<definition>/<trigger>``."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, secrets: Mapping[str, Sequence[str]], refused: Refused) -> None:
+    def __init__(
+        self, log: JetStreamLog, tenant: str, secrets: Mapping[str, Sequence[str]], may_start: MayStart
+    ) -> None:
         self._log = log
         self._tenant = tenant
         self._secrets = secrets
-        self._refused = refused
+        self._may_start = may_start
         self._definitions = Definitions()
         self._client = Client(log, tenant)
         self._active = 0
@@ -88,7 +91,7 @@ class Webhooks:
         if request.method not in entrance.methods:
             raise ApiError(405, "http.method", f"{request.method} is not taken", expected=", ".join(entrance.methods))
         sent = Sent(_headers(request), dict(request.query_params), await _body(request))
-        await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
+        by = await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
         body = _read(sent)
         if entrance.proof == "slack" and isinstance(body, dict) and body.get("type") == "url_verification":
             return answer({"challenge": body.get("challenge")})
@@ -97,7 +100,7 @@ class Webhooks:
         path = entrance.path or f"/{place}"
         received = Received(dt.datetime.now(dt.UTC), body, headers, request.method, path, query, client)
         made = authoring(definition.language).begun(definition.document, received, entrance.trigger)
-        return await self._begin(name, definition.name, entrance, made[0])
+        return await self._begin(name, definition.name, entrance, made[0], by)
 
     async def _entrance(self, tenant: str, name: str, place: str) -> tuple[Definition[Any], Entrance]:
         kept = await meant(self._log, self._tenant, name) if tenant == self._tenant else None
@@ -113,15 +116,14 @@ class Webhooks:
         read = await self._definitions.apart(partial(parse, self._definitions, source, kept.language), source=source)
         return read if isinstance(read, Definition) else None
 
-    async def _check(self, request: Request, key: str, entrance: Entrance, sent: Sent) -> None:
-        """See to it that a request is from whom its trigger expects."""
+    async def _check(self, request: Request, key: str, entrance: Entrance, sent: Sent) -> str:
+        """See to it that a request is from whom its trigger expects; return who that is, for the log."""
         if entrance.proof == "none":
             # Whoever may start a run may have it begun so; not so a page elsewhere, though its GET names no origin.
-            if (refused := await self._refused(request.scope)) is not None:
-                raise refused
+            subject = await self._may_start(request.scope)
             if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
                 raise ApiError(403, "http.origin", "requests of pages elsewhere are not answered")
-            return
+            return subject.name
         secrets = self._secrets.get(key, ())
         if not secrets:
             raise ApiError(403, "webhook.no_secret", "no secret is configured by which senders could prove themselves")
@@ -129,11 +131,12 @@ class Webhooks:
             prove(entrance.proof, sent, secrets, time.time())
         except Unproven as reason:
             raise ApiError(401, "webhook.late" if reason.late else "webhook.unproven", str(reason)) from None
+        return f"webhook:{key}"
 
-    async def _begin(self, name: str, called: str, entrance: Entrance, made: Begun | PassedOver) -> Response:
+    async def _begin(self, name: str, called: str, entrance: Entrance, made: Begun | PassedOver, by: str) -> Response:
         if isinstance(made, PassedOver):
             return _answered(entrance, {"status": "passed_over", "why": made.why}, 200)
-        message = begin({"definition": {"name": name}}, made, called or name)
+        message = begin({"definition": {"name": name}, **({"by": by} if by else {})}, made, called or name)
         message.setdefault("run_id", new_run_id())
         with anyio.move_on_after(STORE_WAIT_S):
             problem = await self._client.store(message)

@@ -23,6 +23,7 @@ from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
 from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
+from callboard.runtime.settings.oidc_settings import OidcSettings, read_oidc
 from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
 from callboard.runtime.settings.vector_settings import VectorSettings, read_vectors
 from callboard.runtime.settings.webhook_settings import WebhookSecrets, read_webhooks
@@ -112,7 +113,12 @@ class Config(BaseModel):
     )
     providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
     mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
-    http_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard http` bring")
+    http_token: SecretStr | None = Field(None, description="bearer token of the operator of `callboard http`")
+    http_rate_per_s: float = Field(
+        50.0, gt=0, le=100_000, description="requests that one key, or one person, may make in a second"
+    )
+    http_burst: int = Field(200, ge=1, le=1_000_000, description="requests that they may make at once")
+    oidc: OidcSettings | None = Field(None, description="the identity provider whose tokens are taken; a table")
     webhooks: dict[str, WebhookSecrets] = Field(
         default_factory=dict[str, WebhookSecrets], description="secrets of senders, by definition/trigger; a table"
     )
@@ -253,6 +259,7 @@ _TABLES: Mapping[str, Callable[[Any, Mapping[str, str], str], tuple[Any, list[Pr
     "providers": read_settings,
     "endpoints": read_endpoints,
     "vectors": read_vectors,
+    "oidc": read_oidc,
     "webhooks": read_webhooks,
 }
 """Settings that are tables, with what reads them: a value, if there is one, what is wrong, and what looks wrong."""

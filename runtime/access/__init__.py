@@ -1,0 +1,1 @@
+"""Access: who somebody is, and what they may do."""

@@ -1,0 +1,90 @@
+"""The store of keys and credentials: a key-value bucket beside the log, with hashes and what is encrypted."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from callboard.actors.memory.jetstream import KeyValueStore
+from callboard.actors.memory.store import Conflict, Unavailable
+from callboard.bus.errors import CallboardError
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.stream import bucket_of
+from callboard.bus.subjects import token
+
+T = TypeVar("T")
+
+
+class StoreSilent(CallboardError):
+    """The bucket of keys and credentials does not answer."""
+
+    def __init__(self, why: str) -> None:
+        message = f"the store of keys and credentials does not answer: {why}"
+        super().__init__("log.unavailable", message, remedy="Check the NATS server, and try again.")
+
+
+class DeskStore:
+    """The documents of one kind (``key``, ``credential`` …) that a tenant has, by name."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, kind: str, replicas: int = 1) -> None:
+        self._kept = KeyValueStore(log.nc, bucket_of(log.subjects, "DESK"), replicas)
+        self._prefix = f"{kind}.{token(tenant)}"
+
+    async def get(self, *names: str) -> bytes | None:
+        """Return a document, None if there is none.
+
+        :raises StoreSilent: if no answer came
+        """
+        found = await self._answered(self._kept.get(self._key(names)))
+        return found.value if found is not None else None
+
+    async def put(self, value: bytes, *names: str) -> None:
+        """Keep a document, in the place of one of this name.
+
+        :raises StoreSilent: if no answer came
+        """
+        while True:
+            before = await self._answered(self._kept.get(self._key(names)))
+            try:
+                revision = before.revision if before is not None else 0
+                return await self._answered(self._kept.put(self._key(names), value, revision))
+            except Conflict:
+                continue
+
+    async def add(self, value: bytes, *names: str) -> bool:
+        """Keep a document unless there is one of this name; say whether it is kept.
+
+        :raises StoreSilent: if no answer came
+        """
+        try:
+            await self._answered(self._kept.put(self._key(names), value, 0))
+        except Conflict:
+            return False
+        return True
+
+    async def remove(self, *names: str) -> bool:
+        """Forget a document; say whether there was one.
+
+        :raises StoreSilent: if no answer came
+        """
+        while (found := await self._answered(self._kept.get(self._key(names)))) is not None:
+            try:
+                await self._answered(self._kept.delete(found.key, found.revision))
+            except Conflict:
+                continue
+            return True
+        return False
+
+    async def all(self) -> list[bytes]:
+        """Return all documents.
+
+        :raises StoreSilent: if no answer came
+        """
+        return [found.value for found in await self._answered(self._kept.below(self._prefix))]
+
+    def _key(self, names: tuple[str, ...]) -> str:
+        return ".".join([self._prefix, *map(token, names)])
+
+    async def _answered(self, asked: Awaitable[T]) -> T:
+        try:
+            return await asked
+        except Unavailable as error:
+            raise StoreSilent(error.failure.message) from error

@@ -1,0 +1,20 @@
+"""Durations at the command line: ``90s``, ``10m``, ``1h30m``."""
+
+import click
+
+
+class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+    """A duration, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        import re
+
+        from callboard.bus.durations import DURATION, seconds_of
+
+        if isinstance(value, float):
+            return value
+        if not re.fullmatch(DURATION, str(value)):
+            self.fail(f"{value!r} is no duration, such as 90s, 10m or 1h30m", param, ctx)
+        return seconds_of(str(value))
