@@ -34,7 +34,8 @@ class Line(Client):
         What is out of the ordinary (a connection that is down, a body that is too large, a subject or header that is
         none) is the library's affair, with its errors.
         """
-        head = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
+        # Added up, not formatted: the library's own names of headers are members of an enumeration.
+        head = "".join([name + ": " + value + "\r\n" for name, value in headers.items()]) if headers else ""
         usual = (
             self.is_connected
             and not self.is_draining_pubs

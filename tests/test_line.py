@@ -8,6 +8,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import BadSubjectError, ConnectionClosedError, MaxPayloadError
+from nats.js.api import Header
 
 from callboard.bus.connection import connected
 from callboard.bus.line import Line
@@ -28,6 +29,7 @@ CASES: list[tuple[bytes, str, dict[str, str] | None]] = [
     (b"\x00\r\nPUB b 0\r\n", "back.to.me", None),
     (b"", "", {"A": "1"}),
     (b"body", "back.to.me", {"Nats-Expected": "7", "Name": "Müller: 5 €", "Empty": ""}),
+    (b"body", "", {Header.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}),
     (b"body", "", {"Folded": "one\r\nEvil: two"}),
 ]
 
