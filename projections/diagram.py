@@ -31,12 +31,14 @@ _URGENCY: Sequence[NodeColour] = ("current", "failed", "cancelled", "success", "
 
 
 class Diagram(Struct, frozen=True):
-    """An outline with the colour of each node, how often each edge (by index) was taken, and where it all began."""
+    """An outline with the colour of each node, how often each edge (by index) was taken, where it all began, and how
+    often each node was entered."""
 
     outline: Outline
     colours: dict[str, NodeColour]
     taken: dict[int, int]
     entry: str | None
+    entered: dict[str, int] = {}
 
 
 class DiagramFold:
@@ -54,6 +56,7 @@ class DiagramFold:
         self._boxes = Shown([])
         self._colours: dict[str, dict[str, NodeColour]] = {}
         self._taken: Counter[int] = Counter()
+        self._entered: Counter[str] = Counter()
         self._entry: str | None = None
         self._node_at: dict[str, str] = {}
 
@@ -65,7 +68,7 @@ class DiagramFold:
                 self._shown = Shown([node.id for node in outline.nodes])
                 self._calls = _calls_of(outline)
                 self._boxes = Shown(list(self._calls))
-                self._entry = _entry_of(outline)
+                self._entry = entry_of(outline)
             case NodeEnter(node=node):
                 self._enter(event.path, node)
             case NodeExit(outcome=outcome):
@@ -82,7 +85,7 @@ class DiagramFold:
         colours: dict[str, NodeColour] = {
             node: min(found.values(), key=_URGENCY.index) for node, found in self._colours.items()
         }
-        return Diagram(self._outline, colours, dict(self._taken), self._entry)
+        return Diagram(self._outline, colours, dict(self._taken), self._entry, dict(self._entered))
 
     def _edge(self, path: str, route: Route) -> int | None:
         """Find the edge by the names that the route has, else, in an outline of paths, beside the node's own path."""
@@ -101,6 +104,7 @@ class DiagramFold:
         if not self._node_at:
             self._entry = shown
         self._node_at[path] = shown
+        self._entered[shown] += 1
         self._colours.setdefault(shown, {})[path] = "current"
 
 
@@ -110,7 +114,7 @@ def _calls_of(outline: Outline) -> dict[str, int]:
     return {parent(edge.target): index for index, edge in downward if holder(parent(edge.target)) == edge.source}
 
 
-def _entry_of(outline: Outline) -> str | None:
+def entry_of(outline: Outline) -> str | None:
     """Before the first enter: the first node that no edge leads to, else the first of all."""
     targets = {edge.target for edge in outline.edges}
     ids = [node.id for node in outline.nodes]

@@ -13,6 +13,7 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
+from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import listening, serve_app, url_of
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
@@ -31,6 +32,7 @@ async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[h
             anyio.create_task_group() as tasks,
         ):
             verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+            verbs = {**verbs, **Readings(connection).all()}
             app = http_app(connection.log, "acme", verbs, access=Access(token, open=True))
             tasks.start_soon(serve_app, app, bound)
             url = f"{url_of(bound)}/api/acme"

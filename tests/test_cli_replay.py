@@ -8,8 +8,8 @@ from callboard.bus.errors import CallboardError, ReplayDiverged
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
-from callboard.runtime.cli.replaying import Replayed, replay_events
 from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.operations.replays import Replayed, replay_events
 from tests.test_run import one_turn
 from tests.theatre import Play, Theatre, types
 

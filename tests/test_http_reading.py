@@ -3,15 +3,23 @@
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx
+import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 
+from callboard.actors.models.model import ModelTurn
+from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.events import RunParked, payload_of
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.http.openapi import document
+from callboard.runtime.http.routes import ROUTES
 from tests.flows import call, flow, returned
 from tests.http_house import PATIENCE_S, served
+from tests.workflows import document as workflow
 
 House = tuple[httpx.AsyncClient, Connection]
 
@@ -87,3 +95,155 @@ async def test_the_questions_of_a_run_that_is_killed_are_gone(house: House) -> N
     assert (await client.post("/runs/killed/kill", json={})).status_code == 202
     await got(client, "/runs/killed/result", wait_s=PATIENCE_S)
     assert (await got(client, "/questions"))["questions"] == []
+
+
+TWO: dict[str, Any] = {
+    "definition": {"source": json.dumps(workflow({"a": {}, "b": {}}, [{"from": "a", "to": "b"}]))},
+    "model": "scripted",
+    "script": {"turns": {"a": [{"data": {"found": 3}}], "b": [{"text": "x" * 300_000}]}},
+}
+
+
+@pytest.fixture(scope="module")
+async def turns() -> AsyncIterator[list[ModelTurn]]:
+    """What models were asked, as they were asked it."""
+    heard: list[ModelTurn] = []
+    answered = ScriptedModel.turn
+
+    async def noted(self: ScriptedModel, turn: ModelTurn, *more: Any) -> Any:
+        heard.append(turn)
+        return await answered(self, turn, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptedModel, "turn", noted)
+        yield heard
+
+
+@pytest.fixture(scope="module")
+async def two(house: House, turns: list[ModelTurn]) -> str:
+    """A run of two nodes that is over; the second one's answer is a large value."""
+    client, _ = house
+    assert (await client.post("/runs", json={**TWO, "run_id": "two"})).status_code == 202
+    await got(client, "/runs/two/result", wait_s=PATIENCE_S)
+    return "two"
+
+
+async def events_of(client: httpx.AsyncClient, run: str) -> list[dict[str, Any]]:
+    return [one["event"] for one in (await got(client, f"/runs/{run}/events", limit=1000))["events"]]
+
+
+async def test_the_geometry_of_a_run(client: httpx.AsyncClient, two: str) -> None:
+    found = await got(client, f"/runs/{two}/graph")
+    assert [node["id"] for node in found["nodes"]] == ["a", "b"]
+    assert [(edge["from"], edge["to"]) for edge in found["edges"]] == [("a", "b"), ("", "a"), ("b", "")]
+    assert {mark["kind"] for mark in found["marks"]} == {"begin", "end"}
+    for node in found["nodes"]:
+        assert 0 <= node["x"] <= found["width"] - node["w"]
+        assert 0 <= node["y"] <= found["height"] - node["h"]
+    across = await got(client, f"/runs/{two}/graph", direction="LR")
+    assert (across["outline"], across["direction"]) == (found["outline"], "LR")
+    assert across["width"] > found["width"]
+    assert (await client.get(f"/runs/{two}/graph", params={"direction": "UP"})).status_code == 400
+
+
+async def test_the_index_comes_in_pieces(client: httpx.AsyncClient, two: str) -> None:
+    events = await events_of(client, two)
+    whole = await got(client, f"/runs/{two}/index")
+    assert (whole["count"], whole["last"], whole["more"], whole["ended"]) == (len(events), len(events), False, True)
+    assert [whole["types"][place] for place in whole["type"]] == [event["type"] for event in events]
+    first = await got(client, f"/runs/{two}/index", limit=3)
+    assert (first["last"], first["more"]) == (3, True)
+    rest = await got(client, f"/runs/{two}/index", after=3)
+    types = [piece["types"][place] for piece in (first, rest) for place in piece["type"]]
+    assert types == [event["type"] for event in events]
+    assert (await got(client, f"/runs/{two}/index", after=len(events)))["count"] == 0
+
+
+async def test_how_a_run_stood_behind_an_event(client: httpx.AsyncClient, two: str) -> None:
+    events = await events_of(client, two)
+    entered = next(event["n"] for event in events if event["type"] == "node.enter" and event["path"] == "b")
+    found = await got(client, f"/runs/{two}/at/{entered}")
+    assert (found["n"], found["last"], found["result"]["status"]) == (entered, len(events), "running")
+    assert found["diagram"] == found["diagram"] | {"colours": {"a": "success", "b": "current"}, "taken": {"0": 1}}
+    last = await got(client, f"/runs/{two}/at/0")
+    assert (last["n"], last["result"]["status"], last["diagram"]["entered"]) == (
+        len(events),
+        "completed",
+        {"a": 1, "b": 1},
+    )
+    for n in (-1, len(events) + 1):
+        assert (await client.get(f"/runs/{two}/at/{n}")).status_code == 404
+
+
+async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx.AsyncClient, two: str) -> None:
+    events = await events_of(client, two)
+    call = next(event for event in events if event["type"] == "model.call" and event["path"] == "b")
+    found = await got(client, f"/runs/{two}/replay/{call['n']}")
+    assert [one["key"] for one in found["open"]] == [call["key"]]
+    assert (found["at"], found["standing"]["status"], found["unwritten"]) == (call["n"], "running", [])
+    assert (await got(client, f"/runs/{two}/replay/0"))["ended"]
+
+
+async def test_what_a_model_saw_is_what_it_was_asked(
+    client: httpx.AsyncClient, two: str, turns: list[ModelTurn]
+) -> None:
+    asked = [turn for turn in turns if turn.path in ("a", "b")]
+    assert len(asked) == 2
+    for turn in asked:
+        found = await got(client, f"/runs/{two}/seen/{quote(turn.key)}")
+        assert [one["message"] for one in found["messages"]] == msgspec.to_builtins(turn.messages)
+        assert (found["system"], found["verified"]) == (turn.system, True)
+        assert found["result"]["n"] > found["n"]
+    for key in ("nix", "a#1.1!turn.7"):
+        assert (await client.get(f"/runs/{two}/seen/{quote(key)}")).json()["error"]["code"] == "replay.no_call"
+
+
+async def test_a_large_value_is_handed_out(client: httpx.AsyncClient, two: str) -> None:
+    blobs = [digest for event in await events_of(client, two) for digest in event.get("blobs", [])]
+    assert blobs
+    assert "x" * 300_000 in json.dumps(await got(client, f"/runs/{two}/blob/{blobs[0]}"))
+    for digest in ("0" * 64, "nix"):
+        assert (await client.get(f"/runs/{two}/blob/{digest}")).status_code == 404
+
+
+async def test_a_run_as_files(client: httpx.AsyncClient, two: str) -> None:
+    lines = (await client.get(f"/runs/{two}/export.jsonl")).text.splitlines()
+    assert [json.loads(line)["n"] for line in lines] == list(range(1, len(lines) + 1))
+    assert "x" * 300_000 in lines[-1]
+    spans = (await got(client, f"/runs/{two}/export.jaeger"))["data"][0]["spans"]
+    assert len(spans) == 5
+    drawing = await client.get(f"/runs/{two}/export.svg")
+    assert drawing.headers["content-type"] == "image/svg+xml"
+    assert drawing.text.startswith("<svg")
+
+
+async def test_large_answers_are_compressed(client: httpx.AsyncClient, two: str) -> None:
+    plain = await client.get(f"/runs/{two}/export.jsonl", headers={"Accept-Encoding": "identity"})
+    packed = await client.get(f"/runs/{two}/export.jsonl", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.content == plain.content
+
+
+@pytest.mark.parametrize("path", ["graph", "index", "at/1", "replay/1", "seen/a", "export.svg"])
+async def test_of_a_run_that_is_none_there_is_nothing(client: httpx.AsyncClient, path: str) -> None:
+    response = await client.get(f"/runs/nix/{path}")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "run.unknown")
+
+
+async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: str) -> None:
+    whole = document()
+    events = await events_of(client, two)
+    call = next(event["key"] for event in events if event["type"] == "model.call")
+    read = {"run_id": two, "n": 7, "key": quote(call), "sha256": events[-1].get("blobs", ["0" * 64])[0]}
+    checked = 0
+    for route in ROUTES:
+        if route.method == "GET" and route.path.startswith("/runs/{run_id}/") and route.verb not in ("state", "blob"):
+            response = await client.get(route.path.format(**read))
+            assert response.status_code == 200, response.text
+            content = whole["paths"][f"/api/{{tenant}}{route.path}"]["get"]["responses"]["200"]["content"]
+            assert response.headers["content-type"].partition(";")[0] in content
+            if schema := content.get("application/json", {}).get("schema"):
+                Draft202012Validator({**schema, "components": whole["components"]}).validate(response.json())
+            checked += 1
+    assert checked > 8

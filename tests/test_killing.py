@@ -22,8 +22,8 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Stage
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import open_connection
-from callboard.runtime.cli.replaying import replay_events
 from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.operations.replays import replay_events
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.killing import end_killed
 from callboard.runtime.run.log import RunLog, read_run

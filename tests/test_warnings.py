@@ -20,12 +20,12 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.replaying import replay_events
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import WARNINGS_SHOWN_MAX, warning_lines
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.mcp.run_reports import run_of
 from callboard.runtime.operations.narration import narrated
+from callboard.runtime.operations.replays import replay_events
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place

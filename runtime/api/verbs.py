@@ -145,7 +145,7 @@ class Verbs:
 
     async def tell(self, tenant: str, body: bytes) -> Told:
         """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""
-        request = _read(body, TellRun)
+        request = read_body(body, TellRun)
         problems = check_tell(request.verb, bytes(request.body))
         if problems:
             raise _refused(request.verb, request.run_id, problems)
@@ -164,7 +164,7 @@ class Verbs:
     async def definition(self, tenant: str, body: bytes) -> Registered:
         """Register a definition (``source``, if wanted ``language``, ``name`` and what travels with it), or look one up
         without source."""
-        request = _read(body, Registration)
+        request = read_body(body, Registration)
         if request.source is None:
             return await self._look_up(tenant, request)
         kept = await register(self._log, self._definitions, tenant, request)
@@ -183,7 +183,7 @@ class Verbs:
 
     async def rollback(self, tenant: str, body: bytes) -> Registered:
         """Have a name mean an earlier version again, which is registered once more."""
-        request = _read(body, Rollback)
+        request = read_body(body, Rollback)
         try:
             return await rollback(self._log, tenant, request.name, request.to, request.by)
         except (UnknownDefinition, UnknownVersion) as error:
@@ -193,7 +193,7 @@ class Verbs:
 
     async def versions(self, tenant: str, body: bytes) -> Versions:
         """List all that has been registered under a name, the newest first: that one is in force."""
-        request = _read(body, OneName)
+        request = read_body(body, OneName)
         found = await versions(self._log, tenant, request.name)
         if not found:
             unknown = UnknownDefinition(request.name)
@@ -204,7 +204,7 @@ class Verbs:
 
     async def schedule(self, tenant: str, body: bytes) -> ScheduleRow:
         """Add a schedule, or put another in place of one of the same name."""
-        request = _read(body, AddSchedule)
+        request = read_body(body, AddSchedule)
         wanted = Schedule(
             request.name,
             request.when,
@@ -223,12 +223,12 @@ class Verbs:
 
     async def schedules(self, tenant: str, body: bytes) -> list[ScheduleRow]:
         """List the schedules, by name."""
-        _read(body, Nothing)
+        read_body(body, Nothing)
         return await Schedules(self._log, tenant).rows()
 
     async def change_schedule(self, tenant: str, body: bytes) -> ScheduleRow | None:
         """Pause a schedule, resume it, or remove it."""
-        request = _read(body, ChangeSchedule)
+        request = read_body(body, ChangeSchedule)
         schedules = Schedules(self._log, tenant)
         change = {"pause": schedules.pause, "resume": schedules.resume, "remove": schedules.remove}[request.change]
         try:
@@ -242,7 +242,7 @@ class Verbs:
 
     async def runs(self, tenant: str, body: bytes) -> RunList:
         """List runs, the newest first."""
-        request = _read(body, ListRuns)
+        request = read_body(body, ListRuns)
         limit = _within("limit", request.limit, RUNS_MAX)
         rows = await self._listings.rows(tenant)
         if request.before is not None:
@@ -256,7 +256,7 @@ class Verbs:
 
     async def questions(self, tenant: str, body: bytes) -> QuestionList:
         """List the questions that wait for an answer, of all runs, the oldest first."""
-        request = _read(body, ListQuestions)
+        request = read_body(body, ListQuestions)
         limit = _within("limit", request.limit, QUESTIONS_MAX)
         found = [
             one
@@ -267,17 +267,17 @@ class Verbs:
 
     async def show(self, tenant: str, body: bytes) -> RunResult:
         """Say how a run stands: status, nodes, what it waits for, output, usage."""
-        request = _read(body, OneRun)
+        request = read_body(body, OneRun)
         return fold(Results(), await self._client(tenant).events(request.run_id))
 
     async def trace(self, tenant: str, body: bytes) -> Trace:
         """Return a run's tree of nodes and effects, with times."""
-        request = _read(body, OneRun)
+        request = read_body(body, OneRun)
         return fold(TraceFold(), await self._client(tenant).events(request.run_id))
 
     async def state(self, tenant: str, body: bytes) -> Any:
         """Return the document from which another run can go on where this one stands, in the shape of its language."""
-        request = _read(body, OneRun)
+        request = read_body(body, OneRun)
         events = await self._client(tenant).events(request.run_id)
         accepted = ev.payload_of(events[0])
         language = accepted.definition.language if isinstance(accepted, ev.RunAccepted) else ""
@@ -288,7 +288,7 @@ class Verbs:
 
     async def result(self, tenant: str, body: bytes) -> Result:
         """Return a run's end, waiting for it if asked to."""
-        request = _read(body, AwaitResult)
+        request = read_body(body, AwaitResult)
         ref = RunRef(tenant, request.run_id)
         last = await self._log.last(ref)
         if last is None:
@@ -327,7 +327,7 @@ class Verbs:
 
     async def events(self, tenant: str, body: bytes) -> Page:
         """Return a page of a run's events."""
-        request = _read(body, PageOfEvents)
+        request = read_body(body, PageOfEvents)
         limit = _within("limit", request.limit, EVENTS_MAX)
         ref = RunRef(tenant, request.run_id)
         page: list[SequencedEvent] = []
@@ -356,7 +356,11 @@ class Verbs:
         return Client(self._log, tenant)
 
 
-def _read(body: bytes, shape: type[R]) -> R:
+def read_body(body: bytes, shape: type[R]) -> R:
+    """Read what is asked.
+
+    :raises ApiError: if it has not that shape
+    """
     try:
         found = msgspec.json.decode(body or b"{}", type=shape)
     except msgspec.DecodeError as error:

@@ -16,6 +16,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
+from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import LOOPBACK, check_address, listening, serve_app, url_of
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
@@ -33,6 +34,7 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             anyio.create_task_group() as tasks,
         ):
             verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+            verbs = {**verbs, **Readings(connection).all()}
             access = await _access(config, connection, host, port)
             secrets = {name: one.revealed() for name, one in config.webhooks.items()}
             app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets)

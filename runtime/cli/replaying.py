@@ -1,64 +1,21 @@
-"""Replaying a run: its interpreter over its log, with a sink that keeps whatever it would write to itself."""
-
-import datetime as dt
-import os
-from collections.abc import Sequence
-from typing import Any
+"""Replaying a run at the command line: its interpreter over its log, and what that came to."""
 
 import click
 import msgspec
-from msgspec import Struct
 
-from callboard.bus.effects import Failure
-from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import TYPES, Event, RunEnd, RunStart
 from callboard.bus.log import readable
-from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.projections.run_result import OpenEffect, RunResult
 from callboard.runtime.api.client import UnknownRun
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import node_line, open_line
-from callboard.runtime.interpreter.ending import conclude, conclude_failed
-from callboard.runtime.interpreter.replay import Admitted, admitted, build_stage, replay
-from callboard.runtime.interpreter.stage import Stage
-from callboard.runtime.operations.narration import local, narrated
+from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
-from callboard.runtime.operations.results import compact, result_object, result_of
+from callboard.runtime.operations.replays import Replayed, replay_events, secrets_here
+from callboard.runtime.operations.results import compact, result_object
 from callboard.runtime.run.log import events_of, read_run
-from callboard.runtime.run.observing import Observer
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker.services import Services
-
-
-class Unwritten(Struct, frozen=True):
-    """An event that the replay would append next: the run stopped before it was recorded."""
-
-    type: str
-    path: str
-    key: str
-    text: str
-
-
-class Deadline(Struct, frozen=True):
-    due: dt.datetime
-    key: str
-
-
-class Replayed(Struct, frozen=True, kw_only=True):
-    """What a replay came to at event ``at`` of ``events``: the run's standing, and what its interpreter waits for."""
-
-    run: str
-    at: int
-    events: int
-    ended: bool
-    open: list[OpenEffect]
-    questions: list[str]
-    deadlines: list[Deadline]
-    unwritten: list[Unwritten]
-    standing: RunResult
 
 
 async def replay_run(run: str, at: int | None, config: Config, settings: Settings) -> None:
@@ -75,82 +32,12 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
         if not events:
             raise UnknownRun(ref)
         admission = admitted(events[0], language)
-        secrets = _secrets(connection, admission)
+        secrets = secrets_here(connection, admission)
     replayed = replay_events(RunRef(config.tenant, run), events, admission, secrets, at)
     if settings.as_json:
         click.echo(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
     else:
         click.echo(_told(replayed, settings))
-
-
-def _secrets(connection: Connection, admission: Admitted) -> dict[str, str]:
-    """What a worker here would keep out of the log; where it was recorded without, it must be asked for without."""
-    outbox = Outbox(connection.nc)
-    services = Services(connection.config, connection.nc, outbox, worker="replay", env=os.environ, log=connection.log)
-    return services.secrets(admission)
-
-
-def replay_events(
-    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], at: int | None = None
-) -> Replayed:
-    """Run the interpreter over a run's events up to ``at``; verify whatever it states and asks for on the way.
-
-    :raises ReplayDiverged: if that is something else than was recorded
-    :raises CallboardError: ``replay.not_started``, ``replay.no_event``
-    """
-    started = next((event for event in events if event.type == RunStart.type), None)
-    if started is None:
-        raise CallboardError("replay.not_started", "the run has not begun; there is nothing to replay", ref.run)
-    last = events[-1]
-    until = last.n if at is None else at
-    if until > last.n:
-        raise CallboardError("replay.no_event", f"there is no event {until}; the last is {last.n}", ref.run)
-    sink = Observer(ref, last, secrets)
-    stage, _ = build_stage(admission, ref, events, sink)
-    ended = last.type == RunEnd.type
-    if until >= started.n:
-        _run(stage, admission, started, [event for event in events if event.n <= until])
-    if until == last.n:
-        _verify(stage, sink, ref, last, ended)
-    over = ended and until == last.n
-    effects = [] if over else [effect.event for effect in stage.waits.effects.values()]
-    return Replayed(
-        run=ref.run,
-        at=until,
-        events=last.n,
-        ended=ended,
-        open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
-        questions=[] if over else list(stage.waits.questions),
-        deadlines=[] if over else [Deadline(due, key) for due, key in stage.waits.deadlines()],
-        unwritten=[_unwritten(event) for event in sink.beyond],
-        standing=result_of([event for event in events if event.n <= until]),
-    )
-
-
-def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
-    """Deliver events and, where the run is over behind them, state its end as a live run does."""
-    try:
-        replay(stage, admission, started, events)
-    except ReplayDiverged:
-        raise
-    except Exception as error:
-        # A fault of the interpreter fails a run; recorded as such, it is no difference.
-        conclude_failed(stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
-    else:
-        conclude(stage)
-
-
-def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
-    """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
-    stage.ledger.verify_replayed()
-    if ended and sink.beyond:
-        asked = sink.beyond[0]
-        raise ReplayDiverged(ref, last.n, "the run's end", f"{asked.type} {bytes(asked.payload).decode()}")
-
-
-def _unwritten(event: Event) -> Unwritten:
-    payload: Any = msgspec.json.decode(event.payload, type=TYPES[event.type])
-    return Unwritten(event.type, event.path, event.key, narrated(event, payload))
 
 
 def _told(replayed: Replayed, settings: Settings) -> str:

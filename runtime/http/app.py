@@ -19,7 +19,7 @@ from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import Access, Known, check
-from callboard.runtime.http.answers import answer, refusal
+from callboard.runtime.http.answers import answer, fitting, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.login import Login
@@ -42,7 +42,7 @@ def http_app(
 ) -> ASGIApp:
     """Make the application of one tenant; ``webhooks`` are the secrets of senders by ``<definition>/<trigger>``."""
     front = Front(log, tenant, verbs)
-    paths = [Path(f"/api/{{tenant}}{route.path}", front.handler(route), methods=[route.method]) for route in ROUTES]
+    paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
         routes=[
             *paths,
@@ -101,7 +101,7 @@ class Front:
         except ApiError as error:
             return refusal(error)
         found = await outcome(self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
-        return refusal(found) if isinstance(found, ApiError) else answer(found, route.status)
+        return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
 
     async def live(self, request: Request) -> Response | Live:
         """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics``, or

@@ -10,6 +10,7 @@ import msgspec
 
 from callboard.bus.effects import Failure
 from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.routes import ROUTES, Kind, Route
 
 _TYPES: Mapping[Kind, dict[str, Any]] = {
@@ -39,7 +40,7 @@ _ERROR = {
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document of ``/api/{tenant}/…``."""
-    answers = {route.verb: get_type_hints(getattr(Verbs, route.verb))["return"] for route in ROUTES}
+    answers = {route.verb: get_type_hints(_answered_by(route))["return"] for route in ROUTES if not route.media}
     shapes = {**answers, **{f"{route.method} {route.path}": route.body for route in ROUTES if route.body is not None}}
     schemas, components = msgspec.json.schema_components([*shapes.values(), Failure], ref_template=_REF)
     found = dict(zip(shapes, schemas, strict=False))
@@ -59,22 +60,31 @@ def document() -> dict[str, Any]:
     }
 
 
+def _answered_by(route: Route) -> Any:
+    """What answers a route: a verb of the service, or a reading."""
+    return getattr(Verbs, route.verb, None) or getattr(Readings, route.verb)
+
+
 def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    verb = getattr(Verbs, route.verb)
+    verb = _answered_by(route)
     names = ["tenant", *re.findall(r"{(\w+)}", route.path)]
-    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if name == "n" else "string"}}
+        for name in names
+    ]
     parameters += [
         {"name": name, "in": "query", "schema": _TYPES[kind], **({"explode": False} if kind == "list" else {})}
         for name, kind in route.query.items()
     ]
     if route.verb == "start":
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
+    content: dict[str, Any] = {route.media: {}} if route.media else _json(schemas[route.verb])
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z]+', '_', route.path)}".strip("_"),
         "summary": " ".join((verb.__doc__ or "").split()),
         "parameters": parameters,
         "responses": {
-            str(route.status): {"description": "The answer.", "content": _json(schemas[route.verb])},
+            str(route.status): {"description": "The answer.", "content": content},
             "default": {"description": "An error.", "content": _json({"$ref": _REF.format(name="Error")})},
         },
     }

@@ -18,7 +18,8 @@ class Route:
     """A request of a ``method`` to a ``path`` asks for a ``verb``; ``query`` has the parameters that it may have.
 
     ``body`` is the shape of the request's JSON object, None if it has none; ``inside`` puts it under that name of what
-    is asked. ``more`` is asked besides, whatever the request says. ``status`` is that of the answer.
+    is asked. ``more`` is asked besides, whatever the request says. ``status`` is that of the answer, and
+    ``media`` its type, if it is not made of the verb's shape.
     """
 
     method: str
@@ -29,6 +30,12 @@ class Route:
     inside: str = ""
     more: Mapping[str, Any] | None = None
     status: int = 200
+    media: str = ""
+
+    @property
+    def pattern(self) -> str:
+        """The path as a router takes it: an effect key has slashes of its own."""
+        return self.path.replace("{key}", "{key:path}")
 
     @property
     def scope(self) -> Scope:
@@ -64,7 +71,8 @@ class Route:
             raise ApiError(400, "api.malformed", f"there is no parameter {strangers[0]!r}", expected=expected)
         given = {name: _read(name, self.query[name], text) for name, text in query.items()}
         of_body = {self.inside: body} if self.inside else body if isinstance(body, dict) else {}
-        return {**of_body, **given, **path, **(self.more or {})}
+        placed = {name: _read(name, _PLACES.get(name, "string"), text) for name, text in path.items()}
+        return {**of_body, **given, **placed, **(self.more or {})}
 
 
 _RUN = "/runs/{run_id}"
@@ -82,6 +90,11 @@ _SIGNED: Mapping[str, tuple[str, ...]] = {
 }
 """Where it stands, by verb, who asks for it."""
 
+_EXPORTS = {"jsonl": "application/x-ndjson", "jaeger": "application/json", "svg": "image/svg+xml"}
+
+_PLACES: Mapping[str, Kind] = {"n": "integer"}
+"""What a parameter of the path is read as, if it is no text."""
+
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
     Route("GET", "/runs", "runs", _LIST),
@@ -91,6 +104,16 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_RUN}/trace", "trace", {}),
     Route("GET", f"{_RUN}/state", "state", {}),
     Route("GET", f"{_RUN}/events", "events", _PAGE),
+    Route("GET", f"{_RUN}/graph", "geometry", {"direction": "string"}),
+    Route("GET", f"{_RUN}/index", "index", {"after": "integer", "limit": "integer"}),
+    Route("GET", f"{_RUN}/at/{{n}}", "at", {}),
+    Route("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
+    Route("GET", f"{_RUN}/seen/{{key}}", "seen", {}),
+    Route("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),
+    *(
+        Route("GET", f"{_RUN}/export.{form}", "export", {}, more={"form": form}, media=media)
+        for form, media in _EXPORTS.items()
+    ),
     *(
         Route("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
         for verb, shape in TELLS.items()

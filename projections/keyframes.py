@@ -1,0 +1,77 @@
+"""Keyframes: copies of a fold on its way, so that what it was behind any event is found without folding from the first.
+
+A copy shares whatever never changes. The fold must be made of plain objects, containers and structs, as projections
+are.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from callboard.bus.events import Event
+from callboard.projections.projection import Projection
+
+EVERY_EVENTS = 1_024
+"""How far keyframes are apart, at first."""
+
+KEPT_MAX = 16
+"""Keyframes kept; where there would be more, every second one goes, and the others are twice as far apart."""
+
+F = TypeVar("F", bound=Projection[Any])
+
+
+class Keyframes(Generic[F]):
+    """The keyframes of one run's fold, which ``make`` begins."""
+
+    def __init__(self, make: Callable[[], F]) -> None:
+        self._make = make
+        self._frames: dict[int, F] = {}
+        self._every = EVERY_EVENTS
+
+    def at(self, events: Sequence[Event], n: int) -> F:
+        """Return the fold of the first ``n`` of a run's events; it is the caller's own."""
+        near = max((frame for frame in self._frames if frame <= n), default=0)
+        fold = copied(self._frames[near]) if near else self._make()
+        for place in range(near, n):
+            fold.apply(events[place])
+            if (place + 1) % self._every == 0 and place + 1 not in self._frames:
+                self._keep(place + 1, fold)
+        return fold
+
+    def _keep(self, n: int, fold: F) -> None:
+        if len(self._frames) >= KEPT_MAX:
+            self._every *= 2
+            self._frames = {frame: kept for frame, kept in self._frames.items() if frame % self._every == 0}
+        if n % self._every == 0:
+            self._frames[n] = copied(fold)
+
+
+V = TypeVar("V")
+
+
+def copied(value: V) -> V:
+    """Return a copy of a fold that does not change with it."""
+    found: Any = value
+    match value:
+        case dict():
+            found = copy.copy(value)
+            for key, member in value.items():
+                found[key] = copied(member)
+        case list():
+            found = [copied(member) for member in value]
+        case set():
+            found = set(value)
+        case deque():
+            found = deque((copied(member) for member in value), value.maxlen)
+        case Struct() if not value.__struct_config__.frozen:
+            found = copy.copy(value)
+        case _ if type(value).__module__.startswith(__package__ or "") and hasattr(value, "__dict__"):
+            found = copy.copy(value)
+            for name, member in vars(value).items():
+                setattr(found, name, copied(member))
+        case _:
+            pass
+    return found

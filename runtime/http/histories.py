@@ -1,0 +1,126 @@
+"""Histories: the events of runs that were read of late, kept for whoever reads on in them.
+
+A run is read from the log once, and then only what has come since. What is kept is bounded; a run that is larger than
+`RUN_BYTES_MAX` is read in pages, and not here.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from callboard.bus.events import Event, RunEnd
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded, whole
+from callboard.bus.subjects import RunRef
+from callboard.projections.columns import Row
+from callboard.projections.keyframes import Keyframes
+from callboard.projections.projection import known
+from callboard.projections.standing import Standings
+from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.verbs import ApiError
+
+RUN_BYTES_MAX = 256 * 1024 * 1024
+"""The largest run that is read as a whole."""
+
+KEPT_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes kept of all runs together; that which nobody has read for the longest goes first."""
+
+EVENT_BYTES = 1_024
+"""What an event takes besides what stands in the log."""
+
+READ_EVENTS = 1_000
+"""Events read at once."""
+
+
+class History:
+    """The events of one run as far as they were read, without their large values, and keyframes of its standing."""
+
+    def __init__(self, ref: RunRef) -> None:
+        self.ref = ref
+        self.events: list[Event] = []
+        self.rows: list[Row] = []
+        self.keyframes = Keyframes(Standings)
+        self.lock = anyio.Lock()
+        """Held by whoever lets it grow, or folds on in it."""
+        self.size = 0
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.events) and self.events[-1].type == RunEnd.type
+
+    async def grow(self, log: JetStreamLog, until: int | None = None) -> None:
+        """Read on, up to event ``until`` at least, or to the last one that there is.
+
+        :raises ApiError: ``api.too_large``
+        """
+        while not self.ended and (until is None or len(self.events) < until):
+            after = self.rows[-1].sequence if self.rows else 0
+            found = await log.read(self.ref, after, READ_EVENTS)
+            for recorded in found:
+                if recorded.readable:
+                    await self._take(log, recorded)
+            if self.size > RUN_BYTES_MAX:
+                message = f"the run has more than {RUN_BYTES_MAX} bytes"
+                raise ApiError(413, "api.too_large", message, expected="to be read in pages, by /events")
+            if len(found) < READ_EVENTS:
+                return
+
+    async def _take(self, log: JetStreamLog, recorded: Recorded) -> None:
+        event = recorded.event
+        if event.blobs:
+            try:
+                known(event)
+            except msgspec.ValidationError:
+                # A member that is more than a value for show is stored beside the event.
+                event = await whole(log, recorded)
+        self.events.append(event)
+        self.rows.append(Row(recorded.sequence, len(recorded.data), event))
+        self.size += len(event.payload) + EVENT_BYTES
+
+
+class Histories:
+    """The histories of one tenant's runs."""
+
+    def __init__(self, log: JetStreamLog, tenant: str) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._kept: OrderedDict[str, History] = OrderedDict()
+
+    async def of(self, run: str, until: int | None = None) -> History:
+        """Return a run's history, read up to event ``until`` at least, or to the last one that there is.
+
+        :raises UnknownRun: if there is no such run
+        :raises ApiError: ``api.too_large``
+        """
+        history = self._kept.setdefault(run, History(RunRef(self._tenant, run)))
+        self._kept.move_to_end(run)
+        try:
+            async with history.lock:
+                await history.grow(self._log, until)
+        except ApiError:
+            self._kept.pop(run, None)
+            raise
+        if not history.events:
+            self._kept.pop(run, None)
+            raise UnknownRun(history.ref)
+        self._make_room(run)
+        return history
+
+    def _make_room(self, but: str) -> None:
+        sizes = sum(history.size for history in self._kept.values())
+        for run in [one for one in self._kept if one != but]:
+            if sizes <= KEPT_BYTES_MAX:
+                return
+            sizes -= self._kept.pop(run).size
+
+
+def event_at(events: Sequence[Event], n: int) -> Event:
+    """Return the event of a number.
+
+    :raises ApiError: ``replay.no_event``
+    """
+    if not 1 <= n <= len(events):
+        raise ApiError(404, "replay.no_event", f"there is no event {n}; the last is {len(events)}")
+    return events[n - 1]

@@ -1,0 +1,264 @@
+"""Readings: what a page asks of one run besides what the verbs of the service answer.
+
+What is folded is folded in a thread, a few at once, from events that are read once (`histories`).
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import anyio
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+
+from callboard.bus.blobs import TooLarge
+from callboard.bus.errors import CallboardError, LogUnreadable
+from callboard.bus.events import Event, ModelCall, RunAccepted, payload_of
+from callboard.bus.log import Recorded, whole
+from callboard.bus.subjects import RunRef
+from callboard.languages.registry import language
+from callboard.projections.columns import Columns, Row, columns
+from callboard.projections.diagram import DiagramFold, Direction
+from callboard.projections.drawing.geometry import Geometry, geometry, outline_hash
+from callboard.projections.drawing.svg import svg
+from callboard.projections.jaeger import jaeger
+from callboard.projections.projection import fold
+from callboard.projections.run_result import Results
+from callboard.projections.spans import SpanFold
+from callboard.projections.standing import Standing
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.verbs import ApiError, read_body
+from callboard.runtime.http.answers import Content
+from callboard.runtime.http.histories import Histories, History, event_at
+from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.operations.replays import Replayed, replay_events, secrets_here
+from callboard.runtime.operations.sights import Seen, seen
+
+FOLDS_AT_ONCE = 2
+"""Folds that are computed side by side; more only wait for each other."""
+
+INDEX_EVENTS_MAX = 20_000
+"""Events in one answer of the index."""
+
+DRAWINGS_MAX = 64
+"""Drawings that are kept, by outline and direction."""
+
+BLOB_BYTES_MAX = 64 * 1024 * 1024
+"""The largest large value that is handed out."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+R = TypeVar("R")
+
+
+class OneGraph(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``geometry``: the run, and whether rows go down (``TB``) or to the right (``LR``)."""
+
+    run_id: str
+    direction: Direction = "TB"
+
+
+class OnePiece(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``index``: the events behind number ``after``, at most so many."""
+
+    run_id: str
+    after: int = 0
+    limit: int = INDEX_EVENTS_MAX
+
+
+class OneMoment(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``at`` and ``replay``: behind which event; 0 is the last one."""
+
+    run_id: str
+    n: int
+
+
+class OneCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``seen``: the effect key of a model's call."""
+
+    run_id: str
+    key: str
+
+
+class OneValue(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``blob``: the digest of a large value."""
+
+    run_id: str
+    sha256: str
+
+
+class OneFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``export``: which file."""
+
+    run_id: str
+    form: Literal["jsonl", "jaeger", "svg"]
+
+
+class Index(Columns, frozen=True, kw_only=True):
+    """Answer of ``index``. ``last`` is the number of the last event in it, ``more`` says that there are others behind
+    it by now; ``ended`` that what was read so far has the run's end in it."""
+
+    run: str
+    definition: str
+    after: int
+    last: int
+    count: int
+    more: bool
+    ended: bool
+
+
+class At(Standing, frozen=True, kw_only=True):
+    """Answer of ``at``: how the run stood behind event ``n``; ``last`` is the last that there is."""
+
+    last: int
+
+
+class Readings:
+    """What a page asks of the runs of one tenant."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._histories = Histories(connection.log, connection.config.tenant)
+        self._folding = anyio.CapacityLimiter(FOLDS_AT_ONCE)
+        self._drawings: OrderedDict[tuple[str, Direction], Geometry] = OrderedDict()
+
+    def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
+        """Every reading: its name to what takes tenant and request."""
+        return {
+            "geometry": self.geometry,
+            "index": self.index,
+            "at": self.at,
+            "replay": self.replay,
+            "seen": self.seen,
+            "blob": self.blob,
+            "export": self.export,
+        }
+
+    async def geometry(self, tenant: str, body: bytes) -> Geometry:
+        """Return where the nodes and edges of a run's definition stand in a drawing; what happened is told by `at`."""
+        asked = read_body(body, OneGraph)
+        outline = _accepted((await self._histories.of(asked.run_id, 1)).events).outline
+        key = outline_hash(outline), asked.direction
+        if key not in self._drawings:
+            self._drawings[key] = await self._apart(geometry, outline, asked.direction)
+            if len(self._drawings) > DRAWINGS_MAX:
+                self._drawings.popitem(last=False)
+        self._drawings.move_to_end(key)
+        return self._drawings[key]
+
+    async def index(self, tenant: str, body: bytes) -> Index:
+        """Return what a list of a run's events needs of each, as columns."""
+        asked = read_body(body, OnePiece)
+        if not 1 <= asked.limit <= INDEX_EVENTS_MAX or asked.after < 0:
+            raise ApiError(400, "api.malformed", f"limit is {asked.limit}", expected=f"1 to {INDEX_EVENTS_MAX}")
+        history = await self._histories.of(asked.run_id, asked.after + asked.limit + 1)
+        rows = history.rows[asked.after : asked.after + asked.limit]
+        return Index(
+            run=asked.run_id,
+            definition=history.events[0].definition,
+            after=asked.after,
+            last=asked.after + len(rows),
+            count=len(rows),
+            more=len(history.rows) > asked.after + len(rows),
+            ended=history.ended,
+            **msgspec.structs.asdict(await self._apart(columns, rows, asked.after)),
+        )
+
+    async def at(self, tenant: str, body: bytes) -> At:
+        """Say how a run stood behind one of its events: result, status, nodes, and the colours of its diagram."""
+        asked = read_body(body, OneMoment)
+        history = await self._histories.of(asked.run_id)
+        last = len(history.events)
+        n = event_at(history.events, asked.n or last).n
+        async with history.lock:
+            frame = await self._apart(history.keyframes.at, history.events, n)
+        return At(last=last, **msgspec.structs.asdict(await self._apart(frame.view)))
+
+    async def replay(self, tenant: str, body: bytes) -> Replayed:
+        """Run the interpreter over a run's events up to one of them: verify them, and say what it waits for there."""
+        asked = read_body(body, OneMoment)
+        ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
+        n = event_at(events, asked.n or len(events)).n
+        admission, secrets = await self._admission(events)
+        return await self._verified(replay_events, ref, events, admission, secrets, n)
+
+    async def seen(self, tenant: str, body: bytes) -> Seen:
+        """Return what a model saw at one of its calls: the whole conversation, and what of it was new."""
+        asked = read_body(body, OneCall)
+        ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
+        called = next((one for one in events if one.type == ModelCall.type and one.key == asked.key), None)
+        if called is not None:
+            admission, secrets = await self._admission(events)
+            if (found := await self._verified(seen, ref, events, admission, secrets, called)) is not None:
+                return found
+        raise ApiError(404, "replay.no_call", f"no model was called as {asked.key[:200]!r}", run_id=asked.run_id)
+
+    async def blob(self, tenant: str, body: bytes) -> Content:
+        """Return a large value that an event refers to by its sha256."""
+        asked = read_body(body, OneValue)
+        if not _SHA256.fullmatch(asked.sha256):
+            raise ApiError(404, "http.unknown", f"{asked.sha256[:80]!r} is no sha256", expected="64 hexadecimal digits")
+        try:
+            found = await self._connection.log.get_blob(RunRef(tenant, asked.run_id), asked.sha256, BLOB_BYTES_MAX)
+        except KeyError:
+            raise ApiError(404, "http.unknown", "the run has no such large value", run_id=asked.run_id) from None
+        except TooLarge:
+            message = f"the value has more than {BLOB_BYTES_MAX} bytes"
+            raise ApiError(413, "api.too_large", message, run_id=asked.run_id) from None
+        return Content(found)
+
+    async def export(self, tenant: str, body: bytes) -> Content:
+        """Return a run as a file: its events line by line, its trace for the Jaeger UI, or its diagram."""
+        asked = read_body(body, OneFile)
+        return await self._apart(_FILES[asked.form], await self._whole(asked.run_id))
+
+    async def _whole(self, run: str) -> Sequence[Event]:
+        """Return all events of a run with their large values."""
+        history = await self._histories.of(run)
+        return [await self._joined(history, row) if row.event.blobs else row.event for row in list(history.rows)]
+
+    async def _joined(self, history: History, row: Row) -> Event:
+        recorded = Recorded(row.sequence, history.ref, "", b"", row.event)
+        return await whole(self._connection.log, recorded)
+
+    async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
+        admission = await self._verified(admitted, events[0], language)
+        return admission, secrets_here(self._connection, admission)
+
+    async def _verified(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Compute in a thread what a replay may contradict."""
+        try:
+            return await self._apart(function, *arguments)
+        except CallboardError as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
+
+    async def _apart(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Compute something in a thread, off the loop."""
+        return await to_thread.run_sync(function, *arguments, limiter=self._folding)
+
+
+def _jsonl(events: Sequence[Event]) -> Content:
+    return Content(b"".join(msgspec.json.encode(event) + b"\n" for event in events), "application/x-ndjson")
+
+
+def _jaeger(events: Sequence[Event]) -> Content:
+    spans = SpanFold()
+    return Content(msgspec.json.encode(jaeger(span for event in events for span in spans.apply(event))))
+
+
+def _svg(events: Sequence[Event]) -> Content:
+    result, diagram = fold(Results(), events), fold(DiagramFold(), events)
+    text = svg(diagram, title=result.definition, subtitle=f"run {result.run} · {result.status}")
+    return Content(text.encode(), "image/svg+xml")
+
+
+_FILES: Mapping[str, Callable[[Sequence[Event]], Content]] = {"jsonl": _jsonl, "jaeger": _jaeger, "svg": _svg}
+
+
+def _accepted(events: Sequence[Event]) -> RunAccepted:
+    payload = payload_of(events[0])
+    if not isinstance(payload, RunAccepted):
+        raise ApiError(409, LogUnreadable.CODE, "the run does not begin with its admission", run_id=events[0].run)
+    return payload
