@@ -1,8 +1,9 @@
 """A worker that stands until it is told to stop, then drains: what runs may finish, the rest is given on."""
 
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,34 +11,23 @@ import anyio
 import click
 
 from callboard.bus.connection import without_secrets
-from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.beside import Beside, Company, Standing, lifeline, open_company
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.operations.reach import join, reach
 from callboard.runtime.operations.results import compact
-from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.worker import Worker
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How to stand: ``joins`` at a server that runs already, else over a data directory of our own."""
-
-    config: Config
-    settings: Settings
-    folders: tuple[Path, ...]
-    drain_wait_s: float
-    joins: bool
-
-
-async def stand(standing: Standing) -> int:
-    """Stand until a signal comes and the worker is drained; return the exit code.
+async def stand(standing: Standing, settings: Settings) -> int:
+    """Stand until a signal comes and all workers are drained; return the exit code.
 
     :raises OperatorError: whatever keeps server or worker from working
     """
@@ -54,35 +44,66 @@ async def stand(standing: Standing) -> int:
         await stack.enter_async_context(open_exporters(connection))
         worker = await stack.enter_async_context(open_worker(connection, env))
         await stack.enter_async_context(open_service(connection))
+        company = await stack.enter_async_context(open_company())
+        for number in range(2, standing.config.worker_processes() + 1):
+            company.keep(Beside(f"worker-{number}", work, _at(connection, standing)))
         stack.enter_context(settled_collector())
-        _say_where(connection, standing.settings, embedded=standing.config.embedded and not standing.joins)
+        _say_where(connection, settings, embedded=standing.config.embedded and not standing.joins)
         async for _first in signals:
             break
-        drained = False
-
-        async def drain(scope: anyio.CancelScope) -> None:
-            nonlocal drained
-            await _drain(worker, standing)
-            drained = True
-            scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(drain, tasks.cancel_scope)
-            async for _second in signals:
-                break
-            tasks.cancel_scope.cancel()
-    if standing.settings.as_json:
+        drained = await _stop(worker, company, standing, settings, signals)
+    if settings.as_json:
         click.echo(compact({"stopped": True, "drained": drained}))
     else:
         click.echo("Stopped." if drained else "Stopped without waiting.", err=True)
     return exits.OK if drained else exits.INTERRUPTED
 
 
-async def _drain(worker: Worker, standing: Standing) -> None:
-    if not standing.settings.as_json:
+def _at(connection: Connection, standing: Standing) -> Standing:
+    """How a worker beside ours stands: at the same server, whoever runs it."""
+    url = connection.server.url if connection.server else connection.config.nats_url
+    return replace(standing, config=standing.config.absolute().model_copy(update={"nats_url": url}))
+
+
+async def work(standing: Standing) -> None:
+    """Be a worker beside another until SIGTERM comes, and drain; or until the other is gone."""
+    async with AsyncExitStack() as stack:
+        env = stack.enter_context(surroundings(None, *standing.folders))
+        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
+        await stack.enter_async_context(lifeline())
+        connection = await stack.enter_async_context(
+            open_connection(standing.config, "callboard worker", gaps_expected=True)
+        )
+        worker = await stack.enter_async_context(open_worker(connection, env))
+        stack.enter_context(settled_collector())
+        async for _first in signals:
+            break
+        await worker.drain(standing.drain_wait_s)
+
+
+async def _stop(
+    worker: Worker, company: Company, standing: Standing, settings: Settings, signals: AsyncIterator[signal.Signals]
+) -> bool:
+    """Let what runs finish here and in the workers beside ours, unless a second signal comes; return whether it did."""
+    if not settings.as_json:
         runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
         click.echo(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
-    await worker.drain(standing.drain_wait_s)
+    drained = False
+
+    async def drain(scope: anyio.CancelScope) -> None:
+        nonlocal drained
+        async with anyio.create_task_group() as both:
+            both.start_soon(company.stop)
+            both.start_soon(worker.drain, standing.drain_wait_s)
+        drained = True
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(drain, tasks.cancel_scope)
+        async for _second in signals:
+            break
+        tasks.cancel_scope.cancel()
+    return drained
 
 
 def _say_where(connection: Connection, settings: Settings, *, embedded: bool) -> None:

@@ -1,5 +1,7 @@
 """``callboard up`` and ``callboard worker``: keep a worker standing, with a server of its own or at another one."""
 
+from typing import Any
+
 import click
 
 from callboard.runtime.cli import exits
@@ -16,6 +18,12 @@ _drain_wait = click.option(
     help="How long running effects may finish when we stop.",
 )
 _offline = click.option("--offline", is_flag=True, help="Fetch no sources from the web, whatever a start says.")
+_workers = click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Worker processes; default: as many as cores, at most 4.",
+)
 _allow_scripts = click.option(
     "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; with an embedded server it always does."
 )
@@ -23,6 +31,7 @@ _allow_scripts = click.option(
 
 @click.command(epilog=exits.EXIT_CODES)
 @import_from_option
+@_workers
 @_drain_wait
 @_allow_scripts
 @_offline
@@ -32,22 +41,25 @@ def up(
     ctx: click.Context,
     settings: Settings,
     import_from: tuple[str, ...],
+    workers: int | None,
     drain_wait: float,
     allow_scripts: bool,
     offline: bool,
 ) -> None:
-    """Keep a server and a worker standing until Ctrl-C or SIGTERM.
+    """Keep a server and workers standing until Ctrl-C or SIGTERM.
 
     The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
     itself if they use the same data directory. If another command runs it already, this one joins, and runs it on when
     that one goes. On the way out running effects may finish, and what is left goes on
     with the next worker, from the log.
     """
-    _stand(ctx, settings, import_from, drain_wait, allow_scripts=allow_scripts, offline=offline)
+    flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
+    _stand(ctx, settings, import_from, drain_wait, flags)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @import_from_option
+@_workers
 @_drain_wait
 @_allow_scripts
 @_offline
@@ -57,16 +69,18 @@ def worker(
     ctx: click.Context,
     settings: Settings,
     import_from: tuple[str, ...],
+    workers: int | None,
     drain_wait: float,
     allow_scripts: bool,
     offline: bool,
 ) -> None:
-    """Keep a worker standing at a server that runs elsewhere.
+    """Keep workers standing at a server that runs elsewhere.
 
     The server is the one that --nats or the configuration names, else the one that `callboard up` runs over the data
     directory. Any number of workers share the runs; one that dies loses nothing.
     """
-    _stand(ctx, settings, import_from, drain_wait, allow_scripts=allow_scripts, offline=offline, joins=True)
+    flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
+    _stand(ctx, settings, import_from, drain_wait, flags, joins=True)
 
 
 def _stand(
@@ -74,20 +88,20 @@ def _stand(
     settings: Settings,
     import_from: tuple[str, ...],
     drain_wait: float,
+    flags: dict[str, Any],
     *,
-    allow_scripts: bool,
-    offline: bool,
     joins: bool = False,
 ) -> None:
     from pathlib import Path
 
     import anyio
 
-    from callboard.runtime.cli.serving import Standing, stand
+    from callboard.runtime.cli.beside import Standing
+    from callboard.runtime.cli.serving import stand
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.unheard import unheard
 
     with unheard():
-        config = configured(settings, level="info", allow_scripts=allow_scripts or None, offline=offline or None)
+        config = configured(settings, level="info", **flags)
         folders = tuple(Path(folder).absolute() for folder in import_from)
-        ctx.exit(anyio.run(stand, Standing(config, settings, folders, drain_wait, joins)))
+        ctx.exit(anyio.run(stand, Standing(config, folders, drain_wait, joins), settings))

@@ -6,6 +6,7 @@ has its name, in the environment ``CALLBOARD_`` and its name in capitals: ``nats
 
 import difflib
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,9 @@ from callboard.runtime.settings.webhook_settings import WebhookSecrets, read_web
 FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
 UNKNOWN = "config.unknown"
+WORKERS_MAX = 4
+"""Worker processes that one command keeps, unless it is told how many."""
+
 ANTHROPIC_DEFAULT = "anthropic"
 """The model when there is a key for it: this provider's own default."""
 
@@ -77,6 +81,9 @@ class Config(BaseModel):
     tenant: Name = Field("default", description="tenant of what is started here")
     partitions: int = Field(16, ge=1, le=1024, description="partitions of the commands; fixed with the stream")
     replicas: int = Field(1, ge=1, le=5, description="copies of the stream in a cluster; taken when it is created")
+    workers: int | None = Field(
+        None, ge=1, le=64, description="worker processes of `up` and `worker`; none: as many as cores, at most 4"
+    )
     runs_active_max: int = Field(1000, ge=1, description="runs that one worker keeps in memory at once")
     effects_active_max: int = Field(256, ge=1, description="effects that one worker carries out at once")
     park_linger_s: float = Field(5.0, ge=0, le=3600, description="how long a waiting run stays in memory")
@@ -160,6 +167,10 @@ class Config(BaseModel):
             cert_file=_text(self.nats_cert),
             key_file=_text(self.nats_key),
         )
+
+    def worker_processes(self) -> int:
+        """Return how many worker processes `callboard up` and `callboard worker` are to keep."""
+        return self.workers or min(_cores(), WORKERS_MAX)
 
     def fetch_tokens(self) -> dict[str, str]:
         """Return the bearer tokens of sources, by host."""
@@ -358,6 +369,11 @@ def _invalid(details: ErrorDetails, values: Values) -> Problem:
         values[name][1] if name in values else "",
         expected=field.description if field else None,
     )
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _revealed(secret: SecretStr | None) -> str | None:

@@ -11,6 +11,8 @@ import anyio
 
 from callboard.bus.errors import ServerFailed, StoreLocked
 from callboard.bus.server import EmbeddedServer
+from callboard.bus.stream import stream_of
+from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
 
 LOOK_S = 0.1
@@ -31,5 +33,6 @@ async def stand_by(config: Config, url: str, connected: Callable[[], bool], took
             async with EmbeddedServer(config.data_dir, sync=config.sync) as server:
                 if server.url != url:
                     raise ServerFailed(f"{url} has been taken by somebody else meanwhile", str(server.log_path))
+                server.stage_in_memory(stream_of(Subjects(config.prefix)))
                 took_over()
                 await anyio.sleep_forever()

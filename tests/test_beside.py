@@ -1,0 +1,92 @@
+"""Several worker processes of one command: they share the runs, are started anew, and go when it goes."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.runtime.cli import exits
+from callboard.runtime.settings.config import WORKERS_MAX, load
+from tests.cli_stage import Place
+
+STARTS = 24
+"""So many runs that a worker with eight of sixteen partitions is nearly sure to get one."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@contextmanager
+def up(place: Place) -> Generator[tuple[subprocess.Popen[str], int]]:
+    """`callboard up` with a worker beside it; with that one's process id."""
+    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["data_dir"]
+        yield process, logged(process, "process beside ours was started")["pid"]
+
+
+def logged(process: subprocess.Popen[str], event: str) -> dict[str, Any]:
+    """Read the log up to a line."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        said = json.loads(line) if line.startswith("{") else {}
+        if said.get("event") == event:
+            return said
+    raise AssertionError(f"the log ended without {event!r}")
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait for the end of a process that is no child of ours."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(descriptor) as ended:
+        select.select([ended], [], [])
+
+
+def claimed_by(place: Place, run: str) -> str:
+    events = place.here("trace", run, "--format", "events").stdout.splitlines()
+    return next(event["payload"]["worker"] for event in map(json.loads, events) if event["type"] == "run.claimed")
+
+
+def test_both_perform_and_both_stop_at_one_signal(place: Place) -> None:
+    with up(place) as (process, beside):
+        one = place.one({"text": "x"})
+        workers = set[str]()
+        for k in range(STARTS):
+            place.told("start", *one, "--run-id", f"r{k}")
+            assert place.here("watch", f"r{k}").exit_code == exits.OK
+            workers.add(claimed_by(place, f"r{k}"))
+        assert len(workers) == 2
+        assert str(beside) in {worker.split("-")[-2] for worker in workers}
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate()
+        assert json.loads(out) == {"stopped": True, "drained": True}
+        assert process.returncode == exits.OK
+    wait_until_gone(beside)
+
+
+def test_one_that_dies_is_started_anew_and_goes_with_the_command(place: Place) -> None:
+    with up(place) as (process, beside):
+        os.kill(beside, signal.SIGKILL)
+        assert logged(process, "process beside ours died")["returncode"] == -signal.SIGKILL
+        anew = logged(process, "process beside ours was started")["pid"]
+        assert anew != beside
+        process.kill()
+        process.wait()
+        wait_until_gone(anew)
+
+
+def test_there_are_as_many_as_cores_unless_somebody_says_how_many() -> None:
+    assert load(env={}).worker_processes() in range(1, WORKERS_MAX + 1)
+    assert load({"workers": 7}, env={}).worker_processes() == 7
