@@ -249,6 +249,33 @@ def running_url(data_dir: str | Path) -> str | None:
     return f"nats://127.0.0.1:{port}" if server and port != -1 else None
 
 
+@contextlib.contextmanager
+def standing_by(data_dir: str | Path) -> Generator[None]:
+    """Say, for the length of the block, that this process will run the server of a data directory when it has gone."""
+    fd = os.open(_standby(data_dir), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_stood_by(data_dir: str | Path) -> bool:
+    """Whether some process will run the server of a data directory when it has gone."""
+    try:
+        fd = os.open(_standby(data_dir), os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _standby(data_dir: str | Path) -> Path:
+    return Path(data_dir).absolute() / "nats" / "STANDBY"
+
+
 def diagnose(store: ServerStore, returncode: int) -> CallboardError:
     """Say what a dead server died of, from the end of its log."""
     tail = store.tail()

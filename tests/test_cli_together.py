@@ -8,10 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from callboard.bus.serverstore import running_url
+from callboard.bus.server import EmbeddedServer
+from callboard.bus.serverstore import running_url, standing_by
 from callboard.runtime.cli import exits
+from callboard.runtime.operations.errors import NoServer
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.settings.config import load
 from tests.cli_stage import INPUT, Place, next_event
 from tests.flows import call, flow, returned
 
@@ -176,3 +181,26 @@ def test_two_that_start_at_once_share_one_server(place: Place) -> None:
         said = [ended(process) for process in (one, two, three)]
     assert 1 <= sum("Joined the server" in err for err in said) <= 2
     assert {row["run"] for row in place.told("runs", "--status", "completed")} == {"one", "two", "three"}
+
+
+async def test_a_server_that_changes_hands_is_waited_for(place: Place) -> None:
+    """Whoever stands by takes a moment to notice that the server has gone; nobody is told meanwhile that none is."""
+    async with EmbeddedServer(place.folder / ".callboard", sync="1s") as server:
+        url = server.url
+    config = load({"data_dir": place.folder / ".callboard"}, env={})
+    found: list[str | None] = []
+
+    async def look() -> None:
+        async with reach(config, reads=False, name="test") as connection:
+            found.append(connection.config.nats_url)
+
+    with standing_by(config.data_dir):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look)
+            await anyio.wait_all_tasks_blocked()
+            async with EmbeddedServer(config.data_dir, sync="1s"):
+                while not found:
+                    await anyio.sleep(0.01)
+    assert found == [url]
+    with pytest.raises(NoServer):
+        await look()

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from callboard.bus.connection import REFUSED_WAIT_S
 from callboard.bus.errors import StoreLocked
 from callboard.bus.server import READY_WAIT_S
-from callboard.bus.serverstore import running_url
+from callboard.bus.serverstore import is_stood_by, running_url
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.operations.errors import NoServer
 from callboard.runtime.settings.config import Config
@@ -37,7 +37,7 @@ async def reach(
     :raises NoServer: if none runs, and none may be started for this
     :raises OperatorError: whatever keeps the server from being usable
     """
-    if config.nats_url is None and (url := running_url(config.data_dir)):
+    if config.nats_url is None and (url := await _running(config.data_dir)):
         config = config.model_copy(update={"nats_url": url})
     if config.nats_url is None and not reads:
         remedy = "Start one with `callboard up` (in another terminal), or name one with --nats."
@@ -47,6 +47,14 @@ async def reach(
         raise NoServer(str(config.data_dir), remedy)
     async with AsyncExitStack() as stack:
         yield await _opened(stack, config, name, refused_wait_s)
+
+
+async def _running(data_dir: Path) -> str | None:
+    """The URL of the server that runs over a data directory; one that is just changing hands is waited for."""
+    until = anyio.current_time() + READY_WAIT_S
+    while (url := running_url(data_dir)) is None and is_stood_by(data_dir) and anyio.current_time() < until:
+        await anyio.sleep(POLL_S)
+    return url
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import anyio
 
 from callboard.bus.errors import ServerFailed, StoreLocked
 from callboard.bus.server import EmbeddedServer
+from callboard.bus.serverstore import standing_by
 from callboard.bus.stream import stream_of
 from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
@@ -25,14 +26,15 @@ async def stand_by(config: Config, url: str, connected: Callable[[], bool], took
     :raises ServerFailed: if the server cannot be run on at its address
     :raises OperatorError: whatever else keeps it from being run
     """
-    while True:
-        await anyio.sleep(LOOK_S)
-        if connected():
-            continue
-        with suppress(StoreLocked):  # it stands again, or somebody else is about to run it
-            async with EmbeddedServer(config.data_dir, sync=config.sync) as server:
-                if server.url != url:
-                    raise ServerFailed(f"{url} has been taken by somebody else meanwhile", str(server.log_path))
-                server.stage_in_memory(stream_of(Subjects(config.prefix)))
-                took_over()
-                await anyio.sleep_forever()
+    with standing_by(config.data_dir):
+        while True:
+            await anyio.sleep(LOOK_S)
+            if connected():
+                continue
+            with suppress(StoreLocked):  # it stands again, or somebody else is about to run it
+                async with EmbeddedServer(config.data_dir, sync=config.sync) as server:
+                    if server.url != url:
+                        raise ServerFailed(f"{url} has been taken by somebody else meanwhile", str(server.log_path))
+                    server.stage_in_memory(stream_of(Subjects(config.prefix)))
+                    took_over()
+                    await anyio.sleep_forever()
