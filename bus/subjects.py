@@ -44,6 +44,8 @@ def is_name(given: object) -> bool:
 
 def name_of(subject_token: str) -> str:
     """Return the name that `token` encoded."""
+    if "=" not in subject_token:
+        return subject_token
     if subject_token == "=":
         return ""
     return _ESCAPE.sub(lambda match: bytes([int(match.group(1), 16)]), subject_token.encode()).decode()

@@ -6,7 +6,11 @@ projection.
 """
 
 import datetime as dt
-from typing import Any, Literal, get_args
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +19,7 @@ from callboard.bus.events import (
     CancelRequested,
     Event,
     Payload,
+    Problem,
     RunAccepted,
     RunClaimed,
     RunEnd,
@@ -34,6 +39,12 @@ RowStatus = Literal[RunStatus, "waiting"]
 as old logs have it."""
 
 
+CLOCKS_APART = dt.timedelta(minutes=5)
+"""How far the clocks of workers may be apart: the list is in the order of the log."""
+
+WORDS_MAX = 10_000
+"""Names of definitions, hashes and workers that rows share."""
+
 _STATUSES: dict[str, RowStatus] = {status: status for status in get_args(RunStatus)}
 
 
@@ -43,7 +54,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     Of a run at work the ``status`` is coarse: that it waits, or is being cancelled, its own events say.
 
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
-    once it has ended.
+    once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended.
     """
 
     run: str
@@ -60,14 +71,65 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     warnings: list[str] = []
     awaits: list[str] = []
     deadline: dt.datetime | None = None
+    duration_s: float | None = None
+    tokens: int = 0
+
+
+class Wanted(NamedTuple):
+    """Which rows are wanted: of some statuses, of a definition, accepted at an instant or since, with a text (as
+    `str.casefold` has it) in the run's id, its definition or its error code, and accepted before another run. None, and
+    an empty text, is any."""
+
+    statuses: frozenset[RowStatus] | None = None
+    definition: str | None = None
+    since: dt.datetime | None = None
+    text: str = ""
+    before: str | None = None
+
+    def takes(self, row: RunRow) -> bool:
+        """Whether a row is among those, wherever it stands in the list."""
+        return (
+            (self.statuses is None or row.status in self.statuses)
+            and self.definition in (None, row.definition)
+            and (self.since is None or row.accepted_at >= self.since)
+            and (not self.text or self._says(row))
+        )
+
+    def _says(self, row: RunRow) -> bool:
+        text = self.text
+        found = text in row.run.casefold() or text in row.definition.casefold()
+        return found or (row.error is not None and text in row.error.casefold())
+
+    def is_behind(self, row: RunRow) -> bool:
+        """Whether a row is so old that no older one is wanted."""
+        return self.since is not None and row.accepted_at < self.since - CLOCKS_APART
+
+
+class _Ref(Struct, frozen=True):
+    language: str
+    hash: str
+    name: str | None = None
+
+
+class _Admission(Struct, frozen=True):
+    """What a row needs of ``run.accepted``: not the source, which may be long, nor the start."""
+
+    definition: _Ref
+    warnings: list[Problem] = []
+
+
+_read = msgspec.json.Decoder(_Admission).decode
 
 
 class _Run:
-    """What is known of one run while it is listed."""
+    """What is known of one run while it is listed; ``place`` grows from run to run."""
 
-    def __init__(self, row: RunRow) -> None:
+    __slots__ = ("cancelling", "final", "parked", "paused", "place", "row")
+
+    def __init__(self, row: RunRow, place: int) -> None:
         self.row = row
-        self.paused: set[str] = set()
+        self.place = place
+        self.paused: set[str] | None = None
         self.parked: RowStatus | None = None
         self.cancelling = False
         self.final: RowStatus | None = None
@@ -94,17 +156,27 @@ class Runs:
     """
 
     def __init__(self, newest_max: int | None = None) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._at: dict[int, _Run] = {}
+        self._first, self._next = 0, 0
+        self._of_status: dict[str, list[int]] = {}
+        self._of_definition: dict[str, list[int]] = {}
         self._newest_max = newest_max
+        self._words: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
         if not event.type.startswith("run.") and event.type != CancelRequested.type:
             return
+        if event.type == RunAccepted.type:
+            self._accept(event, _read(event.payload))
+            return
         payload = known(event)
-        if isinstance(payload, RunAccepted):
-            self._accept(event, payload)
-        elif payload is not None and event.run in self._runs:
-            _change(self._runs[event.run], event, payload)
+        if payload is not None and (run := self._runs.get(event.run)) is not None:
+            before = run.row.status
+            _change(run, event, payload)
+            if run.row.status != before:
+                _take_out(self._of_status, before, run.place)
+                insort(self._of_status.setdefault(run.row.status, []), run.place)
 
     def view(self) -> list[RunRow]:
         return [run.row for run in reversed(self._runs.values())]
@@ -114,20 +186,75 @@ class Runs:
         known_run = self._runs.get(run)
         return known_run.row if known_run else None
 
-    def _accept(self, event: Event, payload: RunAccepted) -> None:
+    def select(self, wanted: Wanted) -> Iterator[RunRow]:
+        """Yield the rows that are wanted, the newest first; whoever goes on later sees them as they are then.
+
+        :raises KeyError: if ``before`` is not listed
+        """
+        below = self._next if wanted.before is None else self._runs[wanted.before].place
+        return self._select(wanted, below)
+
+    def _select(self, wanted: Wanted, below: int) -> Iterator[RunRow]:
+        for place in self._places(wanted, below):
+            run = self._at.get(place)
+            if run is None:
+                continue
+            if wanted.is_behind(run.row):
+                return
+            if wanted.takes(run.row):
+                yield run.row
+
+    def _places(self, wanted: Wanted, below: int) -> Iterable[int]:
+        """The places where rows that are wanted can be, of as few as there are in one index, the last first."""
+        indexes: list[list[list[int]]] = []
+        if wanted.statuses is not None:
+            indexes.append([self._of_status.get(status, []) for status in wanted.statuses])
+        if wanted.definition is not None:
+            indexes.append([self._of_definition.get(wanted.definition, [])])
+        if not indexes:
+            return range(below - 1, self._first - 1, -1)
+        fewest = min(indexes, key=lambda lists: sum(map(len, lists)))
+        return merge(*(places[: bisect_left(places, below)][::-1] for places in fewest), reverse=True)
+
+    def _accept(self, event: Event, payload: _Admission) -> None:
+        if (known_run := self._runs.get(event.run)) is not None:
+            self._forget(known_run)
         ref = payload.definition
         row = RunRow(
             run=event.run,
-            definition=event.definition or ref.name or ref.hash[:12],
-            definition_hash=ref.hash,
-            language=ref.language,
+            definition=self._word(event.definition or ref.name or ref.hash[:12]),
+            definition_hash=self._word(ref.hash),
+            language=self._word(ref.language),
             status="accepted",
             accepted_at=event.time,
             warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         )
-        self._runs[event.run] = _Run(row)
+        run = self._runs[event.run] = self._at[self._next] = _Run(row, self._next)
+        self._next += 1
+        self._of_status.setdefault(row.status, []).append(run.place)
+        self._of_definition.setdefault(row.definition, []).append(run.place)
         if self._newest_max is not None and len(self._runs) > self._newest_max:
-            del self._runs[next(iter(self._runs))]
+            oldest = next(iter(self._runs.values()))
+            self._forget(oldest)
+            self._first = oldest.place + 1
+
+    def _forget(self, run: _Run) -> None:
+        del self._runs[run.row.run], self._at[run.place]
+        _take_out(self._of_status, run.row.status, run.place)
+        _take_out(self._of_definition, run.row.definition, run.place)
+
+    def _word(self, word: str) -> str:
+        """A word that many rows have, held once."""
+        if len(self._words) > WORDS_MAX:
+            self._words.clear()
+        return self._words.setdefault(word, word)
+
+
+def _take_out(index: dict[str, list[int]], name: str, place: int) -> None:
+    places = index[name]
+    del places[bisect_left(places, place)]
+    if not places:
+        del index[name]
 
 
 def _change(run: _Run, event: Event, payload: Payload) -> None:
@@ -141,9 +268,9 @@ def _change(run: _Run, event: Event, payload: Payload) -> None:
             run.parked = _STATUSES.get(payload.status, "waiting")
             run.change(awaits=payload.awaits, deadline=payload.deadline)
         case RunPaused():
-            run.paused.add(event.key)
+            run.paused = {*(run.paused or ()), event.key}
         case RunResumed():
-            run.paused.discard(event.key)
+            run.paused = {*(run.paused or ())} - {event.key}
         case CancelRequested():
             run.cancelling = True
         case RunQuarantined():
@@ -156,7 +283,19 @@ def _change(run: _Run, event: Event, payload: Payload) -> None:
             run.final = payload.status
             code = payload.error.code if payload.error else run.row.error
             warnings = codes(payload.warnings) or run.row.warnings
-            run.change(ended_at=event.time, error=code, warnings=warnings, awaits=[], deadline=None)
+            run.change(
+                ended_at=event.time,
+                error=code,
+                warnings=warnings,
+                awaits=[],
+                deadline=None,
+                duration_s=_seconds(run.row.started_at, event.time),
+                tokens=payload.usage.input_tokens + payload.usage.output_tokens,
+            )
         case _:
             pass
     run.change(status=run.status())
+
+
+def _seconds(start: dt.datetime | None, end: dt.datetime) -> float | None:
+    return (end - start).total_seconds() if start is not None else None

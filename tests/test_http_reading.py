@@ -247,3 +247,25 @@ async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: 
                 Draft202012Validator({**schema, "components": whole["components"]}).validate(response.json())
             checked += 1
     assert checked > 8
+
+
+# -- the list of runs -------------------------------------------------------------------------------------------------
+
+
+async def runs(client: httpx.AsyncClient, **query: Any) -> list[str]:
+    return [row["run"] for row in (await got(client, "/runs", **query))["runs"]]
+
+
+async def test_the_list_is_searched(client: httpx.AsyncClient, two: str) -> None:
+    (row,) = (await got(client, "/runs", q="TWO"))["runs"]
+    assert (row["status"], row["run"]) == ("completed", two)
+    assert row["duration_s"] >= 0
+    assert (
+        await runs(client, q="TWO", since="3600") == await runs(client, q="two", since="2026-01-01T00:00:00Z") == [two]
+    )
+    assert await runs(client, since="2999-01-01T00:00:00Z") == []
+    assert two in await runs(client, definition=row["definition"], status="completed")
+    assert two not in await runs(client, before=two)
+    for query in ({"since": "yesterday"}, {"since": "2026-01-01T00:00:00"}):
+        assert (await client.get("/runs", params=query)).status_code == 400
+    assert (await client.get("/runs", params={"before": "nix"})).status_code == 404

@@ -54,10 +54,16 @@ class Told(Struct, frozen=True, omit_defaults=True):
 
 
 class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given."""
+    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given.
+
+    ``since`` is an instant (RFC 3339), or how many seconds ago; ``q`` is looked for in run ids, definitions and error
+    codes.
+    """
 
     status: str | None = None
     definition: str | None = None
+    since: str | None = None
+    q: str = ""
     limit: int = 100
     before: str | None = None
 

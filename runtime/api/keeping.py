@@ -18,16 +18,21 @@ CATCH_UP_WAIT_S = 20.0
 """How long a question waits until the fold has come as far as the log."""
 
 V = TypeVar("V")
+TOGETHER = 64
+"""Events that are folded without giving way to others."""
+
+P = TypeVar("P", bound=Projection[Any])
 
 
-class Kept(Generic[V]):
+class Kept(Generic[P]):
     """A projection of the events that match the filters, from the log's beginning on."""
 
-    def __init__(self, log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> None:
+    def __init__(self, log: JetStreamLog, filters: Sequence[str], projection: P) -> None:
         self._log = log
         self._filters = filters
         self._projection = projection
-        self._sequence = 0
+        self._sequence, self._awaited = 0, 0
+        self._taken = 0
         self._grown = anyio.Event()
         self._scope = anyio.CancelScope()
         self.failed = False
@@ -57,21 +62,35 @@ class Kept(Generic[V]):
     async def _take(self, recorded: Recorded) -> None:
         await _apply(self._projection, self._log, recorded)
         self._sequence = recorded.sequence
-        self._wake()
-        await anyio.lowlevel.checkpoint()
+        if self._sequence >= self._awaited:
+            self._wake()
+        self._taken += 1
+        if self._taken % TOGETHER == 0:
+            await anyio.lowlevel.checkpoint()
 
-    async def view(self) -> V:
-        """Return the projection's view once it has come as far as the log is now.
+    async def _behind(self) -> bool:
+        """Whether the log has anything behind what was folded. To find that out costs less than to find the last."""
+        for filter in self._filters:
+            if await self._log.next_sequence(filter, self._sequence + 1) is not None:
+                return True
+        return False
+
+    async def caught_up(self) -> P:
+        """Return the projection once it has come as far as the log is now; it goes on.
 
         :raises NoAnswer: if the log does not answer, or the fold does not keep up
         """
+        if not await self._behind():
+            return self._projection
         last = await _last(self._log, self._filters)
         with anyio.move_on_after(CATCH_UP_WAIT_S):
             while self._sequence < last and not self.failed:
+                # All are woken by what the first of them waits for, and wait on.
+                self._awaited = min(self._awaited, last) if self._awaited > self._sequence else last
                 await self._grown.wait()
         if self._sequence < last:
             raise NoAnswer(f"the listing is at {self._sequence} of {last}")
-        return self._projection.view()
+        return self._projection
 
 
 async def folded(log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> V:

@@ -4,16 +4,18 @@ The list is folded from ``run.*`` events alone. They say it of runs that are par
 number, their own events are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import get_args
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from callboard.bus.log import EventLog, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
-from callboard.projections.runs import RowStatus, RunRow
+from callboard.projections.runs import RowStatus, RunRow, Runs, Wanted
 from callboard.projections.status import RunStatus, StatusFold
 
 READ_AT_ONCE = 16
@@ -39,14 +41,41 @@ async def chosen(
     return found[:limit], len(found[limit:])
 
 
+async def page(
+    log: EventLog, tenant: str, runs: Runs, wanted: Wanted, status: str | None, limit: int
+) -> tuple[list[RunRow], bool]:
+    """Return the first ``limit`` rows that are wanted, of a status as it is now, and whether there are more.
+
+    :raises KeyError: if ``wanted.before`` is not listed
+    :raises NoAnswer: if the log does not answer
+    """
+    told = status is not None and any(matches(status, one) for one in _TOLD_BY_EVENTS)
+    if status is not None:
+        words = frozenset(one for one in _ALL if matches(status, one) or (told and one in AT_WORK))
+        wanted = wanted._replace(statuses=words)
+    rows = runs.select(wanted)
+    found: list[RunRow] = []
+    while len(found) <= limit:
+        # A text is looked for in all rows there are, if need be: not on the loop.
+        missing = limit + 1 - len(found)
+        more = await to_thread.run_sync(_first, rows, missing) if wanted.text else _first(rows, missing)
+        if not more:
+            break
+        found += [row for row in await _told(log, tenant, more) if matches(status, row.status)] if told else more
+    return (found if told else await _told(log, tenant, found))[:limit], len(found) > limit
+
+
+def _first(rows: Iterator[RunRow], count: int) -> list[RunRow]:
+    return list(islice(rows, count))
+
+
 def matches(wanted: str | None, status: str) -> bool:
     """Whether a status is the one that is wanted, or one of its kind."""
     return wanted is None or status == wanted or status.startswith(f"{wanted}:")
 
 
-_TOLD_BY_EVENTS = [
-    status for status in get_args(RowStatus) if status in (*AT_WORK, "cancelling") or status.startswith("waiting")
-]
+_ALL: list[RowStatus] = [*get_args(RunStatus), "waiting"]
+_TOLD_BY_EVENTS = [status for status in _ALL if status in (*AT_WORK, "cancelling") or status.startswith("waiting")]
 
 
 async def _told(log: EventLog, tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:

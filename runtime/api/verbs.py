@@ -3,9 +3,10 @@
 The shapes are those of `callboard.runtime.api.bodies`. What is refused, unknown or not there yet is an `ApiError`.
 """
 
+import datetime as dt
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import msgspec
@@ -21,6 +22,7 @@ from callboard.bus.subjects import RunRef, is_name
 from callboard.projections.projection import fold
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results, RunResult
+from callboard.projections.runs import Wanted
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
 from callboard.runtime.admission.admission import check_tell
@@ -61,7 +63,7 @@ from callboard.runtime.api.bodies import (
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
-from callboard.runtime.api.statuses import chosen
+from callboard.runtime.api.statuses import page
 from callboard.runtime.api.version_lists import listed
 from callboard.runtime.run.reactions import parse_tell
 from callboard.runtime.schedules.schedule import Schedule
@@ -81,6 +83,8 @@ QUESTIONS_MAX = 1_000
 
 WAIT_MAX_S = 300.0
 """Longest wait for a result."""
+
+Instant = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 
 R = TypeVar("R")
 
@@ -244,15 +248,13 @@ class Verbs:
         """List runs, the newest first."""
         request = read_body(body, ListRuns)
         limit = _within("limit", request.limit, RUNS_MAX)
-        rows = await self._listings.rows(tenant)
-        if request.before is not None:
-            places = [i for i, row in enumerate(rows) if row.run == request.before]
-            if not places:
-                raise ApiError(404, "run.unknown", f"there is no run {request.before!r} in the list", where="before")
-            rows = rows[places[0] + 1 :]
-        rows = [row for row in rows if request.definition in (None, row.definition)]
-        found, more = await chosen(self._log, tenant, rows, request.status, limit)
-        return RunList(found, more > 0)
+        wanted = Wanted(None, request.definition, _since(request.since), request.q.casefold(), request.before)
+        runs = await self._listings.runs(tenant)
+        try:
+            return RunList(*await page(self._log, tenant, runs, wanted, request.status, limit))
+        except KeyError:
+            message = f"there is no run {request.before!r} in the list"
+            raise ApiError(404, "run.unknown", message, where="before") from None
 
     async def questions(self, tenant: str, body: bytes) -> QuestionList:
         """List the questions that wait for an answer, of all runs, the oldest first."""
@@ -370,6 +372,19 @@ def read_body(body: bytes, shape: type[R]) -> R:
     if run is not None and not is_name(run):
         raise ApiError(404, "run.unknown", f"there is no run {run[:80]!r}: no subject takes that name")
     return found
+
+
+def _since(text: str | None) -> dt.datetime | None:
+    """Read an instant, or how many seconds ago."""
+    if text is None:
+        return None
+    try:
+        if text.isdecimal():
+            return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=int(text))
+        return msgspec.convert(text, Instant)
+    except (msgspec.ValidationError, OverflowError):
+        expected = "2026-11-20T09:00:00Z, or seconds"
+        raise ApiError(400, "api.malformed", f"since is {text[:80]!r}", expected=expected) from None
 
 
 def _within(name: Literal["limit"], value: int, most: int) -> int:

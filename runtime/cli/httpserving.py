@@ -33,7 +33,9 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             reach(config, reads=False, name="callboard http", refused_wait_s=None) as connection,
             anyio.create_task_group() as tasks,
         ):
-            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+            listings = Listings(connection.log, tasks)
+            listings.begin(config.tenant)
+            verbs = Verbs(connection.log, Definitions(), listings).all()
             verbs = {**verbs, **Readings(connection).all()}
             access = await _access(config, connection, host, port)
             secrets = {name: one.revealed() for name, one in config.webhooks.items()}

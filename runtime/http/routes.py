@@ -79,7 +79,14 @@ _RUN = "/runs/{run_id}"
 _NAME = "/definitions/{name}"
 _WAITS: Mapping[str, Kind] = {"wait_s": "number"}
 _PAGE: Mapping[str, Kind] = {"after": "integer", "limit": "integer", "types": "list"}
-_LIST: Mapping[str, Kind] = {"status": "string", "definition": "string", "limit": "integer", "before": "string"}
+_LIST: Mapping[str, Kind] = {
+    "status": "string",
+    "definition": "string",
+    "since": "string",
+    "q": "string",
+    "limit": "integer",
+    "before": "string",
+}
 
 _SIGNED: Mapping[str, tuple[str, ...]] = {
     "start": ("by",),
