@@ -52,7 +52,8 @@ async def reach(
 async def _running(data_dir: Path) -> str | None:
     """The URL of the server that runs over a data directory; one that is just changing hands is waited for."""
     until = anyio.current_time() + READY_WAIT_S
-    while (url := running_url(data_dir)) is None and is_stood_by(data_dir) and anyio.current_time() < until:
+    # Another process writes down where the server is; nothing tells of that.
+    while (url := running_url(data_dir)) is None and is_stood_by(data_dir) and anyio.current_time() < until:  # noqa: ASYNC110
         await anyio.sleep(POLL_S)
     return url
 
