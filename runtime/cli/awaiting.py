@@ -1,13 +1,17 @@
 """The inbox at the command line: what stands open in the runs that have not ended, and the words that move it."""
 
+import datetime as dt
 import shlex
 
 import click
+import msgspec
 
 from callboard.projections.inbox import Inbox, Item
 from callboard.projections.projection import fold
 from callboard.projections.runs import RunRow
+from callboard.runtime.access.links import Links
 from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.run_table import run_rows
 from callboard.runtime.cli.views import program, where_options
@@ -19,8 +23,8 @@ from callboard.runtime.settings.config import Config
 _ENDED = frozenset({"completed", "failed", "cancelled", "expired", "cancelling"})
 
 
-async def list_inbox(config: Config, settings: Settings, kind: str | None, limit: int) -> None:
-    """Print what waits for somebody, the oldest first."""
+async def list_inbox(config: Config, settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
+    """Print what waits for somebody, the oldest first; with links for ``by``, unless that is None."""
     async with reach(config, reads=True, name="callboard inbox") as connection:
         rows = [row for row in await run_rows(connection.log, config.tenant) if _may_wait(row)]
         found: list[Item] = []
@@ -29,13 +33,30 @@ async def list_inbox(config: Config, settings: Settings, kind: str | None, limit
                 found += fold(Inbox(), await connection.client.events(row.run))
             except UnknownRun:
                 continue  # it was purged meanwhile
-    items = sorted((item for item in found if kind in (None, item.kind)), key=lambda item: item.since)
+        items = sorted((item for item in found if kind in (None, item.kind)), key=lambda item: item.since)
+        links = await _links(config, connection, items, by) if by is not None else {}
     if settings.as_json:
-        click.echo(compact(items))
+        told = [msgspec.to_builtins(item) for item in items]
+        click.echo(compact([{**one, **_linked(links, item)} for one, item in zip(told, items, strict=True)]))
         return
-    click.echo("\n\n".join(_text(item, settings) for item in items) if items else "Nobody is waited for.")
+    texts = ["\n  ".join([_text(item, settings), *_linked(links, item).values()]) for item in items]
+    click.echo("\n\n".join(texts) if items else "Nobody is waited for.")
     if len(rows) > limit:
         click.echo(f"{len(rows) - limit} more runs have not ended; see --limit.", err=True)
+
+
+async def _links(config: Config, connection: Connection, items: list[Item], by: str) -> dict[tuple[str, str], str]:
+    """Return the address of each question, by its run and its key."""
+    links = Links(connection.log, config.tenant, config.replicas)
+    now = dt.datetime.now(dt.UTC)
+    asked = [item for item in items if item.kind == "question"]
+    made = {(item.run, item.key): await links.made(item.run, item.key, by, now, item.until) for item in asked}
+    return {place: f"{config.http_url.rstrip('/')}/answer/{link}" for place, link in made.items()}
+
+
+def _linked(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
+    found = links.get((item.run, item.key))
+    return {"link": found} if found is not None else {}
 
 
 def _may_wait(row: RunRow) -> bool:

@@ -9,8 +9,10 @@ from callboard.runtime.cli.options import Settings, settings_options
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="Only these.")
 @click.option("--limit", "-n", type=click.IntRange(1), default=200, show_default=True, help="Look at so many runs.")
+@click.option("--links", is_flag=True, help="Give each question an address at which anybody who has it can answer.")
+@click.option("--for", "by", metavar="NAME", default="", help="Who is to answer by these links: it stands in the log.")
 @settings_options
-def inbox(settings: Settings, kind: str | None, limit: int) -> None:
+def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str) -> None:
     """List what waits for somebody, in runs of every language: for what, since when, until when, and what answers it.
 
     Questions to people, pauses, tools that a caller answers, signals. The oldest come first.
@@ -20,4 +22,4 @@ def inbox(settings: Settings, kind: str | None, limit: int) -> None:
     from callboard.runtime.cli.awaiting import list_inbox
     from callboard.runtime.cli.settings import configured
 
-    anyio.run(list_inbox, configured(settings), settings, kind, limit)
+    anyio.run(list_inbox, configured(settings), settings, kind, limit, (by or "link") if links else None)

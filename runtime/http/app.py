@@ -19,6 +19,8 @@ from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import Access, Known, check
+from callboard.runtime.http.answering import PATH as ANSWERS
+from callboard.runtime.http.answering import Answering
 from callboard.runtime.http.answers import answer, fitting, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
@@ -63,8 +65,14 @@ def http_app(
 
     hooks = Webhooks(log, tenant, webhooks or {}, may_start)
     path = "/in/{tenant}/{definition}/{trigger:path}"
-    # Whoever looks whether we live need not be known, and services that call in prove themselves by what they send.
-    open_paths = [Path("/healthz", _healthy, methods=["GET"]), Path(path, hooks.take, methods=METHODS)]
+    # Whoever looks whether we live need not be known; services that call in prove themselves by what they send, and
+    # whoever answers by a link has that.
+    answering = Answering(log, tenant, verbs)
+    open_paths = [
+        Path("/healthz", _healthy, methods=["GET"]),
+        Path(path, hooks.take, methods=METHODS),
+        Path(ANSWERS, answering.serve, methods=["GET", "POST"]),
+    ]
     return Starlette(routes=[*open_paths, Mount("/", guard)], exception_handlers={HTTPException: _unknown})
 
 

@@ -121,6 +121,9 @@ class Config(BaseModel):
     providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
     mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
     http_token: SecretStr | None = Field(None, description="bearer token of the operator of `callboard http`")
+    http_url: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")] = Field(
+        "http://127.0.0.1:8723", description="where people reach `callboard http`: links begin so"
+    )
     http_rate_per_s: float = Field(
         50.0, gt=0, le=100_000, description="requests that one key, or one person, may make in a second"
     )

@@ -1,0 +1,53 @@
+"""The fate of a question: how it was asked, whether it is open, and who has answered it; of one run's events."""
+
+import datetime as dt
+
+from msgspec import Struct
+
+from callboard.bus.events import EffectCancelled, Event, HumanAnswered, HumanAsked, HumanClosed, RunEnd, RunQuarantined
+from callboard.projections.projection import known
+
+TYPES = tuple(one.type for one in (HumanAsked, HumanAnswered, HumanClosed, EffectCancelled, RunEnd, RunQuarantined))
+"""What the fold takes."""
+
+
+class Fate(Struct, frozen=True):
+    """What became of a question; ``asked`` None: it was never asked.
+
+    ``outcome`` is how it was closed, empty while it is open; ``by`` and ``at`` say who gave the answer that counted.
+    """
+
+    asked: HumanAsked | None = None
+    outcome: str = ""
+    by: str = ""
+    at: dt.datetime | None = None
+
+
+class FateFold:
+    """Folds the events of one run into the fate of one of its questions."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._asked: HumanAsked | None = None
+        self._answers: dict[int, tuple[str, dt.datetime]] = {}
+        self._outcome = ""
+        self._counted: int | None = None
+
+    def apply(self, event: Event) -> None:
+        match known(event):
+            case HumanAsked() as asked if event.key == self._key:
+                self._asked = asked
+            case HumanAnswered(interaction=self._key, k=k, by=by):
+                self._answers[k] = (by or "", event.time)
+            case HumanClosed(outcome=outcome, k=k) if event.key == self._key:
+                self._outcome, self._counted = outcome, k
+            case EffectCancelled() if event.key == self._key:
+                self._outcome = "cancelled"
+            case RunEnd() | RunQuarantined():
+                self._outcome = self._outcome or "ended"
+            case _:
+                pass
+
+    def view(self) -> Fate:
+        by, at = self._answers.get(self._counted or 0, ("", None))
+        return Fate(self._asked, self._outcome, by, at)

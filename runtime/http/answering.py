@@ -1,0 +1,146 @@
+"""Answering by a link: the form of one question, and what becomes of what is filled in.
+
+To look at a link changes nothing, so that mail programs may; only what is sent with the form answers. Of several
+answers one counts, and the others are told whose.
+"""
+
+import datetime as dt
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from callboard.bus.answer_schemas import answer_schema
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import HumanAsked
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.languages.json_schema import violations
+from callboard.projections.fate import TYPES, Fate, FateFold
+from callboard.runtime.access.links import BadLink, Link, Links
+from callboard.runtime.api.bodies import Told
+from callboard.runtime.api.keeping import folded
+from callboard.runtime.api.outcomes import Verb, outcome
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.forms import Unreadable, answer_of, fields_of, form_html
+from callboard.runtime.http.plain_pages import notice, page
+
+PATH = "/answer/{link}"
+
+CHANNEL = "api"
+"""How answers come: past the filter for messages that may not be meant as one."""
+
+FORM_BYTES_MAX = 256 * 1024
+DATA_CHARS_MAX = 20_000
+"""How much is shown of what a question is about."""
+
+TELL_WAIT_S = 10.0
+
+logger = structlog.get_logger(__name__)
+
+
+class Answering:
+    """Serves the answer links of one tenant."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._links = Links(log, tenant)
+        self._verbs = verbs
+
+    async def serve(self, request: Request) -> Response:
+        """Answer a request to ``/answer/<link>``."""
+        try:
+            link = await self._links.read(request.path_params["link"], dt.datetime.now(dt.UTC))
+            fate = await self._fate(link)
+            if fate.asked is None or fate.outcome:
+                return _closed(fate)
+            if request.method != "POST":
+                return _form(fate.asked, {})
+            return await self._answer(link, fate.asked, await _filled(request))
+        except BadLink as error:
+            return _bad(error)
+        except ApiError as error:
+            return notice("This did not work", error.message, error.status)
+        except (CallboardError, NoAnswer):
+            return notice("This did not work just now", "Please try again in a minute.", 503)
+        except Exception:
+            logger.exception("an answer failed unexpectedly")
+            return notice("This did not work", "That is our fault.", 500)
+
+    async def _fate(self, link: Link) -> Fate:
+        subjects = self._log.subjects
+        filters = [subjects.events(self._tenant, link.run, None, type) for type in TYPES]
+        return await folded(self._log, filters, FateFold(link.key))
+
+    async def _answer(self, link: Link, asked: HumanAsked, filled: Mapping[str, Sequence[str]]) -> Response:
+        schema = _schema(asked)
+        try:
+            value = answer_of(fields_of(schema), filled)
+        except Unreadable as error:
+            return _form(asked, filled, [str(error)])
+        if isinstance(schema, dict) and (wrong := violations(schema, value)):
+            return _form(asked, filled, wrong)
+        body = {"interaction": link.key, "user_response": value, "by": link.by, "channel": CHANNEL}
+        said = {"run_id": link.run, "verb": "answer", "body": body, "wait_s": TELL_WAIT_S}
+        found = await outcome(self._verbs["tell"], self._tenant, msgspec.json.encode(said))
+        if isinstance(found, Told):
+            taken = "was taken" if found.verdict == "accepted" else "is recorded"
+            return notice("Thank you", f"Your answer {taken}.", 200)
+        assert isinstance(found, ApiError)
+        if found.code == "answer.not_understood":
+            return _form(asked, filled, [found.message])
+        fate = await self._fate(link)
+        if fate.outcome:
+            return _closed(fate)
+        raise found
+
+
+async def _filled(request: Request) -> Mapping[str, Sequence[str]]:
+    received = bytearray()
+    try:
+        async for chunk in request.stream():
+            received += chunk
+            if len(received) > FORM_BYTES_MAX:
+                raise ApiError(413, "http.too_large", f"An answer has at most {FORM_BYTES_MAX} bytes.")
+    except ClientDisconnect:
+        return {}
+    return parse_qs(received.decode(errors="replace"), keep_blank_values=True)
+
+
+def _schema(asked: HumanAsked) -> Any:
+    return answer_schema(asked.options) if asked.schema is None else asked.schema
+
+
+def _form(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong: Sequence[str] = ()) -> Response:
+    parts = [f"<h1>{html.escape(asked.question)}</h1>"]
+    if asked.request_data not in (None, {}, [], ""):
+        shown = msgspec.json.format(msgspec.json.encode(asked.request_data), indent=2).decode()[:DATA_CHARS_MAX]
+        parts.append(f"<details><summary>What it is about</summary><pre>{html.escape(shown)}</pre></details>")
+    parts += [f'<p class="wrong" role="alert">{html.escape(one)}</p>' for one in wrong]
+    parts.append(f'<form method="post">\n{form_html(fields_of(_schema(asked)), filled)}')
+    parts.append('<p><button type="submit">Send</button></p>\n</form>')
+    if asked.timeout_at is not None:
+        parts.append(f"<p><small>Until {asked.timeout_at:%Y-%m-%d %H:%M} UTC</small></p>")
+    return page(asked.question[:80], "\n".join(parts), 422 if wrong else 200)
+
+
+def _closed(fate: Fate) -> Response:
+    if fate.outcome == "answered":
+        who = f" by {fate.by}" if fate.by else ""
+        when = f" at {fate.at:%Y-%m-%d %H:%M} UTC" if fate.at is not None else ""
+        return notice("This has been answered", f"It was answered{who}{when}. That answer counts.", 410)
+    if fate.outcome == "timeout":
+        return notice("It is too late", "The time for an answer is over.", 410)
+    return notice("Nobody asks this any more", "The question was withdrawn.", 410)
+
+
+def _bad(error: BadLink) -> Response:
+    if error.late:
+        return notice("It is too late", "This link holds no longer.", 410)
+    return notice("This is no link of ours", "It may have been cut off on its way.", 404)

@@ -1,0 +1,51 @@
+"""Plain pages: what a person sees who follows a link, without scripts and without anything from elsewhere."""
+
+import base64
+import html
+from hashlib import sha256
+
+from starlette.responses import HTMLResponse
+
+STYLE = (
+    "body{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;"
+    "background:#fff}"
+    "h1{font-size:1.25rem;white-space:pre-wrap;overflow-wrap:anywhere}"
+    "label,fieldset{display:block;margin:1rem 0}fieldset label{margin:.25rem 0}"
+    "input:not([type=radio]):not([type=checkbox]),textarea{display:block;width:100%;box-sizing:border-box;font:inherit;"
+    "padding:.4rem}"
+    "small{color:#555}pre{white-space:pre-wrap;overflow-wrap:anywhere}"
+    "button{font:inherit;padding:.5rem 1.5rem}.wrong{color:#a00}"
+    "@media(prefers-color-scheme:dark){body{color:#eee;background:#181818}small{color:#aaa}.wrong{color:#f88}}"
+)
+
+HEADERS = {
+    "Content-Security-Policy": "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src 'sha256-{base64.b64encode(sha256(STYLE.encode()).digest()).decode()}'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+    # The address is the key: nobody is to learn it from us.
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex",
+}
+
+
+def page(title: str, body: str, status: int = 200) -> HTMLResponse:
+    """Return a page; ``title`` is a text, ``body`` is HTML already."""
+    head = (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n"
+    )
+    return HTMLResponse(f"{head}<main>\n{body}\n</main>\n</html>\n", status, HEADERS)
+
+
+def notice(title: str, text: str, status: int) -> HTMLResponse:
+    """Return a page that says something."""
+    return page(title, f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(text)}</p>", status)
