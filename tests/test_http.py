@@ -341,7 +341,7 @@ async def test_answers_are_as_the_document_says(client: httpx.AsyncClient) -> No
     paths = [
         path
         for path, methods in whole["paths"].items()
-        if "get" in methods and not path.endswith(("/live", "/state")) and "/runs/{run_id}/" not in path
+        if "get" in methods and not path.endswith(("/live", "/diff")) and "/runs/{run_id}/" not in path
     ]
     assert len(paths) >= 6
     for path in paths:

@@ -269,3 +269,17 @@ async def test_the_list_is_searched(client: httpx.AsyncClient, two: str) -> None
     for query in ({"since": "yesterday"}, {"since": "2026-01-01T00:00:00"}):
         assert (await client.get("/runs", params=query)).status_code == 400
     assert (await client.get("/runs", params={"before": "nix"})).status_code == 404
+
+
+async def test_two_runs_are_compared(client: httpx.AsyncClient, two: str) -> None:
+    other = {**TWO, "run_id": "other", "script": {"turns": {"a": [{"data": {"found": 4}}], "b": [{"text": "y"}]}}}
+    assert (await client.post("/runs", json=other)).status_code == 202
+    await got(client, "/runs/other/result", wait_s=PATIENCE_S)
+    found = await got(client, "/diff", left=two, right="other")
+    assert (found["equal"], found["definition"], found["parting"]) == (False, None, None)
+    assert [node["path"] for node in found["nodes"]] == ["a", "b"]
+    assert (await got(client, "/diff", left=two, right=two))["equal"]
+    schema = {"$ref": "#/components/schemas/RunDiff"}
+    Draft202012Validator({**schema, "components": document()["components"]}).validate(found)
+    assert (await client.get("/diff", params={"left": two})).json()["error"]["code"] == "api.malformed"
+    assert (await client.get("/diff", params={"left": two, "right": "nix"})).status_code == 404

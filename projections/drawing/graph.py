@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import Struct
+
 
 class Size(NamedTuple):
     """How much room something takes, in pixels."""
@@ -45,9 +47,11 @@ _BESIDE_AROUND_PX = 16.0
 """The least height of an edge from a box to itself, the distance of two, the room for others above and below."""
 
 
-@dataclass(slots=True)
-class Vertex:
-    """A box or a point of an edge, on a rank; it reaches ``left`` and ``right`` of its middle."""
+class Vertex(Struct, gc=False):
+    """A box or a point of an edge, on a rank; it reaches ``left`` and ``right`` of its middle.
+
+    There may be a hundred thousand of them; holding nothing but numbers, they are none of the collector's affair.
+    """
 
     rank: int
     left: float

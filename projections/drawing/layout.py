@@ -126,7 +126,7 @@ class _Plan:
         for vertex in chain.vertices[1:-1]:
             top, bottom = self._row(vertex)
             x = self._x(vertex)
-            steps += [_curve(steps[-1][-1], Point(x, top)), (Point(x, bottom),)]
+            _go(steps, Point(x, top), bottom)
         x = self._x(last) + lower_port
         # The last piece is straight, so that the head of the arrow stands on a line.
         steps.append(_curve(steps[-1][-1], Point(x, self._row(last)[0] - _STRAIGHT_PX)))
@@ -147,7 +147,7 @@ class _Plan:
         for vertex in chain.vertices[-2:0:-1]:
             top, bottom = self._row(vertex)
             x = self._x(vertex)
-            steps += [_curve(steps[-1][-1], Point(x, bottom)), (Point(x, top),)]
+            _go(steps, Point(x, bottom), top)
         x = self._x(upper) + chain.upper_lane
         steps += [
             _curve(steps[-1][-1], Point(x, self._row(upper)[1])),
@@ -181,6 +181,15 @@ class _Plan:
 
     def _label(self, chain: Chain) -> Point | None:
         return Point(self._x(chain.label), sum(self._row(chain.label)) / 2) if chain.label is not None else None
+
+
+def _go(steps: list[Way], first: Point, end: float) -> None:
+    """Go on to a point, and straight from there down or up; on a line that is straight already, only further."""
+    before = steps[-1]
+    if len(before) == 1 and before[0].x == first.x:
+        steps[-1] = (Point(first.x, end),)
+    else:
+        steps += [_curve(before[-1], first), (Point(first.x, end),)]
 
 
 def _curve(start: Point, end: Point) -> Way:

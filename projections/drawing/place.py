@@ -5,7 +5,7 @@ Every row is solved exactly: the places nearest to those wanted, in least square
 are pulled straight, within the room that each has between its neighbours.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from callboard.projections.drawing.graph import Layers
 
@@ -30,41 +30,49 @@ STRAIGHTENINGS = 3
 """How often all edges are pulled straight: one may make room for another."""
 
 
-class Pull(NamedTuple):
-    """What a neighbour asks of a vertex: to stand ``offset`` right of it."""
+Pull = tuple[int, float, float]
+"""What a neighbour asks of a vertex: whose middle it is, how far right of that to stand, and how much that weighs."""
 
-    other: int
-    offset: float
-    weight: float
+Pulls = list[Sequence[Pull]]
+"""Those of each vertex."""
 
 
 def place(cut: Layers, ports: list[tuple[float, float]]) -> None:
     """Give each vertex its ``x``; ``ports`` has, per segment, where it ends right of its upper and lower vertex."""
-    above: dict[int, list[Pull]] = {}
-    below: dict[int, list[Pull]] = {}
-    for piece, (upper, lower) in zip(cut.segments, ports, strict=True):
-        points = cut.vertices[piece.upper].box is None and cut.vertices[piece.lower].box is None
-        weight = _WEIGHT_LOOP if piece.loop else _WEIGHT_THREAD if points else _WEIGHT
-        above.setdefault(piece.lower, []).append(Pull(piece.upper, upper - lower, weight))
-        below.setdefault(piece.upper, []).append(Pull(piece.lower, lower - upper, weight))
+    above, below = _pulls(cut, ports)
     distances = [_distances(cut, row) for row in cut.rows]
+    # By vertex: what is looked at so often is read from a list.
+    xs = [0.0] * len(cut.vertices)
     for row, between in zip(cut.rows, distances, strict=True):
         for vertex, x in zip(row, between, strict=True):
-            cut.vertices[vertex].x = x - between[-1] / 2
+            xs[vertex] = x - between[-1] / 2
     sweeps = max(SWEEPS_MIN, min(SWEEPS_MAX, SWEPT_VERTICES_MAX // max(1, len(cut.vertices))))
+    both: Pulls = [(*up, *down) for up, down in zip(above, below, strict=True)]
     for sweep in range(sweeps):
         down = sweep % 2 == 0
-        both = sweep >= sweeps // 2
+        near = both if sweep >= sweeps // 2 else above if down else below
         for rank in range(len(cut.rows)) if down else range(len(cut.rows) - 1, -1, -1):
-            near = [above, below] if both else [above] if down else [below]
-            _settle(cut, cut.rows[rank], distances[rank], near)
+            _settle(xs, cut.rows[rank], distances[rank], near)
     # What follows a single box stands right below it in the end.
     for row, between in zip(cut.rows, distances, strict=True):
-        _settle(cut, row, between, [above])
-    _straighten(cut, ports, distances)
-    leftmost = min((vertex.x - vertex.left for vertex in cut.vertices), default=0.0)
-    for vertex in cut.vertices:
-        vertex.x = round(vertex.x - leftmost, 1)
+        _settle(xs, row, between, above)
+    _straighten(cut, xs, ports, distances)
+    leftmost = min((x - vertex.left for x, vertex in zip(xs, cut.vertices, strict=True)), default=0.0)
+    for x, vertex in zip(xs, cut.vertices, strict=True):
+        vertex.x = round(x - leftmost, 1)
+
+
+def _pulls(cut: Layers, ports: list[tuple[float, float]]) -> tuple[Pulls, Pulls]:
+    """Return what those above and those below ask of each vertex."""
+    above: Pulls = [()] * len(cut.vertices)
+    below: Pulls = [()] * len(cut.vertices)
+    is_box = [vertex.box is not None for vertex in cut.vertices]
+    for piece, (upper, lower) in zip(cut.segments, ports, strict=True):
+        points = not is_box[piece.upper] and not is_box[piece.lower]
+        weight = _WEIGHT_LOOP if piece.loop else _WEIGHT_THREAD if points else _WEIGHT
+        above[piece.lower] = *above[piece.lower], (piece.upper, upper - lower, weight)
+        below[piece.upper] = *below[piece.upper], (piece.lower, lower - upper, weight)
+    return above, below
 
 
 def _distances(cut: Layers, row: list[int]) -> list[float]:
@@ -81,59 +89,67 @@ def _distances(cut: Layers, row: list[int]) -> list[float]:
     return found
 
 
-def _settle(cut: Layers, row: list[int], distances: list[float], near: list[dict[int, list[Pull]]]) -> None:
-    wanted: list[tuple[float, float]] = []
-    for vertex in row:
-        pulls = [pull for side in near for pull in side.get(vertex, ())]
-        weight = sum(pull.weight for pull in pulls)
-        if weight:
-            middle = sum((cut.vertices[pull.other].x + pull.offset) * pull.weight for pull in pulls) / weight
-            wanted.append((middle, weight))
-        else:
-            wanted.append((cut.vertices[vertex].x, 0.1))
-    for vertex, x in zip(row, _solved(wanted, distances), strict=True):
-        cut.vertices[vertex].x = x
-
-
-def _solved(wanted: list[tuple[float, float]], distances: list[float]) -> list[float]:
-    """Return the places nearest to the wanted ones that keep the distances."""
+def _settle(xs: list[float], row: list[int], distances: list[float], near: Pulls) -> None:
+    """Place a row: each vertex as near to where it is pulled as order and distances allow."""
+    # Pools of neighbours that push each other: their common place less the distances, their weight, how many they are.
     pools: list[tuple[float, float, int]] = []
-    for (x, weight), distance in zip(wanted, distances, strict=True):
-        pool = (x - distance, weight, 1)
-        while pools and pools[-1][0] > pool[0]:
-            before = pools.pop()
-            both = before[1] + pool[1]
-            pool = ((before[0] * before[1] + pool[0] * pool[1]) / both, both, before[2] + pool[2])
-        pools.append(pool)
-    flat = [x for x, _weight, count in pools for _ in range(count)]
-    return [x + distance for x, distance in zip(flat, distances, strict=True)]
+    for vertex, distance in zip(row, distances, strict=True):
+        pulls = near[vertex]
+        if len(pulls) == 1:
+            other, offset, weight = pulls[0]
+            x = xs[other] + offset - distance
+        elif pulls:
+            total = weight = 0.0
+            for other, offset, each in pulls:
+                total += (xs[other] + offset) * each
+                weight += each
+            x = total / weight - distance
+        else:
+            x, weight = xs[vertex] - distance, 0.1
+        count = 1
+        while pools and pools[-1][0] > x:
+            before, heavy, many = pools.pop()
+            x = (before * heavy + x * weight) / (heavy + weight)
+            weight += heavy
+            count += many
+        pools.append((x, weight, count))
+    at = 0
+    for x, _weight, count in pools:
+        for place in range(at, at + count):
+            xs[row[place]] = x + distances[place]
+        at += count
 
 
-def _straighten(cut: Layers, ports: list[tuple[float, float]], distances: list[list[float]]) -> None:
+def _straighten(cut: Layers, xs: list[float], ports: list[tuple[float, float]], distances: list[list[float]]) -> None:
     """Pull each edge into as few vertical pieces as the room between its neighbours allows."""
-    at = {vertex: (rank, place) for rank, row in enumerate(cut.rows) for place, vertex in enumerate(row)}
+    # Who stands left and right of each vertex, and how far from it at least.
+    left: list[tuple[int, float] | None] = [None] * len(xs)
+    right: list[tuple[int, float] | None] = [None] * len(xs)
+    for row, between in zip(cut.rows, distances, strict=True):
+        for place in range(1, len(row)):
+            apart = between[place] - between[place - 1]
+            left[row[place]] = row[place - 1], apart
+            right[row[place - 1]] = row[place], apart
 
     def room(vertex: int) -> tuple[float, float]:
-        rank, place = at[vertex]
-        row, between = cut.rows[rank], distances[rank]
-        low = cut.vertices[row[place - 1]].x + between[place] - between[place - 1] if place else float("-inf")
-        if place + 1 == len(row):
-            return low, float("inf")
-        return low, cut.vertices[row[place + 1]].x - between[place + 1] + between[place]
+        low, high = left[vertex], right[vertex]
+        return (
+            xs[low[0]] + low[1] if low is not None else float("-inf"),
+            xs[high[0]] - high[1] if high is not None else float("inf"),
+        )
 
     for _ in range(STRAIGHTENINGS):
         segment = 0
         for chain in cut.chains:
             points = chain.vertices[1:-1]
             if points:
-                last = segment + len(points)
-                first_x = cut.vertices[chain.vertices[0]].x + ports[segment][0]
-                last_x = cut.vertices[chain.vertices[-1]].x + ports[last][1]
-                _pull(cut, points, [room(point) for point in points], first_x, last_x)
+                first_x = xs[chain.vertices[0]] + ports[segment][0]
+                last_x = xs[chain.vertices[-1]] + ports[segment + len(points)][1]
+                _pull(xs, points, [room(point) for point in points], first_x, last_x)
             segment += len(chain.vertices) - 1
 
 
-def _pull(cut: Layers, points: list[int], rooms: list[tuple[float, float]], first_x: float, last_x: float) -> None:
+def _pull(xs: list[float], points: list[int], rooms: list[tuple[float, float]], first_x: float, last_x: float) -> None:
     """Put the points of an edge in straight runs; the first run stands at its beginning, the last at its end."""
     begin = 0
     while begin < len(points):
@@ -148,7 +164,7 @@ def _pull(cut: Layers, points: list[int], rooms: list[tuple[float, float]], firs
         elif end == len(points):
             wanted = last_x
         else:
-            wanted = cut.vertices[points[begin - 1]].x
+            wanted = xs[points[begin - 1]]
         for point in points[begin:end]:
-            cut.vertices[point].x = min(max(wanted, low), high)
+            xs[point] = min(max(wanted, low), high)
         begin = end

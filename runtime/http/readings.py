@@ -19,8 +19,10 @@ from callboard.bus.events import Event, ModelCall, RunAccepted, payload_of
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
+from callboard.projections.account import Accounting
 from callboard.projections.columns import Columns, Row, columns
 from callboard.projections.diagram import DiagramFold, Direction
+from callboard.projections.diff import RunDiff, compare
 from callboard.projections.drawing.geometry import Geometry, geometry, outline_hash
 from callboard.projections.drawing.svg import svg
 from callboard.projections.jaeger import jaeger
@@ -96,6 +98,13 @@ class OneFile(Struct, frozen=True, forbid_unknown_fields=True):
     form: Literal["jsonl", "jaeger", "svg"]
 
 
+class TwoRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``diff``."""
+
+    left: str
+    right: str
+
+
 class Index(Columns, frozen=True, kw_only=True):
     """Answer of ``index``. ``last`` is the number of the last event in it, ``more`` says that there are others behind
     it by now; ``ended`` that what was read so far has the run's end in it."""
@@ -134,6 +143,7 @@ class Readings:
             "seen": self.seen,
             "blob": self.blob,
             "export": self.export,
+            "diff": self.diff,
         }
 
     async def geometry(self, tenant: str, body: bytes) -> Geometry:
@@ -214,6 +224,12 @@ class Readings:
         asked = read_body(body, OneFile)
         return await self._apart(_FILES[asked.form], await self._whole(asked.run_id))
 
+    async def diff(self, tenant: str, body: bytes) -> RunDiff:
+        """Compare two runs: definition, start, the way taken, nodes and their results; durations and tokens beside."""
+        asked = read_body(body, TwoRuns)
+        left, right = [await self._whole(run) for run in (asked.left, asked.right)]
+        return await self._apart(_compared, left, right)
+
     async def _whole(self, run: str) -> Sequence[Event]:
         """Return all events of a run with their large values."""
         history = await self._histories.of(run)
@@ -237,6 +253,10 @@ class Readings:
     async def _apart(self, function: Callable[..., R], *arguments: Any) -> R:
         """Compute something in a thread, off the loop."""
         return await to_thread.run_sync(function, *arguments, limiter=self._folding)
+
+
+def _compared(left: Sequence[Event], right: Sequence[Event]) -> RunDiff:
+    return compare(fold(Accounting(), left), fold(Accounting(), right))
 
 
 def _jsonl(events: Sequence[Event]) -> Content:
