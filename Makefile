@@ -19,7 +19,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	projection_runs projection_spans projection_trace projection_workflow \
 	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
-.PHONY: setup demo test quick coverage matrix lint format bench bench-peers lock clean
+.PHONY: setup browser demo test quick coverage matrix lint format bench bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +28,10 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
+
+# A browser for the tests of the page, where this machine has none: of the system where we may install, else from npm.
+browser: setup
+	$(BIN)/python -m tests.browser
 
 # Versions that pyproject.toml allows, with the hashes of all their files: for any Python and any system. Those that the
 # lock has stay, unless UPGRADE=--upgrade.
@@ -88,4 +92,4 @@ bench-peers: setup
 	$(BIN)/python -m benchmarks.peers
 
 clean:
-	rm -rf $(VENV) .venv-* .links .callboard .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) .venv-* .links .browser .callboard .coverage .coverage.* build dist *.egg-info

@@ -1,2 +1,159 @@
-// The page: what is drawn at an address.
-document.body.append(document.querySelector('meta[name="callboard-tenant"]').content)
+// The page: what is drawn at an address, the way between addresses, and keys.
+
+import {post, tenant, to} from './lib/api.js'
+import {fill, h} from './lib/dom.js'
+import {again, watch} from './lib/follow.js'
+import {placeOf} from './lib/urls.js'
+import {begin, go} from './views/going.js'
+import {help, palette} from './views/palette.js'
+import {nothing} from './views/parts.js'
+import './views/runs.js'
+import './views/run.js'
+
+/** @type {[string, string[], string][]} */
+const NAV = [['runs', ['runs'], 'Runs'], ['inbox', ['inbox'], 'Inbox'], ['definitions', ['definitions'], 'Definitions'], ['workers', ['workers'], 'Workers']]
+/** @type {Record<string, [string, string, () => Promise<unknown>]>} */
+const VIEWS = {
+  runs: ['cb-runs', 'Runs', async () => {}],
+  run: ['cb-run', '', async () => {}],
+}
+const CHORD_MS = 1_000
+const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
+
+const view = h('main', {id: 'view', tabindex: '-1'})
+const live = h('span', {class: 'live', role: 'status'})
+const nav = h('nav', {'aria-label': 'Views'}, NAV.map(([name, parts, word]) => h('a', {href: to(parts), data: {view: name}}, word)))
+
+function frame() {
+  fill(
+    document.body,
+    h('a', {class: 'skip', href: '#view'}, 'Skip to the content'),
+    h('header', {class: 'top'},
+      h('a', {class: 'logo', href: to([])}, mark(), 'Callboard'),
+      nav,
+      h('span', {class: 'stretch'}),
+      live,
+      h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
+      h('button', {class: 'quiet', 'aria-label': 'Go to anything', title: 'Go to anything (⌘K)', onclick: palette}, '⌘K'),
+      h('button', {class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: help}, '?')),
+    view,
+    h('div', {id: 'said', class: 'heard', role: 'status', 'aria-live': 'polite'}),
+  )
+  watch((state) => {
+    const [sign, word] = LIVE[state]
+    fill(live, sign ? h('span', {class: state, 'aria-hidden': 'true'}, sign) : null, ` ${word}`)
+  })
+}
+
+const mark = () => h('img', {src: '/static/icon.svg', alt: '', width: '20', height: '20'})
+
+/** Draw what stands at the address. */
+async function arrive() {
+  if (location.pathname === '/') return go(to([]), {replace: true})
+  const place = placeOf(location)
+  if (place.tenant !== tenant) {
+    return fill(view, nothing(`Tenant ${place.tenant} is not served here`, h('a', {class: 'button', href: to([])}, `Go to ${tenant}`)))
+  }
+  if (place.view === 'home') return go(to(['runs']), {replace: true})
+  const found = VIEWS[place.view]
+  for (const link of nav.children) {
+    const own = /** @type {HTMLElement} */ (link).dataset.view
+    const here = own === place.view || (own === 'runs' && ['run', 'diff'].includes(place.view)) || (own === 'definitions' && place.view === 'definition')
+    if (here) link.setAttribute('aria-current', 'page')
+    else link.removeAttribute('aria-current')
+  }
+  if (!found) return fill(view, nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
+  const [tag, title, load] = found
+  document.title = `${title || place.names.join(' ')} · Callboard`
+  await load()
+  let element = /** @type {any} */ (view.firstElementChild)
+  if (element?.localName !== tag) {
+    element = document.createElement(tag)
+    view.replaceChildren(element)
+  }
+  element.show(place)
+}
+
+// -- keys --------------------------------------------------------------------------------------------------------------
+
+let chord = 0
+
+/** @param {KeyboardEvent} event */
+function key(event) {
+  if ((event.metaKey || event.ctrlKey) && event.key === 'k') {
+    event.preventDefault()
+    return palette()
+  }
+  const target = /** @type {HTMLElement} */ (event.target)
+  if (event.metaKey || event.ctrlKey || event.altKey || document.querySelector('dialog[open]')) return
+  if (target.closest('input:not([type=range]):not([type=checkbox]), textarea, select')) {
+    if (event.key === 'Escape') target.blur()
+    return
+  }
+  const asked = chorded(event.key) ?? KEYS[event.key] ?? null
+  const element = /** @type {any} */ (view.firstElementChild)
+  if (asked) asked()
+  else if (!element?.key?.(event.key)) return
+  event.preventDefault()
+}
+
+/** @param {string} key */
+function chorded(key) {
+  const after = Date.now() - chord < CHORD_MS
+  chord = key === 'g' && !after ? Date.now() : 0
+  /** @type {Record<string, string[]>} */
+  const places = {r: ['runs'], i: ['inbox'], d: ['definitions'], w: ['workers'], s: ['start'], h: []}
+  if (after && key in places) return () => go(to(places[key]))
+  return key === 'g' ? () => {} : null
+}
+
+/** @type {Record<string, () => void>} */
+const KEYS = {
+  '/': () => /** @type {HTMLElement|null} */ (document.querySelector('[data-find]'))?.focus(),
+  '?': () => help(),
+  j: () => into('ArrowDown'),
+  k: () => into('ArrowUp'),
+  Escape: () => history.length > 1 && document.activeElement === document.body ? history.back() : /** @type {HTMLElement} */ (document.activeElement)?.blur(),
+}
+
+/** The list that one sees is walked through even before one is in it. @param {string} name */
+function into(name) {
+  const list = [...document.querySelectorAll('.list')].find((one) => /** @type {HTMLElement} */ (one).offsetParent)
+  if (!(list instanceof HTMLElement)) return
+  list.focus()
+  list.dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true}))
+}
+
+// -- the way in --------------------------------------------------------------------------------------------------------
+
+/** @param {string} token */
+async function login(token) {
+  await post('/login', {token})
+  again()
+}
+
+function locked() {
+  if (view.querySelector('.locked')) return
+  const input = h('input', {type: 'password', autocomplete: 'current-password', 'aria-label': 'Token', required: true})
+  fill(view, h('form', {class: 'locked nothing', onsubmit: async (/** @type {Event} */ event) => {
+    event.preventDefault()
+    await login(input.value)
+    view.replaceChildren()
+    arrive()
+  }}, h('h2', {}, 'A token is needed'), h('p', {}, 'The address that the server printed has it; it may be given here too.'), input, h('button', {class: 'primary'}, 'Go in')))
+}
+
+async function main() {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token')
+  if (token !== null) {
+    history.replaceState(null, '', location.pathname + location.search)
+    await login(token)
+  }
+  frame()
+  document.addEventListener('unauthorized', locked)
+  document.addEventListener('keydown', key)
+  begin(arrive)
+  await arrive()
+}
+
+main()

@@ -1,0 +1,66 @@
+// The API: what the page asks of the server that it came from.
+
+import {address} from './urls.js'
+
+/** The tenant that is served here. */
+export const tenant = document.querySelector('meta[name="callboard-tenant"]')?.getAttribute('content') ?? ''
+
+/** @typedef {{code: string, message: string, where?: string, expected?: string, line?: number}} Problem */
+
+/** What the server refuses, or cannot do. */
+export class Refused extends Error {
+  /** @param {number} status @param {{code?: string, message?: string, remedy?: string, problems?: Problem[]}} error */
+  constructor(status, error) {
+    super(error.message ?? `the server answers ${status}`)
+    this.status = status
+    this.code = error.code ?? ''
+    this.remedy = error.remedy ?? ''
+    this.problems = error.problems ?? []
+  }
+}
+
+/** @param {...string} parts */
+export const path = (...parts) => `/api/${[tenant, ...parts].map(encodeURIComponent).join('/')}`
+
+/** The address of a view. @param {string[]} parts @param {Record<string, any>} [query] */
+export const to = (parts, query) => address(tenant, parts, query)
+
+/**
+ * @param {string[]} parts
+ * @param {Record<string, string|number|null|undefined>} [query]
+ * @param {AbortSignal} [signal]
+ */
+export async function get(parts, query = {}, signal) {
+  const asked = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== '') asked.set(name, String(value))
+  }
+  const text = asked.toString()
+  return await answered(fetch(`${path(...parts)}${text ? `?${text}` : ''}`, {signal, credentials: 'same-origin'}))
+}
+
+/** @param {string[]} parts @param {unknown} [body] @param {string} [method] */
+export async function send(parts, body = {}, method = 'POST') {
+  return await answered(post(path(...parts), body, method))
+}
+
+/** @param {string} url @param {unknown} body @param {string} [method] */
+export function post(url, body, method = 'POST') {
+  const headers = {'Content-Type': 'application/json', 'Callboard-Page': '1'}
+  return fetch(url, {method, headers, credentials: 'same-origin', body: method === 'DELETE' ? null : JSON.stringify(body)})
+}
+
+/** @param {Promise<Response>} asked */
+async function answered(asked) {
+  let response
+  try {
+    response = await asked
+  } catch (error) {
+    if (error instanceof DOMException) throw error
+    throw new Refused(0, {code: 'page.offline', message: 'the server does not answer', remedy: 'It is asked again by itself once it is back; reload to ask now.'})
+  }
+  const value = await response.json().catch(() => ({}))
+  if (response.ok) return value
+  if (response.status === 401) document.dispatchEvent(new CustomEvent('unauthorized'))
+  throw new Refused(response.status, value.error ?? {})
+}

@@ -1,0 +1,92 @@
+// Following: what a view asks to be told as it happens, over the stream that all tabs share.
+
+import {path} from './api.js'
+import {Stream} from './stream.js'
+
+/** @typedef {import('./stream.js').Told} Told */
+/** @typedef {import('./stream.js').State} State */
+
+const ALIVE_MS = 20_000
+const URL_OF = path('live')
+
+/** @type {Map<number, {topic: string, after: number|null, tell: (told: Told[]) => void}>} */
+const followers = new Map()
+/** @type {Set<(state: State) => void>} */
+const watchers = new Set()
+let last = 0
+/** @type {State} */
+export let state = 'idle'
+
+/** @param {State} now */
+function become(now) {
+  state = now
+  watchers.forEach((watcher) => watcher(now))
+}
+
+/** @type {{follow: (id: number) => void, leave: (id: number) => void, again: () => void}} */
+const way = typeof SharedWorker === 'function' ? shared() : alone()
+
+function shared() {
+  const trusted = /** @type {any} */ (globalThis).trustedTypes?.createPolicy('callboard', {
+    createScriptURL: () => '/static/stream-worker.js',
+  })
+  const address = trusted ? trusted.createScriptURL('') : '/static/stream-worker.js'
+  const worker = new SharedWorker(address, {type: 'module', name: 'callboard'})
+  /** @param {object} asked */
+  const ask = (asked) => worker.port.postMessage({url: URL_OF, ...asked})
+  worker.port.onmessage = ({data}) => {
+    if (data.state) return become(data.state)
+    const follower = followers.get(data.id)
+    if (!follower) return
+    const lastly = data.told.findLast((/** @type {Told} */ one) => one.sequence !== null)
+    if (lastly) follower.after = lastly.sequence
+    follower.tell(data.told)
+  }
+  setInterval(() => ask({alive: true}), ALIVE_MS)
+  addEventListener('pagehide', () => ask({bye: true}))
+  addEventListener('pageshow', (event) => {
+    if (event.persisted) for (const id of followers.keys()) follow(id)
+  })
+  /** @param {number} id */
+  const follow = (id) => {
+    const {topic, after} = /** @type {any} */ (followers.get(id))
+    ask({follow: {id, topic, after}})
+  }
+  return {follow, leave: (/** @type {number} */ id) => ask({leave: id}), again: () => ask({again: true})}
+}
+
+/** Where workers cannot be shared, each tab has its own stream. */
+function alone() {
+  const stream = new Stream(URL_OF, become)
+  return {
+    follow: (/** @type {number} */ id) => stream.follow(id, /** @type {any} */ (followers.get(id))),
+    leave: (/** @type {number} */ id) => stream.leave(id),
+    again: () => stream.renew(0),
+  }
+}
+
+/**
+ * Follow a topic behind a stream sequence, null: from now on. Returns what ends it.
+ * @param {string} topic
+ * @param {number|null} after
+ * @param {(told: Told[]) => void} tell
+ */
+export function follow(topic, after, tell) {
+  const id = ++last
+  followers.set(id, {topic, after, tell})
+  way.follow(id)
+  return () => {
+    followers.delete(id)
+    way.leave(id)
+  }
+}
+
+/** Hear how the stream stands, now and later. @param {(state: State) => void} watcher */
+export function watch(watcher) {
+  watchers.add(watcher)
+  watcher(state)
+  return () => watchers.delete(watcher)
+}
+
+/** Try again at once: somebody has come in. */
+export const again = () => way.again()

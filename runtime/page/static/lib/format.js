@@ -1,0 +1,80 @@
+// Words for numbers and times. Pure.
+
+const MINUTE = 60, HOUR = 3_600, DAY = 86_400
+
+/**
+ * A length of time: `240 ms`, `4.1 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+ * @param {number} seconds
+ */
+export function duration(seconds) {
+  if (!(seconds >= 0)) return ''
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`
+  if (seconds < MINUTE) return `${Math.round(seconds)} s`
+  const whole = Math.round(seconds)
+  if (whole < HOUR) return two(Math.floor(whole / MINUTE), 'min', whole % MINUTE, 's')
+  if (whole < DAY) return two(Math.floor(whole / HOUR), 'h', Math.floor((whole % HOUR) / MINUTE), 'min')
+  return two(Math.floor(whole / DAY), 'd', Math.floor((whole % DAY) / HOUR), 'h')
+}
+
+/** @param {number} a @param {string} of @param {number} b @param {string} more */
+const two = (a, of, b, more) => (b ? `${a} ${of} ${b} ${more}` : `${a} ${of}`)
+
+/**
+ * A count in few characters: `950`, `1.2k`, `34k`, `1.2M`.
+ * @param {number} number
+ */
+export function count(number) {
+  if (number < 1_000) return String(number)
+  if (number < 10_000) return `${(Math.floor(number / 100) / 10).toFixed(1)}k`
+  if (number < 1_000_000) return `${Math.floor(number / 1_000)}k`
+  return `${(Math.floor(number / 100_000) / 10).toFixed(1)}M`
+}
+
+/** @param {number} number */
+export function bytes(number) {
+  if (number < 1_024) return `${number} B`
+  return number < 1_048_576 ? `${(number / 1_024).toFixed(1)} KiB` : `${(number / 1_048_576).toFixed(1)} MiB`
+}
+
+/** @param {number} number @param {string} one @param {string} [many] */
+export const some = (number, one, many = `${one}s`) => `${number.toLocaleString('en')} ${number === 1 ? one : many}`
+
+const clock = new Intl.DateTimeFormat('en-GB', {hour: '2-digit', minute: '2-digit'})
+const exact = new Intl.DateTimeFormat('en-GB', {hour: '2-digit', minute: '2-digit', second: '2-digit'})
+const day = new Intl.DateTimeFormat('en-GB', {day: 'numeric', month: 'short'})
+const full = new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'long'})
+
+/**
+ * When something was: the time of today, else the day and the time.
+ * @param {string|number} time
+ * @param {number} [now]
+ */
+export function when(time, now = Date.now()) {
+  const date = new Date(time)
+  if (Number.isNaN(date.getTime())) return ''
+  const today = new Date(now).toDateString() === date.toDateString()
+  return today ? clock.format(date) : `${day.format(date)} ${clock.format(date)}`
+}
+
+/** @param {string|number} time */
+export const moment = (time) => exact.format(new Date(time))
+
+/** @param {string|number} time */
+export function instant(time) {
+  const date = new Date(time)
+  return Number.isNaN(date.getTime()) ? '' : full.format(date)
+}
+
+/**
+ * What is left until an instant, in words.
+ * @param {string} until
+ * @param {number} [now]
+ */
+export function left(until, now = Date.now()) {
+  const seconds = (Date.parse(until) - now) / 1000
+  return seconds > 0 ? `${duration(Math.ceil(seconds))} left` : 'due now'
+}
+
+/** @param {string} text @param {number} most */
+export const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text)

@@ -1,0 +1,158 @@
+// A list of any length, of which only the rows that are seen are elements; it is walked through by keys.
+
+import {framed, h} from './dom.js'
+
+const SPARE = 6
+/** Rows kept ready above and below what is seen. */
+
+let lists = 0
+
+/**
+ * @typedef {object} Given
+ * @property {string} label what those hear who do not see it
+ * @property {number} height of a row, in pixels
+ * @property {(index: number) => HTMLElement} row makes the row of an index
+ * @property {string} [role] grid or treegrid
+ * @property {HTMLElement} [head] the row of headings
+ * @property {(index: number) => void} [chosen] a row is gone to
+ * @property {(index: number) => void} [opened] a row is opened
+ * @property {() => void} [ended] the last rows are seen
+ * @property {(first: number, last: number) => void} [drawn]
+ */
+
+export class List {
+  /** @param {Given} given */
+  constructor(given) {
+    this.given = given
+    this.count = 0
+    this.active = -1
+    this.id = `list-${++lists}`
+    /** @type {Map<number, HTMLElement>} */
+    this.made = new Map()
+    this.body = h('div', {class: 'list-body', role: 'rowgroup'})
+    this.element = h(
+      'div',
+      {
+        class: 'list', role: given.role ?? 'grid', tabindex: '0', 'aria-label': given.label,
+        onscroll: () => this.asked(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
+        onclick: (/** @type {MouseEvent} */ event) => this.click(event),
+        ondblclick: () => this.active >= 0 && given.opened?.(this.active),
+      },
+      given.head ? h('div', {class: 'list-head', role: 'rowgroup'}, given.head) : null,
+      this.body,
+    )
+    this.asked = framed(() => this.draw())
+    this.sized = new ResizeObserver(() => this.asked())
+    this.sized.observe(this.element)
+  }
+
+  /** Whether the last row is seen. */
+  get atEnd() {
+    const {scrollTop, clientHeight, scrollHeight} = this.element
+    return scrollTop + clientHeight >= scrollHeight - this.given.height
+  }
+
+  /** Have so many rows, and make those that are seen anew. @param {number} count */
+  set(count) {
+    this.count = count
+    this.body.style.setProperty('height', `${count * this.given.height}px`)
+    this.element.setAttribute('aria-rowcount', String(count))
+    if (this.active >= count) this.active = count - 1
+    this.stale = true
+    this.asked()
+  }
+
+  /** @param {number} index */
+  reveal(index) {
+    const {height} = this.given
+    const head = this.given.head ? this.body.offsetTop : 0
+    const top = index * height, {scrollTop, clientHeight} = this.element
+    if (top < scrollTop) this.element.scrollTop = top
+    else if (top + height > scrollTop + clientHeight - head) this.element.scrollTop = top + height - clientHeight + head
+  }
+
+  /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
+  mark(index, seen = true) {
+    this.active = index
+    if (index >= 0 && seen) this.reveal(index)
+    this.stale = true
+    this.asked()
+  }
+
+  /** @param {number} index */
+  choose(index) {
+    if (!this.count) return
+    this.mark(Math.max(0, Math.min(index, this.count - 1)))
+    this.given.chosen?.(this.active)
+  }
+
+  draw() {
+    const {height} = this.given
+    const {scrollTop, clientHeight} = this.element
+    const first = Math.max(0, Math.floor(scrollTop / height) - SPARE)
+    const last = Math.min(this.count, Math.ceil((scrollTop + clientHeight) / height) + SPARE)
+    for (const [index, row] of this.made) {
+      if (this.stale || index < first || index >= last) {
+        row.remove()
+        this.made.delete(index)
+      }
+    }
+    this.stale = false
+    for (let index = first; index < last; index++) if (!this.made.has(index)) this.make(index)
+    const active = this.made.get(this.active)
+    if (active) this.element.setAttribute('aria-activedescendant', active.id)
+    else this.element.removeAttribute('aria-activedescendant')
+    this.given.drawn?.(first, last)
+    if (last === this.count) this.given.ended?.()
+  }
+
+  /** @param {number} index */
+  make(index) {
+    const row = this.given.row(index)
+    row.id = `${this.id}-${index}`
+    row.classList.add('list-row')
+    row.dataset.index = String(index)
+    row.setAttribute('aria-rowindex', String(index + 1))
+    row.setAttribute('aria-selected', String(index === this.active))
+    row.style.setProperty('transform', `translateY(${index * this.given.height}px)`)
+    row.style.setProperty('height', `${this.given.height}px`)
+    this.made.set(index, row)
+    this.body.append(row)
+  }
+
+  /** @param {MouseEvent} event */
+  click(event) {
+    const row = /** @type {Element} */ (event.target).closest('.list-row')
+    if (row instanceof HTMLElement && !event.defaultPrevented) this.choose(Number(row.dataset.index))
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.target !== this.element || event.ctrlKey || event.metaKey || event.altKey) return
+    const page = Math.max(1, Math.floor(this.element.clientHeight / this.given.height) - 1)
+    /** @type {Record<string, number>} */
+    const moves = {ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: page, PageUp: -page, Home: -this.count, End: this.count}
+    if (event.key in moves) this.choose(this.active + moves[event.key])
+    else if (event.key === 'Enter' && this.active >= 0) this.given.opened?.(this.active)
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  close() {
+    this.sized.disconnect()
+  }
+}
+
+/**
+ * A row of cells.
+ * @param {string} kind
+ * @param {(Node|string)[]} cells
+ * @param {Record<string, any>} [given]
+ */
+export const row = (kind, cells, given = {}) =>
+  h('div', {class: kind, role: 'row', ...given}, cells.map((cell, i) => h('span', {role: 'gridcell', class: `c${i}`}, cell)))
+
+/** @param {string} kind @param {string[]} names */
+export const headings = (kind, names) =>
+  h('div', {class: `${kind} head`, role: 'row'}, names.map((name, i) => h('span', {role: 'columnheader', class: `c${i}`}, name)))

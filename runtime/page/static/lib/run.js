@@ -1,0 +1,326 @@
+// A run: rows folded into spans, statuses and counts, so that how it stood behind any event is looked up and not folded
+// again. Pure.
+
+/** @typedef {import('./rows.js').Row} Row */
+
+/**
+ * Something that lasts: a node, an effect, the run itself.
+ * @typedef {object} Span
+ * @property {string} id
+ * @property {'run'|'node'|'model'|'tool'|'effect'|'timer'|'human'|'signal'|'child'|'pause'} kind
+ * @property {string} path
+ * @property {number} iteration
+ * @property {string} name
+ * @property {string} key
+ * @property {number} n0 the event that began it
+ * @property {number} n1 the event that ended it, Infinity while it is open
+ * @property {number} t0
+ * @property {number} t1 Infinity while it is open
+ * @property {string} outcome how it ended
+ * @property {number} tokens
+ * @property {number} depth
+ * @property {number} retries
+ * @property {Span[]} children
+ * @property {Span|null} parent
+ */
+
+/** @type {Record<string, Span['kind']>} */
+const INTENTS = {
+  'model.call': 'model', 'tool.call': 'tool', 'effect.call': 'effect', 'timer.set': 'timer', 'human.asked': 'human',
+  'signal.awaited': 'signal', 'child.start': 'child', 'run.paused': 'pause',
+}
+
+/** @type {Record<string, string>} */
+const CLOSES = {
+  'model.result': 'model', 'tool.result': 'tool', 'effect.result': 'effect', 'timer.fired': 'timer',
+  'human.closed': 'human', 'signal.received': 'signal', 'child.end': 'child', 'run.resumed': 'pause',
+}
+
+const WAITING_TIMERS = ['sleep', 'delay', 'wait'], COMPANION_TIMERS = ['answer', 'warning', 'expiry']
+
+export class Run {
+  constructor() {
+    /** @type {Row[]} */
+    this.rows = []
+    /** @type {Span} */
+    this.root = span('run', '', 0, '', '', 0, NaN)
+    /** @type {Map<string, Span>} open ones, by kind and key */
+    this.open = new Map()
+    /** @type {Map<string, Span>} by path and iteration */
+    this.nodes = new Map()
+    /** @type {Map<string, Span>} the execution of each path that began last */
+    this.latest = new Map()
+    /** @type {Map<string, Span[]>} by path */
+    this.byPath = new Map()
+    /** @type {[number, string][]} from which event on it stood how */
+    this.statuses = []
+    /** @type {[number, number][]} */
+    this.tokens = []
+    /** @type {number[]} */
+    this.failures = []
+    /** @type {{from: string, path: string, to: string, n: number}[]} */
+    this.routes = []
+    this.started = false
+    this.cancelling = false
+    this.final = ''
+    this.version = 0
+  }
+
+  /** @returns {number} the number of the last event */
+  get last() {
+    return this.rows.length
+  }
+
+  /** @param {Row[]} rows in their order; those that are known are left out */
+  take(rows) {
+    for (const row of rows) {
+      if (row.n !== this.rows.length + 1) continue
+      this.rows.push(row)
+      this.apply(row)
+    }
+    this.version++
+  }
+
+  /** @param {Row} row */
+  apply(row) {
+    if (row.n === 1) {
+      Object.assign(this.root, {n0: 1, t0: row.time, name: row.name})
+    }
+    const kind = INTENTS[row.type]
+    if (kind) this.begin(row, kind)
+    else if (row.type === 'effect.cancelled') this.cancel(row)
+    else if (CLOSES[row.type]) this.close(row, CLOSES[row.type])
+    else this.fact(row)
+    if (row.tokens) {
+      const before = this.tokens.at(-1)?.[1] ?? 0
+      this.tokens.push([row.n, before + row.tokens])
+    }
+    if (row.outcome === 'failed') this.failures.push(row.n)
+    const status = this.stand()
+    if (status !== this.statuses.at(-1)?.[1]) this.statuses.push([row.n, status])
+  }
+
+  /** @param {Row} row */
+  fact(row) {
+    switch (row.type) {
+      case 'run.start': this.started = true; break
+      case 'cancel.requested': this.cancelling = true; break
+      case 'run.quarantined': this.final = 'quarantined'; break
+      case 'run.failed': this.final = 'failed'; break
+      case 'run.end':
+        this.final = row.outcome
+        Object.assign(this.root, {n1: row.n, t1: row.time, outcome: row.outcome})
+        for (const one of this.open.values()) Object.assign(one, {n1: row.n, t1: row.time, outcome: 'cancelled'})
+        this.open.clear()
+        break
+      case 'node.enter': this.enter(row); break
+      case 'node.exit': {
+        const node = this.nodes.get(`${row.path}#${row.iteration}`)
+        if (node) Object.assign(node, {n1: row.n, t1: row.time, outcome: row.outcome})
+        break
+      }
+      case 'node.retry': this.owner(row).retries++; break
+      case 'route': this.routes.push({from: last(row.path), path: row.path, to: row.name, n: row.n}); break
+    }
+  }
+
+  /** @param {Row} row */
+  enter(row) {
+    const id = `${row.path}#${row.iteration}`
+    const node = span('node', row.path, row.iteration, row.name || last(row.path), '', row.n, row.time)
+    this.put(node, this.above(row.path))
+    this.nodes.set(id, node)
+    this.latest.set(row.path, node)
+    const same = this.byPath.get(row.path)
+    if (same) same.push(node)
+    else this.byPath.set(row.path, [node])
+  }
+
+  /** @param {Row} row @param {Span['kind']} kind */
+  begin(row, kind) {
+    const name = row.name || kind
+    const one = span(kind, row.path, row.iteration, name, row.key, row.n, row.time)
+    if (row.outcome === 'caller') one.outcome = 'caller'
+    this.put(one, this.owner(row))
+    this.open.set(`${kind} ${row.key}`, one)
+  }
+
+  /** @param {Row} row @param {string} kind */
+  close(row, kind) {
+    const at = `${kind} ${row.key}`
+    const one = this.open.get(at)
+    if (!one) return
+    this.open.delete(at)
+    const outcome = {answered: 'ok', '': 'ok'}[row.outcome] ?? row.outcome
+    Object.assign(one, {n1: row.n, t1: row.time, outcome, tokens: row.tokens})
+  }
+
+  /** An effect of whatever kind. @param {Row} row */
+  cancel(row) {
+    for (const kind of Object.values(INTENTS)) this.close(row, kind)
+  }
+
+  /** @param {Span} one @param {Span} parent */
+  put(one, parent) {
+    one.parent = parent
+    one.depth = parent.depth + 1
+    parent.children.push(one)
+  }
+
+  /** The node that something at a row's place belongs to. @param {Row} row */
+  owner(row) {
+    return this.nodes.get(`${row.path}#${row.iteration}`) ?? this.latest.get(row.path) ?? this.above(row.path)
+  }
+
+  /** The nearest node above a path. @param {string} path */
+  above(path) {
+    for (let at = up(path); at; at = up(at)) {
+      const found = this.latest.get(at) ?? this.latest.get(at.replace(/:[^/]*$/, '')) ?? this.latest.get(at.replace(/[[:][^/]*$/, ''))
+      if (found) return found
+    }
+    const own = path.replace(/[[:][^/]*$/, '')
+    return (own !== path && this.latest.get(own)) || this.root
+  }
+
+  /** How the run stands now. */
+  stand() {
+    if (this.final) return this.final
+    const open = [...this.open.values()]
+    const paused = open.some((one) => one.kind === 'pause')
+    if (!this.started && !paused && !this.cancelling) return 'accepted'
+    if (this.cancelling) return 'cancelling'
+    return paused ? 'paused' : waiting(open) || 'running'
+  }
+
+  /** How it stood behind an event. @param {number} n */
+  statusAt(n) {
+    return before(this.statuses, n)?.[1] ?? 'accepted'
+  }
+
+  /** Tokens used up to an event. @param {number} n */
+  tokensAt(n) {
+    return before(this.tokens, n)?.[1] ?? 0
+  }
+
+  /** How a span stood behind an event. @param {Span} one @param {number} n */
+  outcomeAt(one, n) {
+    if (one.n1 <= n) return one.outcome
+    if (one.kind === 'run') return this.statusAt(n)
+    if (this.final && n >= this.last) return 'cancelled'
+    if (one.kind === 'human') return 'waiting:human'
+    if (one.kind === 'pause') return 'paused'
+    if (one.kind === 'node') return waiting(one.children.filter((child) => child.n0 <= n && child.n1 > n && child.kind !== 'node')) || 'running'
+    return ['signal', 'timer'].includes(one.kind) || one.outcome === 'caller' ? 'waiting' : 'running'
+  }
+
+  /**
+   * Spans as lines, those that had begun behind an event; what is inside of a folded one is left out.
+   * @param {number} n
+   * @param {Set<string>} folded
+   * @returns {Span[]}
+   */
+  lines(n, folded) {
+    /** @type {Span[]} */
+    const found = []
+    const stack = [this.root]
+    while (stack.length) {
+      const one = /** @type {Span} */ (stack.pop())
+      if (!(one.n0 <= n)) continue
+      found.push(one)
+      if (!folded.has(one.id)) for (let i = one.children.length - 1; i >= 0; i--) stack.push(one.children[i])
+    }
+    return found
+  }
+
+  /**
+   * What the nodes of a drawing looked like behind an event, by id: how one stands, and how often it was entered.
+   * @param {number} n
+   * @param {string[]} ids
+   * @returns {Map<string, {status: string, times: number}>}
+   */
+  shown(n, ids) {
+    const plain = new Map(ids.map((id) => [id.replace(/\[\d*\]/g, '[]'), id]))
+    const known = new Set(ids)
+    const found = new Map()
+    for (const [path, spans] of this.byPath) {
+      const id = known.has(path) ? path : plain.get(path.replace(/\[\d*\]/g, '[]')) ?? (known.has(last(path)) ? last(path) : null)
+      if (id === null) continue
+      const begun = spans.filter((one) => one.n0 <= n)
+      if (!begun.length) continue
+      const status = this.outcomeAt(/** @type {Span} */ (begun.at(-1)), n)
+      const other = found.get(id)
+      found.set(id, {
+        status: other && urgency(other.status) < urgency(status) ? other.status : status,
+        times: begun.length + (other?.times ?? 0),
+      })
+    }
+    return found
+  }
+
+  /** The span that an event began, ended, or happened in. @param {number} n @returns {Span|null} */
+  spanOf(n) {
+    const row = this.rows[n - 1]
+    if (!row) return null
+    const owner = this.owner(row)
+    const own = owner.children.find((one) => one.n0 === n || one.n1 === n)
+    return own ?? (row.path ? owner : this.root)
+  }
+}
+
+const URGENCY = ['running', 'failed', 'cancelled', 'ok', 'skipped']
+
+/** @param {string} status */
+const urgency = (status) => URGENCY.indexOf(status) + (URGENCY.includes(status) ? 0 : URGENCY.length)
+
+/** @param {Span[]} open */
+function waiting(open) {
+  const found = new Set()
+  let busy = false
+  for (const one of open) {
+    if (one.kind === 'human') return 'waiting:human'
+    if (one.kind === 'tool' && one.outcome === 'caller') found.add('waiting:tool')
+    else if (one.kind === 'signal' || one.kind === 'child') found.add(`waiting:${one.kind}`)
+    else if (one.kind === 'timer' && WAITING_TIMERS.includes(one.name)) found.add('waiting:timer')
+    else if (!(one.kind === 'timer' && COMPANION_TIMERS.includes(one.name))) busy = true
+  }
+  if (found.has('waiting:tool')) return 'waiting:tool'
+  if (busy) return ''
+  return ['waiting:signal', 'waiting:child', 'waiting:timer'].find((status) => found.has(status)) ?? ''
+}
+
+/**
+ * @param {Span['kind']} kind @param {string} path @param {number} iteration @param {string} name
+ * @param {string} key @param {number} n @param {number} time
+ * @returns {Span}
+ */
+function span(kind, path, iteration, name, key, n, time) {
+  return {
+    id: `${n}`, kind, path, iteration, name, key, n0: n, n1: Infinity, t0: time, t1: Infinity,
+    outcome: '', tokens: 0, depth: 0, retries: 0, children: [], parent: null,
+  }
+}
+
+/** The last of pairs whose number is not behind n. @template T @param {[number, T][]} pairs @param {number} n */
+function before(pairs, n) {
+  let low = 0, high = pairs.length
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (pairs[middle][0] <= n) low = middle + 1
+    else high = middle
+  }
+  return pairs[low - 1]
+}
+
+/** @param {string} path */
+const up = (path) => path.slice(0, Math.max(path.lastIndexOf('/'), 0))
+
+/** The name in a path's last segment. @param {string} path */
+export function last(path) {
+  const plain = path.slice(path.lastIndexOf('/') + 1).split(':', 1)[0].split('[', 1)[0]
+  if (plain === '%') return ''
+  try {
+    return decodeURIComponent(plain)
+  } catch {
+    return plain
+  }
+}

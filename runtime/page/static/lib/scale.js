@@ -1,0 +1,70 @@
+// The scale of a timeline: instants as places between 0 and 1, with long idle stretches folded. Pure.
+
+/** @typedef {import('./run.js').Run} Run */
+/** @typedef {{place: (time: number) => number, folds: {at: number, seconds: number}[], marks: {at: number, seconds: number}[], from: number, until: number}} Scale */
+
+const LONG = 10
+/** A gap in which a run only waits is folded above so many times the median gap. */
+const FOLDED_SHARE = 0.04
+const MARKS = 6
+const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
+
+/**
+ * @param {Run} run
+ * @param {number} n up to which event
+ * @param {number} until the instant that the timeline ends at
+ * @returns {Scale}
+ */
+export function scaleOf(run, n, until) {
+  const times = run.rows.slice(0, n).map((row) => row.time)
+  const from = times[0] ?? until
+  const gaps = idle(run, n, times, until)
+  const most = Math.max(1, until - from - gaps.reduce((sum, gap) => sum + gap.end - gap.start, 0))
+  const width = most * FOLDED_SHARE
+  const whole = most + gaps.length * width
+  const place = (/** @type {number} */ time) => {
+    let length = Math.min(time, until) - from
+    for (const gap of gaps) {
+      if (time >= gap.end) length -= gap.end - gap.start - width
+      else if (time > gap.start) length -= (time - gap.start) * (1 - width / (gap.end - gap.start))
+      else break
+    }
+    return Math.max(0, Math.min(1, length / whole))
+  }
+  const folds = gaps.map((gap) => ({at: place((gap.start + gap.end) / 2), seconds: (gap.end - gap.start) / 1000}))
+  return {place, folds, marks: marks(place, from, until, most, gaps), from, until}
+}
+
+/** @param {Run} run @param {number} n @param {number[]} times @param {number} until */
+function idle(run, n, times, until) {
+  const lengths = Float64Array.from(times, (time, i) => (times[i + 1] ?? until) - time).filter((gap) => gap > 0).sort()
+  const bound = Math.max(LONG * (lengths[lengths.length >> 1] ?? 0), (until - (times[0] ?? until)) * FOLDED_SHARE * 2)
+  /** @type {{start: number, end: number}[]} */
+  const found = []
+  for (const [at, status] of run.statuses) {
+    if (at > n || !/^(waiting|paused|accepted)/.test(status)) continue
+    // A run that waits tells little; its idle stretches lie close behind the event from which on it waited.
+    for (let i = at - 1; i < n && run.statusAt(i + 1) === status; i++) {
+      const end = times[i + 1] ?? until
+      if (end - times[i] > bound && found.at(-1)?.start !== times[i]) found.push({start: times[i], end})
+    }
+  }
+  return found.sort((a, b) => a.start - b.start)
+}
+
+/** @param {(time: number) => number} place @param {number} from @param {number} until @param {number} most @param {{start: number, end: number}[]} gaps */
+function marks(place, from, until, most, gaps) {
+  const step = STEPS.find((one) => most / 1000 / one <= MARKS) ?? Math.ceil(most / 1000 / MARKS / 86400) * 86400
+  const found = []
+  for (let k = 0; found.length < 200; k++) {
+    const time = from + k * step * 1000
+    const gap = gaps.find((one) => time > one.start && time < one.end)
+    if (gap) {
+      k = Math.ceil((gap.end - from) / (step * 1000)) - 1
+      continue
+    }
+    if (time > until) break
+    found.push({at: place(time), seconds: k * step})
+  }
+  return found
+}

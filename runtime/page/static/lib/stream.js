@@ -1,0 +1,150 @@
+// The stream: one connection that tells all that anybody here follows. Pure but for `fetch` and timers.
+//
+// Every follower says behind which stream sequence it begins; events come in the order of the log, so one number says
+// how far a follower has come. When topics are added the connection is made anew behind the earliest of these numbers,
+// and whoever has seen an event already is not told it again: no gap, no duplicate.
+
+/** @typedef {{topic: string, after: number|null, tell: (told: Told[]) => void}} Follower */
+/** @typedef {{sequence: number, event: any}|{sequence: null, delta: any}} Told */
+/** @typedef {'idle'|'live'|'away'|'unauthorized'} State */
+
+const SILENCE_MS = 40_000
+const RETRY_MS = 250, RETRY_MAX_MS = 5_000
+const GATHER_MS = 20
+const SLOW_MS = 16
+
+export class Stream {
+  /**
+   * @param {string} url of the live events
+   * @param {(state: State) => void} changed
+   */
+  constructor(url, changed) {
+    this.url = url
+    this.changed = changed
+    /** @type {Map<any, Follower>} */
+    this.followers = new Map()
+    /** @type {Map<Follower, Told[]>} */
+    this.ready = new Map()
+    /** @type {AbortController|null} */
+    this.connection = null
+    /** @type {State} */
+    this.state = 'idle'
+    this.topics = ''
+    this.tried = 0
+    this.timer = 0
+    this.flushing = 0
+  }
+
+  /** @param {any} id @param {Follower} follower */
+  follow(id, follower) {
+    this.followers.set(id, follower)
+    this.renew(GATHER_MS)
+  }
+
+  /** @param {any} id */
+  leave(id) {
+    const follower = this.followers.get(id)
+    if (follower) this.ready.delete(follower)
+    this.followers.delete(id)
+    this.renew(GATHER_MS)
+  }
+
+  /** Connect, or connect otherwise, after a while. @param {number} wait */
+  renew(wait) {
+    clearTimeout(this.timer)
+    this.timer = setTimeout(() => this.connect(), wait)
+  }
+
+  async connect() {
+    const followers = [...this.followers.values()]
+    const topics = [...new Set(followers.map((one) => one.topic))].sort()
+    if (topics.join() === this.topics && this.state === 'live' && followers.every((one) => one.after === null || one.after >= this.begun)) return
+    this.connection?.abort()
+    this.topics = topics.join()
+    if (!topics.length) return this.become('idle')
+    const connection = (this.connection = new AbortController())
+    const known = followers.map((one) => one.after).filter((after) => after !== null)
+    const after = known.length ? Math.min(.../** @type {number[]} */ (known)) : null
+    this.begun = after ?? 0
+    try {
+      const asked = new URLSearchParams({topics: topics.join(), ...(after === null ? {} : {after: String(after)})})
+      const response = await fetch(`${this.url}?${asked}`, {signal: connection.signal, credentials: 'same-origin'})
+      if (response.status === 401) return this.become('unauthorized')
+      if (!response.ok || !response.body) throw new Error(`the server answers ${response.status}`)
+      this.tried = 0
+      await this.read(response.body.pipeThrough(new TextDecoderStream()).getReader(), connection)
+      throw new Error('the stream has ended')
+    } catch {
+      if (connection !== this.connection) return
+      this.become('away')
+      this.topics = ''
+      const wait = Math.min(RETRY_MS * 2 ** this.tried++, RETRY_MAX_MS)
+      this.renew(wait * (0.5 + Math.random() / 2))
+    }
+  }
+
+  /** @param {ReadableStreamDefaultReader<string>} reader @param {AbortController} connection */
+  async read(reader, connection) {
+    let rest = ''
+    for (;;) {
+      const silence = setTimeout(() => connection.abort(), SILENCE_MS)
+      const {value, done} = await reader.read().finally(() => clearTimeout(silence))
+      if (connection !== this.connection || done) return
+      // The server's first words say that it follows.
+      this.become('live')
+      const frames = (rest + value).split('\n\n')
+      rest = frames.pop() ?? ''
+      for (const frame of frames) this.take(frame)
+    }
+  }
+
+  /** @param {string} frame */
+  take(frame) {
+    let id = null, data = '', kind = ''
+    for (const line of frame.split('\n')) {
+      if (line.startsWith('data: ')) data = line.slice(6)
+      else if (line.startsWith('id: ')) id = Number(line.slice(4))
+      else if (line.startsWith('event: ')) kind = line.slice(7)
+    }
+    if (!data) return
+    const event = JSON.parse(data)
+    for (const follower of this.followers.values()) {
+      if (id === null) {
+        if (follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
+      } else if (follower.after === null || follower.after < id) {
+        follower.after = id
+        if (covers(follower.topic, kind, event.run)) this.put(follower, {sequence: id, event})
+      }
+    }
+  }
+
+  /** @param {Follower} follower @param {Told} told */
+  put(follower, told) {
+    const ready = this.ready.get(follower)
+    if (ready) ready.push(told)
+    else this.ready.set(follower, [told])
+    // Many events at once are told together, so that a burst costs one drawing.
+    this.flushing ||= setTimeout(() => this.flush(), SLOW_MS)
+  }
+
+  flush() {
+    this.flushing = 0
+    const ready = this.ready
+    this.ready = new Map()
+    for (const [follower, told] of ready) follower.tell(told)
+  }
+
+  /** @param {State} state */
+  become(state) {
+    if (state === this.state) return
+    this.state = state
+    this.changed(state)
+  }
+}
+
+/** Whether a topic has an event. @param {string} topic @param {string} type @param {string} run */
+export function covers(topic, type, run) {
+  if (topic === 'runs') return type.startsWith('run.')
+  if (topic === 'questions') return type.startsWith('human.')
+  return topic === `run:${run}`
+}

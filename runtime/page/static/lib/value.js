@@ -1,0 +1,82 @@
+// Values: any JSON as a tree that opens where one looks, long texts and large values when one asks for them.
+
+import {path} from './api.js'
+import {h} from './dom.js'
+import {bytes, some} from './format.js'
+
+const TEXT_MAX = 2_000
+const ITEMS_MAX = 100
+/** What is shown of a text or a list before one asks for more. */
+
+/**
+ * @param {any} value
+ * @param {{open?: number, run?: string}} [how] `open`: how many levels are open
+ * @returns {HTMLElement}
+ */
+export function tree(value, {open = 2, run = ''} = {}) {
+  if (typeof value === 'string') return text(value)
+  if (value === null || typeof value !== 'object') return h('code', {class: `json ${value === null ? 'null' : typeof value}`}, String(value))
+  if (isBlob(value)) return large(value, run)
+  const entries = Array.isArray(value) ? value.map((one, i) => /** @type {const} */ ([String(i), one])) : Object.entries(value)
+  if (!entries.length) return h('code', {class: 'json'}, Array.isArray(value) ? '[]' : '{}')
+  const list = h('dl', {class: 'json-members'})
+  more(list, entries, 0, open, run)
+  return list
+}
+
+/** @param {HTMLElement} list @param {(readonly [string, any])[]} entries @param {number} from @param {number} open @param {string} run */
+function more(list, entries, from, open, run) {
+  for (const [name, one] of entries.slice(from, from + ITEMS_MAX)) list.append(member(name, one, open, run))
+  const next = from + ITEMS_MAX
+  if (next >= entries.length) return
+  const button = h('button', {class: 'quiet', onclick: () => {
+    button.parentElement?.remove()
+    more(list, entries, next, open, run)
+  }}, `${some(entries.length - next, 'more', 'more')}`)
+  list.append(h('div', {}, h('dt', {class: 'heard'}, 'more'), h('dd', {}, button)))
+}
+
+/** @param {string} name @param {any} value @param {number} open @param {string} run */
+function member(name, value, open, run) {
+  const plain = value === null || typeof value !== 'object' || isBlob(value) || !Object.keys(value).length
+  if (plain) return h('div', {}, h('dt', {}, name), h('dd', {}, tree(value, {open: 0, run})))
+  const inner = h('div', {class: 'inner'})
+  const details = h('details', {open: open > 0, ontoggle: () => {
+    if (details.open && !inner.hasChildNodes()) inner.append(tree(value, {open: open - 1, run}))
+  }}, h('summary', {}, h('span', {class: 'json-name'}, name), h('span', {class: 'soft'}, ` ${summary(value)}`)))
+  if (open > 0) inner.append(tree(value, {open: open - 1, run}))
+  details.append(inner)
+  return h('div', {class: 'deep'}, h('dt', {class: 'heard'}, name), h('dd', {}, details))
+}
+
+/** @param {any} value */
+function summary(value) {
+  return Array.isArray(value) ? some(value.length, 'item') : `{${Object.keys(value).slice(0, 4).join(', ')}${Object.keys(value).length > 4 ? ', …' : ''}}`
+}
+
+/** A text as it is, its line breaks kept. @param {string} value @returns {HTMLElement} */
+export function text(value) {
+  const element = h('span', {class: 'text'}, value.slice(0, TEXT_MAX))
+  if (value.length <= TEXT_MAX) return value === '' ? h('span', {class: 'text soft'}, '(empty)') : element
+  const button = h('button', {class: 'quiet', onclick: () => {
+    element.textContent = value
+    button.remove()
+  }}, `show all ${bytes(value.length)}`)
+  return h('span', {}, element, ' ', button)
+}
+
+/** @param {any} value */
+const isBlob = (value) => typeof value.$blob === 'string' && typeof value.bytes === 'number' && Object.keys(value).length === 2
+
+/** @param {{$blob: string, bytes: number}} marker @param {string} run */
+function large(marker, run) {
+  const place = h('span', {}, h('span', {class: 'soft'}, `${bytes(marker.bytes)}, kept beside the event `))
+  if (!run) return place
+  const button = h('button', {class: 'quiet', onclick: async () => {
+    const answer = await fetch(path('runs', run, 'blob', marker.$blob), {credentials: 'same-origin'})
+    if (answer.ok) place.replaceChildren(tree(await answer.json(), {open: 1, run}))
+    else button.textContent = 'it cannot be read'
+  }}, 'show')
+  place.append(button)
+  return place
+}

@@ -1,0 +1,140 @@
+// The graph: the drawing of a run's definition, coloured by how each node stands. The drawing itself never moves.
+
+import {fill, h, s} from '../lib/dom.js'
+import {get, Refused} from '../lib/api.js'
+import {look} from '../lib/status.js'
+import {failure, nothing} from './parts.js'
+
+const LINE_PX = 17
+const ZOOM_MIN = 0.2, ZOOM_MAX = 2.5
+const NODES_MAX = 300
+/** A larger drawing is only made if one wants it. */
+
+export class Graph {
+  /** @param {{chosen: (id: string) => void}} given */
+  constructor(given) {
+    this.given = given
+    this.element = h('div', {class: 'graph'})
+    /** @type {Map<string, {group: SVGElement, glyph: SVGElement, badge: SVGElement, times: SVGElement}>} */
+    this.nodes = new Map()
+    /** @type {{from: string, to: string, path: SVGElement, count: SVGElement|null}[]} */
+    this.edges = []
+    this.state = ''
+  }
+
+  get ids() {
+    return [...this.nodes.keys()]
+  }
+
+  /** @param {string} run */
+  async load(run) {
+    try {
+      this.drawn(await get(['runs', run, 'graph'], {direction: 'TB'}))
+    } catch (error) {
+      const none = error instanceof Refused && error.status === 404
+      fill(this.element, none ? nothing('No drawing', 'This run has no outline.') : failure(error))
+    }
+  }
+
+  /** @param {any} scene */
+  drawn(scene) {
+    const real = scene.nodes.filter((/** @type {any} */ one) => one.is_node !== false)
+    if (!real.length) return fill(this.element, nothing('No drawing', 'This definition has no outline.'))
+    if (real.length > NODES_MAX && !this.wanted) {
+      return fill(this.element, nothing(`${real.length} nodes`, 'The waterfall is the better view of so many.', h('button', {onclick: () => {
+        this.wanted = true
+        this.drawn(scene)
+      }}, 'Draw them')))
+    }
+    const drawing = s('svg', {viewBox: `0 0 ${scene.width} ${scene.height}`, role: 'group', 'aria-label': 'Graph of the definition', width: scene.width, height: scene.height})
+    const edges = s('g'), labels = s('g'), nodes = s('g')
+    drawing.append(nodes)
+    for (const one of scene.nodes) nodes.append(this.node(one))
+    nodes.before(edges)
+    nodes.after(labels)
+    for (const one of scene.edges) this.edge(one, edges, labels)
+    for (const one of scene.marks ?? []) edges.append(s('circle', {cx: one.x, cy: one.y, r: one.kind === 'end' ? 6 : 5, class: `mark ${one.kind}`}))
+    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'region', 'aria-label': 'Graph'}, drawing)
+    fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms('⤢', 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
+    this.frame = frame
+    this.drawing = drawing
+    this.size = {width: scene.width, height: scene.height}
+    this.zoom(0)
+    new ResizeObserver(() => this.fitted && this.zoom(0)).observe(frame)
+  }
+
+  /** @param {string} glyph @param {string} label @param {number} factor */
+  zooms(glyph, label, factor) {
+    return h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.zoom(factor)}, glyph)
+  }
+
+  /** @param {number} factor 0: so that it is seen whole */
+  zoom(factor) {
+    const {frame, size, drawing} = this
+    if (!frame || !size || !drawing) return
+    this.fitted = factor === 0
+    const whole = Math.min((frame.clientWidth - 16) / size.width, (frame.clientHeight - 16) / size.height, 1)
+    const readable = Math.max(whole, Math.min(0.62, (frame.clientWidth - 16) / size.width))
+    this.scale = Math.max(ZOOM_MIN, Math.min(ZOOM_MAX, factor ? (this.scale ?? 1) * factor : readable))
+    drawing.setAttribute('width', String(Math.round(size.width * this.scale)))
+    drawing.setAttribute('height', String(Math.round(size.height * this.scale)))
+  }
+
+  /** @param {any} one */
+  node(one) {
+    const {x, y, w, h: high} = one
+    const box = one.shape === 'box'
+    const lines = one.lines ?? [one.label]
+    const top = box ? y + 20 : y + high / 2 - ((lines.length - 1 + (one.aside?.length ? 0.9 : 0)) * LINE_PX) / 2
+    const texts = lines.map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + i * LINE_PX, class: 'label'}, line))
+    const aside = [one.aside ?? []].flat().map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + (lines.length + i) * LINE_PX - 1, class: 'aside'}, line))
+    const glyph = s('text', {x: x + w - 1, y: y + 1, class: 'glyph'})
+    const badge = s('circle', {cx: x + w - 1, cy: y + 1, r: 10, class: 'badge'})
+    const times = s('text', {x: x + w - 14, y: y + high + 1, class: 'times'})
+    const title = s('title', {}, one.label ?? one.id)
+    const shape = s('rect', {x, y, width: w, height: high, rx: box ? 10 : 8, class: 'shape'})
+    if (one.is_node === false) return s('g', {class: 'gbox'}, shape, texts)
+    const choose = () => this.given.chosen(one.id)
+    const group = s('g', {class: `gnode ${box ? 'gbox' : ''}`, role: 'button', tabindex: '0', data: {id: one.id}, onclick: choose, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Enter' && choose()}, title, shape, texts, aside, badge, glyph, times)
+    this.nodes.set(one.id, {group, glyph, badge, times})
+    return group
+  }
+
+  /** @param {any} one @param {SVGElement} ways @param {SVGElement} labels */
+  edge(one, ways, labels) {
+    const path = s('g', {class: `gedge${one.caught ? ' caught' : ''}`}, s('path', {d: one.d, class: 'way'}), one.head ? s('path', {d: one.head, class: 'head'}) : null)
+    ways.append(path)
+    let count = null
+    if (one.at) {
+      const {x, y, w, h: high} = one.at
+      const lines = one.lines ?? [one.label]
+      const label = s('g', {class: 'glabel'}, s('title', {}, one.label), s('rect', {x, y, width: w, height: high, rx: 6}), lines.map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: y + high / 2 + (i - (lines.length - 1) / 2) * 14}, line)))
+      labels.append(label)
+    }
+    if (one.from && one.to) this.edges.push({from: one.from, to: one.to, path, count})
+  }
+
+  /**
+   * Colour it.
+   * @param {Map<string, {status: string, times: number}>} shown
+   * @param {Set<string>} ways that were taken, `from to`
+   * @param {string} chosen
+   */
+  colour(shown, ways, chosen) {
+    const state = JSON.stringify([[...shown], [...ways], chosen])
+    if (state === this.state) return
+    this.state = state
+    for (const [id, {group, glyph, badge, times}] of this.nodes) {
+      const one = shown.get(id)
+      const [kind, sign, word] = look(one?.status ?? '')
+      const own = `gnode${group.classList.contains('gbox') ? ' gbox' : ''}`
+      group.setAttribute('class', `${own}${one ? ` ${kind}` : shown.size ? ' unreached' : ''}${id === chosen ? ' chosen' : ''}`)
+      group.setAttribute('aria-label', `${id}: ${one ? word : 'not reached'}${one && one.times > 1 ? `, ${one.times} times` : ''}`)
+      group.setAttribute('aria-pressed', String(id === chosen))
+      glyph.textContent = one ? sign : ''
+      badge.classList.toggle('none', !one)
+      times.textContent = one && one.times > 1 ? `${one.times}×` : ''
+    }
+    for (const edge of this.edges) edge.path.classList.toggle('taken', ways.has(`${edge.from} ${edge.to}`))
+  }
+}

@@ -1,0 +1,244 @@
+// The inspector: of one event, or of what it is a part of, what it was given, what came of it, how it is recorded, and
+// why it failed.
+
+import {get} from '../lib/api.js'
+import {fill, h} from '../lib/dom.js'
+import {bytes, count, duration, instant, some} from '../lib/format.js'
+import {chip} from '../lib/status.js'
+import {text, tree} from '../lib/value.js'
+import {failure, nothing} from './parts.js'
+
+/** @typedef {import('../lib/run.js').Run} Run */
+/** @typedef {import('../lib/run.js').Span} Span */
+/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string}} Looked */
+
+export const TABS = ['saw', 'said', 'raw', 'error']
+const WORDS = {saw: 'Saw', said: 'Said', raw: 'Raw', error: 'Error'}
+const KEPT_MAX = 200
+/** Events whose content is kept. */
+
+export class Inspector {
+  /** @param {{tab: (tab: string) => void, event: (n: number) => void}} given */
+  constructor(given) {
+    this.given = given
+    this.tab = 'saw'
+    /** @type {Map<string, Promise<any>>} */
+    this.kept = new Map()
+    this.head = h('div', {class: 'inspector-head'})
+    this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'What is shown of it', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)})
+    this.body = h('div', {class: 'inspector-body', role: 'tabpanel', id: 'inspected', tabindex: '0', 'aria-label': 'Inspected'})
+    this.element = h('div', {class: 'inspector'}, this.head, this.tabs, this.body)
+    this.turn = 0
+    this.shown = ''
+  }
+
+  /** @param {Looked} looked */
+  show(looked) {
+    this.looked = looked
+    this.tab = TABS.includes(looked.tab) ? looked.tab : 'saw'
+    const {span, run, n} = looked
+    // What is shown is made anew only when it is something else, or has come further.
+    const shown = `${looked.id} ${n} ${span?.id} ${span?.n1} ${this.tab}`
+    if (shown === this.shown) return this.speak()
+    this.shown = shown
+    this.title()
+    fill(this.tabs, TABS.map((tab) => this.button(tab)))
+    if (run.last) this.fill()
+  }
+
+  /** @param {string} tab */
+  button(tab) {
+    const {span} = /** @type {Looked} */ (this.looked)
+    const chosen = tab === this.tab
+    const bad = tab === 'error' && span && ['failed', 'timeout', 'expired', 'cancelled'].includes(span.outcome)
+    return h('button', {role: 'tab', 'aria-selected': String(chosen), 'aria-controls': 'inspected', tabindex: chosen ? '0' : '-1', class: bad ? 'bad' : '', onclick: () => this.given.tab(tab)}, WORDS[/** @type {keyof typeof WORDS} */ (tab)], bad ? ' ✕' : '')
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const step = {ArrowLeft: -1, ArrowRight: 1}[event.key]
+    if (!step) return
+    event.preventDefault()
+    this.given.tab(TABS[(TABS.indexOf(this.tab) + step + TABS.length) % TABS.length])
+    const chosen = this.tabs.querySelector('[aria-selected=true]')
+    if (chosen instanceof HTMLElement) chosen.focus()
+  }
+
+  title() {
+    const {run, n, span} = /** @type {Looked} */ (this.looked)
+    const row = run.rows[n - 1]
+    if (!row) return fill(this.head, h('h2', {}, 'Nothing is chosen'))
+    const done = span && span.n1 <= run.last
+    fill(
+      this.head,
+      h('h2', {}, span?.name || row.name || row.type),
+      h('p', {class: 'facts'},
+        span ? chip(run.outcomeAt(span, Math.max(n, done ? span.n1 : run.last))) : null,
+        h('code', {}, row.type), h('span', {}, `n=${row.n}`),
+        row.path ? h('code', {class: 'path'}, `${row.path}#${row.iteration}`) : null,
+        done && span.kind !== 'run' ? h('span', {}, duration((span.t1 - span.t0) / 1000)) : null,
+        span?.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
+        h('time', {class: 'soft', datetime: new Date(row.time).toISOString()}, instant(row.time)),
+      ),
+      span && span.n0 !== span.n1 && span.n1 !== Infinity
+        ? h('p', {class: 'facts'}, 'events ', this.jump(span.n0), ' to ', this.jump(span.n1))
+        : null,
+    )
+  }
+
+  /** @param {number} n */
+  jump(n) {
+    return h('button', {class: 'quiet', onclick: () => this.given.event(n)}, `n=${n}`)
+  }
+
+  async fill() {
+    const looked = /** @type {Looked} */ (this.looked)
+    const turn = ++this.turn
+    this.body.setAttribute('aria-busy', 'true')
+    let content
+    try {
+      content = await this.content(looked)
+    } catch (error) {
+      content = [failure(error)]
+    }
+    // Meanwhile something else may be looked at.
+    if (turn !== this.turn) return
+    this.body.removeAttribute('aria-busy')
+    this.body.scrollTop = 0
+    fill(this.body, content)
+    this.speak()
+  }
+
+  /** What a model says at the moment. */
+  speak() {
+    const {said} = /** @type {Looked} */ (this.looked)
+    const place = this.body.querySelector('.speaking')
+    if (place && place.textContent !== said) place.textContent = said
+  }
+
+  /** @param {Looked} looked @returns {Promise<import('../lib/dom.js').Child[]>} */
+  async content(looked) {
+    const {run, n, span, id} = looked
+    const own = await this.event(looked, n)
+    if (this.tab === 'raw') return [raw(own, id)]
+    const first = span && span.n0 ? await this.event(looked, span.n0) : own
+    const last = span && span.n1 <= run.last ? await this.event(looked, span.n1) : null
+    if (this.tab === 'error') return wrong([last, own, first], id)
+    if (this.tab === 'said') return said(first, last, own, looked)
+    return first.type === 'model.call' ? await this.conversation(looked, first) : saw(first, id)
+  }
+
+  /** An event whole. @param {Looked} looked @param {number} n @returns {Promise<any>} */
+  event({run, id}, n) {
+    const name = `${id} ${n}`
+    const kept = this.kept.get(name)
+    if (kept) return kept
+    const {sequence} = run.rows[n - 1]
+    const asked = get(['runs', id, 'events'], {after: sequence - 1, limit: 1}).then((page) => page.events[0].event)
+    if (this.kept.size >= KEPT_MAX) this.kept.delete(/** @type {string} */ (this.kept.keys().next().value))
+    this.kept.set(name, asked)
+    asked.catch(() => this.kept.delete(name))
+    return asked
+  }
+
+  /** @param {Looked} looked @param {any} call */
+  async conversation({id}, call) {
+    const seen = await get(['runs', id, 'seen', call.key])
+    const {verified, digest} = seen
+    return [
+      h('p', {class: 'facts'},
+        verified ? h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), 'exactly what the model was sent') : h('span', {class: 'status failed'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✕'), 'not what the digest says'),
+        h('code', {class: 'soft', title: digest}, String(digest).slice(0, 12)),
+        h('span', {class: 'soft'}, [seen.purpose, seen.model].filter(Boolean).join(' · ')),
+      ),
+      seen.system ? turn('system', [text(seen.system)], false) : null,
+      ...(seen.messages ?? []).map((/** @type {any} */ one) => turn(one.message.role, one.message.parts.map((/** @type {any} */ each) => part(each, id)), one.new)),
+      seen.tools?.length ? section(`${some(seen.tools.length, 'tool')}`, h('dl', {class: 'tools'}, seen.tools.map((/** @type {any} */ tool) => h('div', {}, h('dt', {}, h('code', {}, tool.name)), h('dd', {}, tool.description ?? '', tree(tool.input_schema ?? {}, {open: 0})))))) : null,
+      seen.choices?.length ? section('Choices', h('dl', {class: 'tools'}, seen.choices.map((/** @type {any} */ one) => h('div', {}, h('dt', {}, h('code', {}, one.id)), h('dd', {}, one.description))))) : null,
+      seen.schema ? section('Answers as', tree(seen.schema, {open: 1})) : null,
+    ]
+  }
+}
+
+/** @param {string} title @param {...import('../lib/dom.js').Child} content */
+const section = (title, ...content) => h('section', {}, h('h3', {}, title), ...content)
+
+/** @param {string} role @param {import('../lib/dom.js').Child[]} parts @param {boolean} fresh */
+const turn = (role, parts, fresh) => h('section', {class: `turn ${role}${fresh ? ' fresh' : ''}`}, h('h3', {}, role, fresh ? h('span', {class: 'new'}, 'new') : null), parts)
+
+/** @param {any} one @param {string} run */
+function part(one, run) {
+  switch (one.type) {
+    case 'text': return h('div', {class: 'part'}, text(one.text))
+    case 'tool_use': return h('div', {class: 'part'}, h('h4', {}, 'calls ', h('code', {}, one.tool)), tree(one.input, {run}))
+    case 'tool_output': return h('div', {class: 'part'}, h('h4', {}, one.error ? 'the tool failed' : 'the tool answered'), tree(one.error ?? one.output, {run}))
+    default: return h('div', {class: 'part'}, tree(one, {run}))
+  }
+}
+
+/** @param {any} event @param {string} run */
+function raw(event, run) {
+  const {payload, ...envelope} = event
+  const copied = h('button', {class: 'quiet', onclick: async () => {
+    await navigator.clipboard?.writeText(JSON.stringify(event, null, 2))
+    copied.textContent = 'copied'
+  }}, 'copy as JSON')
+  return h('div', {}, h('p', {class: 'facts'}, h('span', {class: 'soft'}, bytes(JSON.stringify(event).length)), copied), section('payload', tree(payload, {run})), section('envelope', tree(envelope, {run})))
+}
+
+const GIVEN = ['question', 'instruction', 'input', 'request', 'arguments', 'request_data', 'options', 'match', 'due', 'timeout_at', 'definition', 'start', 'reason', 'message', 'workflow', 'environment']
+
+/** What something was given. @param {any} event @param {string} run */
+function saw(event, run) {
+  const payload = event.payload ?? {}
+  const known = GIVEN.filter((name) => payload[name] !== undefined)
+  if (event.type === 'run.accepted') {
+    return [
+      section('Input', tree(payload.start?.input ?? payload.start?.arguments ?? null, {run})),
+      payload.start?.model ? section('Model', text(payload.start.model)) : null,
+      section('Definition', h('pre', {class: 'source'}, payload.definition?.source ?? '')),
+    ]
+  }
+  if (!known.length) return Object.keys(payload).length ? [tree(payload, {run})] : [nothing('It was given nothing')]
+  return known.map((name) => section(name.replaceAll('_', ' '), tree(payload[name], {run})))
+}
+
+/** What came of it. @param {any} first @param {any} last @param {any} own @param {Looked} looked */
+function said(first, last, own, looked) {
+  const run = looked.id
+  if (!last) {
+    const {type} = first
+    if (type === 'model.call') return [h('p', {class: 'facts soft'}, 'The model is answering.'), h('pre', {class: 'speaking'}, looked.said)]
+    const waits = ['human.asked', 'tool.call', 'effect.call', 'timer.set', 'signal.awaited', 'child.start', 'node.enter', 'run.accepted', 'run.paused'].includes(type)
+    return waits ? [nothing('Nothing yet', 'It is still going on.')] : saw(own, run)
+  }
+  const payload = last.payload ?? {}
+  const {text: words, data, toolCalls, usage, output, results, result, value, told, response_data: response} = payload
+  const parts = [
+    words ? section('Text', text(words)) : null,
+    data !== undefined ? section('Data', tree(data, {run})) : null,
+    toolCalls?.length ? section('Tool calls', ...toolCalls.map((/** @type {any} */ one) => part({type: 'tool_use', ...one}, run))) : null,
+    ...Object.entries({output, value, result, told, results, 'response data': response}).map(([name, one]) => (one === undefined ? null : section(name, tree(one, {run})))),
+    usage ? section('Usage', tree(usage, {run})) : null,
+  ].filter(Boolean)
+  if (parts.length) return parts
+  return payload.error ? wrong([last], run) : Object.keys(payload).length ? [tree(payload, {run})] : [nothing('Nothing came of it', 'It ended without a value.')]
+}
+
+/** Why it failed. @param {any[]} events @param {string} run */
+function wrong(events, run) {
+  const found = events.map((event) => event?.payload?.error ?? (event?.type === 'effect.cancelled' ? event.payload.cause : null)).find(Boolean)
+  if (!found) return [nothing('No error', 'Nothing went wrong here.')]
+  const chain = []
+  for (let one = found; one; one = one.previous) chain.push(one)
+  return chain.map((one, i) => h(
+    'section',
+    {class: 'wrong'},
+    h('h3', {}, i ? 'before that' : 'failed'),
+    h('p', {}, h('code', {class: 'code'}, one.code), one.retryable === true ? h('span', {class: 'soft'}, ' may be tried again') : null),
+    one.message ? h('p', {}, text(one.message)) : null,
+    one.path ? h('p', {class: 'soft'}, 'at ', h('code', {}, one.path)) : null,
+    one.details !== undefined && one.details !== null ? tree(one.details, {run}) : null,
+  ))
+}
+

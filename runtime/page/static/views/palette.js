@@ -1,0 +1,63 @@
+// The palette: anything there is, by a few letters; and the keys, to look up.
+
+import {get, to} from '../lib/api.js'
+import {fill, h} from '../lib/dom.js'
+import {chip} from '../lib/status.js'
+import {go} from './going.js'
+
+const PLACES = [['Runs', ['runs']], ['Inbox', ['inbox']], ['Definitions', ['definitions']], ['Workers', ['workers']], ['Start a run', ['start']]]
+const FOUND_MAX = 12
+const TYPING_MS = 120
+
+const KEYS = [
+  ['/', 'find'], ['⌘K', 'go to anything'], ['?', 'these keys'], ['g r, g i, g d, g w, g s', 'runs, inbox, definitions, workers, start'],
+  ['j, k', 'next row, row before'], ['Enter', 'open'], ['h, l', 'fold, unfold'], [', .', 'event before, next event'],
+  ['<, >', 'node before, next node'], ['f', 'follow the latest'], ['e', 'next failure'], ['d', 'compare with another run'], ['⌘⏎', 'send an answer'], ['Esc', 'back'],
+]
+
+export function palette() {
+  if (document.querySelector('dialog.palette')) return
+  const list = h('ul', {role: 'listbox', id: 'palette-found', 'aria-label': 'Found'})
+  /** @type {[import('../lib/dom.js').Child[], string][]} */
+  let found = []
+  let active = 0, typing = 0
+  const draw = () => fill(list, found.map(([content, url], i) => h('li', {role: 'option', id: `found-${i}`, 'aria-selected': String(i === active), onclick: () => open(url)}, content)))
+  const open = (/** @type {string} */ url) => {
+    element.close()
+    go(url)
+  }
+  const search = async () => {
+    const q = input.value.trim()
+    found = PLACES.filter(([word]) => String(word).toLowerCase().includes(q.toLowerCase())).map(([word, parts]) => [[String(word)], to(/** @type {string[]} */ (parts))])
+    active = 0
+    draw()
+    const {runs} = await get(['runs'], {q, limit: FOUND_MAX}).catch(() => ({runs: []}))
+    if (q !== input.value.trim()) return
+    found.push(...runs.map((/** @type {any} */ one) => [[chip(one.status, {small: true}), h('span', {class: 'stretch'}, one.run), h('span', {class: 'soft'}, one.definition)], to(['runs', one.run])]))
+    draw()
+  }
+  const input = h('input', {type: 'text', placeholder: 'A run, a view', 'aria-label': 'Go to', role: 'combobox', 'aria-expanded': 'true', 'aria-controls': 'palette-found', autocomplete: 'off', oninput: () => {
+    clearTimeout(typing)
+    typing = setTimeout(search, TYPING_MS)
+  }, onkeydown: (/** @type {KeyboardEvent} */ event) => {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key]
+    if (step && found.length) {
+      active = (active + step + found.length) % found.length
+      draw()
+      input.setAttribute('aria-activedescendant', `found-${active}`)
+    } else if (event.key === 'Enter' && found[active]) open(found[active][1])
+    else return
+    event.preventDefault()
+  }})
+  const element = h('dialog', {class: 'palette', 'aria-label': 'Go to anything', onclose: () => element.remove()}, input, list)
+  document.body.append(element)
+  element.showModal()
+  search()
+}
+
+export function help() {
+  const element = h('dialog', {'aria-labelledby': 'keys-title', onclose: () => element.remove()},
+    h('form', {method: 'dialog'}, h('h2', {id: 'keys-title'}, 'Keys'), h('dl', {class: 'keys'}, KEYS.map(([keys, word]) => h('div', {}, h('dt', {}, keys.split(', ').map((one) => h('kbd', {}, one))), h('dd', {}, word)))), h('div', {class: 'actions'}, h('button', {class: 'primary'}, 'Close'))))
+  document.body.append(element)
+  element.showModal()
+}

@@ -1,0 +1,55 @@
+// Parts that several views have: what stands where there is nothing, what is said of a failure, dialogs.
+
+import {h} from '../lib/dom.js'
+import {Refused} from '../lib/api.js'
+
+/** @typedef {import('../lib/dom.js').Child} Child */
+
+/** @param {string} title @param {...Child} more */
+export const nothing = (title, ...more) => h('div', {class: 'nothing'}, h('h2', {}, title), ...more.map((one) => (typeof one === 'string' ? h('p', {}, one) : one)))
+
+/** @param {unknown} error @param {...Child} more */
+export function failure(error, ...more) {
+  const found = error instanceof Refused ? error : new Refused(0, {message: String(error)})
+  return h(
+    'div',
+    {class: 'failure', role: 'alert'},
+    h('strong', {}, found.message),
+    found.code ? h('code', {}, found.code) : null,
+    found.remedy ? h('p', {}, found.remedy) : null,
+    found.problems.length ? h('ul', {}, found.problems.map((one) => h('li', {}, one.where ? h('code', {}, one.where) : null, ' ', one.message, one.expected ? h('span', {class: 'soft'}, ` — expected ${one.expected}`) : null))) : null,
+    ...more,
+  )
+}
+
+/**
+ * Ask something in a dialog; resolves when it is closed.
+ * @param {string} title
+ * @param {Child[]} content
+ * @param {string} word of what is done
+ * @param {() => Promise<void>} act
+ * @param {{dangerous?: boolean}} [how]
+ */
+export function dialog(title, content, word, act, {dangerous = false} = {}) {
+  const said = h('div')
+  const does = h('button', {type: 'submit', class: dangerous ? 'danger' : 'primary'}, word)
+  const form = h('form', {method: 'dialog', onsubmit: async (/** @type {Event} */ event) => {
+    event.preventDefault()
+    does.disabled = true
+    try {
+      await act()
+      element.close()
+    } catch (error) {
+      said.replaceChildren(failure(error))
+    } finally {
+      does.disabled = false
+    }
+  }}, h('h2', {id: 'dialog-title'}, title), content, said, h('div', {class: 'actions'}, h('button', {type: 'button', onclick: () => element.close()}, 'Leave it'), does))
+  const element = h('dialog', {'aria-labelledby': 'dialog-title', onclose: () => element.remove()}, form)
+  document.body.append(element)
+  element.showModal()
+  return element
+}
+
+/** A label with its field. @param {string} name @param {HTMLElement} input @param {...Child} more */
+export const field = (name, input, ...more) => h('label', {class: 'field'}, h('span', {}, name), input, ...more)

@@ -1,0 +1,432 @@
+// One run: how it stands, its graph, its waterfall, its events, and what is behind each; at the last event or any other.
+
+import {get, Refused, to} from '../lib/api.js'
+import {fill, framed, h, say} from '../lib/dom.js'
+import {count, duration, instant, moment, some} from '../lib/format.js'
+import {follow} from '../lib/follow.js'
+import {headings, List, row as line} from '../lib/list.js'
+import {rowOf, rowsOf} from '../lib/rows.js'
+import {last, Run} from '../lib/run.js'
+import {chip, look, over} from '../lib/status.js'
+import {go, note} from './going.js'
+import {Graph} from './graph.js'
+import {Inspector} from './inspector.js'
+import {failure} from './parts.js'
+import {verbs} from './verbs.js'
+import {Waterfall} from './waterfall.js'
+
+/** @typedef {import('../lib/rows.js').Row} Row */
+
+const EVENTS_PX = 26
+const FIRST_ROWS = 1_000
+const INDEX_ROWS = 20_000
+const TICK_MS = 1_000
+const SAID_MAX = 20_000
+const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'human', 'signal', 'child']
+const PANES = [['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
+
+export class RunView extends HTMLElement {
+  /** @param {import('../lib/urls.js').Place} place */
+  show(place) {
+    const id = place.names[0]
+    const n = Number(place.query.get('n')) || null
+    const tab = place.query.get('tab') ?? 'saw'
+    if (id !== this.run_id) this.open(id, n)
+    this.tab = tab
+    this.pane = place.query.get('pane') ?? 'spans'
+    this.n = n
+    this.node = place.query.get('node') ?? ''
+    this.panes()
+    this.asked()
+  }
+
+  /** @param {string} id @param {number|null} n */
+  open(id, n) {
+    this.close()
+    this.run_id = id
+    this.run = new Run()
+    this.n = n
+    this.node = ''
+    this.tab = 'saw'
+    this.pane = 'spans'
+    /** @type {Map<number, {epoch: number, pieces: string[]}>} what models say at the moment, by their calls */
+    this.saying = new Map()
+    this.filter = {family: '', failed: false, text: ''}
+    /** @type {Row[]} */
+    this.events = []
+    this.result = null
+    this.asked = framed(() => this.draw())
+    this.build()
+    this.aborted = new AbortController()
+    this.ticking = setInterval(() => this.tick(), TICK_MS)
+    this.load()
+  }
+
+  disconnectedCallback() {
+    this.close()
+  }
+
+  close() {
+    this.aborted?.abort()
+    this.unfollow?.()
+    clearInterval(this.ticking)
+    this.run_id = undefined
+  }
+
+  // -- what it is made of ----------------------------------------------------------------------------------------------
+
+  build() {
+    const id = /** @type {string} */ (this.run_id)
+    this.head = h('header', {class: 'run-head'})
+    this.trouble = h('div')
+    this.graph = new Graph({chosen: (node) => this.chooseNode(node)})
+    this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name]))})
+    this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n)})
+    this.list = new List({
+      label: 'Events', height: EVENTS_PX, row: (index) => this.event(index),
+      head: headings('event-row', ['n', 'After', 'Type', 'Where', 'What', '']),
+      chosen: (index) => this.choose(this.events[index].n),
+    })
+    this.family = h('select', {'aria-label': 'Type of events', onchange: () => this.narrow()}, h('option', {value: ''}, 'all types'), FAMILIES.map((one) => h('option', {value: one}, one)))
+    this.failed = h('input', {type: 'checkbox', onchange: () => this.narrow()})
+    this.find = h('input', {type: 'search', placeholder: 'Find in events', 'aria-label': 'Find in events', data: {find: ''}, oninput: () => this.narrow()})
+    this.counted = h('span', {class: 'soft', role: 'status'})
+    this.slider = h('input', {type: 'range', min: '1', max: '1', 'aria-label': 'Event', oninput: () => this.look({n: Number(this.slider.value)})})
+    this.where = h('output', {class: 'where'})
+    this.following = h('button', {class: 'quiet', title: 'f', onclick: () => this.look({n: null})}, 'latest')
+    this.verify = h('button', {class: 'quiet', onclick: () => this.replay()}, 'Verify by replay')
+    this.verdict = h('span', {role: 'status'})
+    this.tabs = h('div', {class: 'pane-tabs', role: 'group', 'aria-label': 'Pane'}, PANES.map(([name, word]) => h('button', {'aria-pressed': 'false', data: {pane: name}, onclick: () => this.turn(name)}, word)))
+    const step = (/** @type {string} */ glyph, /** @type {string} */ label, /** @type {number} */ by) => h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.step(by)}, glyph)
+    fill(
+      this,
+      this.head, this.trouble, this.tabs,
+      h('div', {class: 'panes'},
+        h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.graph.element),
+        h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
+        h('section', {class: 'pane', 'aria-label': 'Inspector', data: {pane: 'inspector'}}, this.inspector.element),
+        h('div', {class: 'scrubber'}, step('◀', 'Event before', -1), this.slider, step('▶', 'Next event', 1), this.where, this.following, this.verify, this.verdict),
+        h('section', {class: 'pane', 'aria-label': 'Events', data: {pane: 'events'}},
+          h('div', {class: 'bar small'}, h('h2', {}, 'Events'), this.family, h('label', {class: 'check'}, this.failed, 'failed only'), this.find, this.counted),
+          this.list.element),
+      ),
+    )
+    this.graph.load(id).then(() => this.asked())
+  }
+
+  /** @param {string} pane */
+  turn(pane) {
+    this.pane = pane
+    note({pane: pane === 'spans' ? null : pane})
+    this.panes()
+    this.asked()
+  }
+
+  panes() {
+    this.dataset.pane = this.pane
+    for (const button of this.tabs.children) button.setAttribute('aria-pressed', String(/** @type {HTMLElement} */ (button).dataset.pane === this.pane))
+  }
+
+  // -- what it knows ---------------------------------------------------------------------------------------------------
+
+  async load() {
+    const id = /** @type {string} */ (this.run_id)
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    try {
+      let limit = FIRST_ROWS, sequence = 0
+      for (let more = true; more; limit = INDEX_ROWS) {
+        const index = await get(['runs', id, 'index'], {after: this.run.last, limit}, signal)
+        const rows = rowsOf(index)
+        this.run.take(rows)
+        sequence = rows.at(-1)?.sequence ?? sequence
+        more = index.more && rows.length > 0
+        this.asked()
+      }
+      if (signal.aborted) return
+      this.loaded = true
+      this.summary()
+      if (!over(this.run.statusAt(this.run.last))) this.unfollow = follow(`run:${id}`, sequence, (told) => this.hear(told))
+    } catch (error) {
+      if (signal.aborted) return
+      const unknown = error instanceof Refused && error.status === 404
+      fill(this.trouble, failure(error, unknown ? h('a', {class: 'button', href: to(['runs'])}, 'All runs') : h('button', {onclick: () => {
+        fill(this.trouble)
+        this.load()
+      }}, 'Try again')))
+    }
+  }
+
+  /** What only the end says. */
+  async summary() {
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    try {
+      this.result = await get(['runs', /** @type {string} */ (this.run_id)], {}, signal)
+      this.asked()
+    } catch (error) {
+      if (!signal.aborted) fill(this.trouble, failure(error))
+    }
+  }
+
+  /** @param {import('../lib/follow.js').Told[]} told */
+  hear(told) {
+    /** @type {Row[]} */
+    const rows = []
+    for (const one of told) {
+      if (one.sequence !== null) rows.push(rowOf(one.event, one.sequence))
+      else this.piece(one.delta)
+    }
+    const before = this.run.statusAt(this.run.last)
+    this.run.take(rows)
+    const status = this.run.statusAt(this.run.last)
+    if (status !== before) {
+      say(`The run is ${look(status)[2]}`)
+      this.summary()
+    }
+    if (over(status)) this.saying.clear()
+    this.asked()
+  }
+
+  /** @param {any} delta */
+  piece({n, epoch, k, text}) {
+    let one = this.saying.get(n)
+    if (!one || one.epoch < epoch) this.saying.set(n, (one = {epoch, pieces: []}))
+    if (one.epoch === epoch) one.pieces[k] = text
+  }
+
+  // -- what is looked at -----------------------------------------------------------------------------------------------
+
+  /** @param {{n?: number|null, tab?: string, node?: string}} query */
+  look(query) {
+    if (query.n !== undefined) this.n = query.n
+    if (query.tab !== undefined) this.tab = query.tab
+    if (query.node !== undefined) this.node = query.node
+    note({n: this.n, tab: this.tab === 'saw' ? null : this.tab, node: this.node})
+    this.asked()
+  }
+
+  /** @param {number} n */
+  choose(n) {
+    this.picked = n
+    this.look({n, node: ''})
+  }
+
+  /** A node of the drawing: its latest execution. @param {string} id */
+  chooseNode(id) {
+    const n = this.n ?? this.run.last
+    const plain = id.replace(/\[\d*\]/g, '[]')
+    const found = [...this.run.latest.values()].filter((one) => one.n0 <= n && (one.path === id || one.path.replace(/\[\d*\]/g, '[]') === plain || last(one.path) === id))
+    const one = found.at(-1)
+    if (one) this.picked = one.n0
+    this.look({node: id, ...(one && this.n !== null ? {n: Math.max(one.n0, Math.min(one.n1, n))} : {})})
+  }
+
+  /** @param {number} by */
+  step(by) {
+    const n = Math.max(1, Math.min(this.run.last, (this.n ?? this.run.last) + by))
+    this.picked = n
+    this.look({n, node: ''})
+  }
+
+  /** To the event before or behind at which a node begins. @param {number} by */
+  stepNode(by) {
+    const n = this.n ?? this.run.last
+    const enters = this.run.rows.filter((row) => row.type === 'node.enter' && (by > 0 ? row.n > n : row.n < n))
+    const row = by > 0 ? enters[0] : enters.at(-1)
+    if (row) this.choose(row.n)
+  }
+
+  nextFailure() {
+    const n = this.n ?? 0
+    const found = this.run.failures.find((one) => one > n) ?? this.run.failures[0]
+    if (found) this.choose(found)
+    if (found) this.look({tab: 'error'})
+  }
+
+  async replay() {
+    const n = this.n ?? this.run.last
+    this.verify.disabled = true
+    fill(this.verdict, 'replaying…')
+    try {
+      const found = await get(['runs', /** @type {string} */ (this.run_id), 'replay', String(n)])
+      const waits = found.open?.length ? `, ${some(found.open.length, 'effect')} open` : ''
+      fill(this.verdict, h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), `asks for exactly what is recorded, up to event ${n}${waits}`))
+    } catch (error) {
+      fill(this.verdict, h('span', {class: 'status failed'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✕'), error instanceof Refused ? error.message : String(error)))
+    } finally {
+      this.verify.disabled = false
+    }
+  }
+
+  narrow() {
+    this.filter = {family: this.family.value, failed: this.failed.checked, text: this.find.value.toLowerCase()}
+    this.listed = -1
+    this.asked()
+  }
+
+  /** @param {Row} row */
+  matches(row) {
+    const {family, failed, text} = this.filter
+    if (family && row.type !== family && !row.type.startsWith(`${family}.`)) return false
+    if (failed && row.outcome !== 'failed' && !row.type.endsWith('.failed')) return false
+    return !text || `${row.type} ${row.path} ${row.name} ${row.outcome}`.toLowerCase().includes(text)
+  }
+
+  // -- how it is drawn -------------------------------------------------------------------------------------------------
+
+  draw() {
+    if (!this.isConnected || !this.run) return
+    const {run} = this
+    const n = Math.min(this.n ?? run.last, run.last)
+    this.header(n)
+    this.scrub(n)
+    if (!run.last) return
+    // Of a node that is chosen the execution is looked at, and not the event that one happens to stand at.
+    if (this.node && !this.picked) this.picked = [...run.latest.values()].findLast((one) => last(one.path) === this.node || one.path === this.node)?.n0
+    const at = Math.min(this.node ? this.picked ?? n : this.n ?? this.settled(), run.last)
+    const span = run.spanOf(at)
+    this.waterfall.show(run, n, span)
+    const ids = this.graph.ids
+    const shown = run.shown(n, ids)
+    const ways = new Set(run.routes.filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))
+    this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
+    this.entries(n)
+    const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
+    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, tab: this.tab, said: (call?.pieces ?? []).join('').slice(-SAID_MAX)})
+  }
+
+  /** What is looked at where nobody has chosen: the first failure, else what is going on, else the whole run. */
+  settled() {
+    const {run} = this
+    if (run.final === 'failed' || run.final === 'expired') {
+      const deepest = [...run.nodes.values()].filter((one) => one.outcome === 'failed').sort((a, b) => b.depth - a.depth || a.n1 - b.n1)[0]
+      const effect = deepest?.children.find((one) => one.outcome === 'failed')
+      return (effect ?? deepest)?.n0 ?? 1
+    }
+    if (run.final) return 1
+    return [...run.open.values()].at(-1)?.n0 ?? [...run.nodes.values()].findLast((one) => one.n1 === Infinity)?.n0 ?? 1
+  }
+
+  /** @param {{from: string, path: string, to: string}} route @param {string[]} ids */
+  way(route, ids) {
+    const up = route.path.slice(0, Math.max(route.path.lastIndexOf('/'), 0)).replace(/\[\d*\]/g, '[]')
+    const find = (/** @type {string} */ name) => ids.find((id) => id === name || id.replace(/\[\d*\]/g, '[]') === (up ? `${up}/${name}` : name))
+    const from = find(route.from), target = find(route.to)
+    return from && target ? [`${from} ${target}`] : []
+  }
+
+  /** @param {import('../lib/run.js').Span} span @param {string[]} ids */
+  nodeOf(span, ids) {
+    for (let one = /** @type {import('../lib/run.js').Span|null} */ (span); one; one = one.parent) {
+      const path = one.path.replace(/\[\d*\]/g, '[]')
+      const found = ids.find((id) => id.replace(/\[\d*\]/g, '[]') === path) ?? ids.find((id) => id === last(path))
+      if (found && one.path) return found
+    }
+    return ''
+  }
+
+  /** @param {number} n */
+  header(n) {
+    const {run, result} = this
+    const id = /** @type {string} */ (this.run_id)
+    const status = run.last ? run.statusAt(run.last) : 'accepted'
+    const {t0, t1} = run.root
+    const lasted = run.last ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
+    const tokens = run.tokensAt(run.last)
+    const parts = `${status} ${lasted} ${tokens} ${n} ${run.last} ${result?.status}`
+    if (parts === this.headed) return
+    this.headed = parts
+    const failed = result?.error
+    const standing = `${status} ${result?.error?.code} ${id}`
+    if (standing !== this.stood) {
+      this.stood = standing
+      this.told = h('div', {class: 'facts'})
+      fill(
+        this.head,
+        h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), chip(status), h('span', {class: 'stretch'}), verbs(id, status, run)),
+        this.told,
+        failed ? h('p', {class: 'why'}, h('code', {class: 'code'}, failed.code), ' ', String(failed.message ?? '').slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
+      )
+    }
+    fill(
+      /** @type {HTMLElement} */ (this.told),
+      run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
+      result?.language ? h('span', {class: 'soft'}, result.language) : null,
+      h('span', {}, lasted),
+      tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
+      h('span', {class: 'soft'}, some(run.last, 'event')),
+      t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
+      result?.warnings?.length ? h('span', {class: 'soft'}, some(result.warnings.length, 'warning')) : null,
+    )
+  }
+
+  /** @param {number} n */
+  scrub(n) {
+    const {run} = this
+    this.slider.max = String(Math.max(run.last, 1))
+    this.slider.value = String(n)
+    const whole = this.n === null || this.n >= run.last
+    fill(this.where, run.last ? `event ${n} of ${run.last}` : 'no events yet', whole || !run.last ? null : h('span', {class: 'soft'}, ` · ${look(run.statusAt(n))[2]} · ${count(run.tokensAt(n))} tok`))
+    this.following.hidden = this.n === null
+  }
+
+  /** @param {number} n */
+  entries(n) {
+    const {run} = this
+    const anew = this.listed !== run.version
+    if (anew) {
+      const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
+      this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.matches(row)) : run.rows
+      this.list.set(this.events.length)
+      this.counted.textContent = this.events.length === run.last ? '' : `${this.events.length.toLocaleString('en')} of ${run.last.toLocaleString('en')}`
+      if (end) this.list.reveal(this.events.length - 1)
+      this.listed = run.version
+    }
+    const index = this.n === null ? -1 : this.index(n)
+    if (index !== this.list.active) this.list.mark(index)
+  }
+
+  /** Where an event is among those that are listed; the last one before it if it is not. @param {number} n */
+  index(n) {
+    let low = 0, high = this.events.length
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (this.events[middle].n <= n) low = middle + 1
+      else high = middle
+    }
+    return low - 1
+  }
+
+  /** @param {number} index */
+  event(index) {
+    const row = this.events[index]
+    const after = row.time - this.run.root.t0
+    return line('event-row', [
+      String(row.n),
+      h('time', {datetime: new Date(row.time).toISOString(), title: moment(row.time)}, `+${duration(after / 1000)}`),
+      h('span', {class: `type ${row.type.split('.')[0]}`}, row.type),
+      h('span', {class: 'path', title: row.path}, row.path ? `${row.path}${row.iteration > 1 ? `#${row.iteration}` : ''}` : ''),
+      h('span', {title: row.name}, row.name),
+      row.outcome && row.outcome !== 'caller' ? chip(row.outcome) : row.tokens ? `${count(row.tokens)} tok` : '',
+    ], {'aria-current': index === this.list.active ? 'true' : null})
+  }
+
+  tick() {
+    if (over(this.run.statusAt(this.run.last)) || document.hidden) return
+    this.header(this.n ?? this.run.last)
+    this.waterfall.tick()
+  }
+
+  /** @param {string} key @returns {boolean} whether it means something here */
+  key(key) {
+    /** @type {Record<string, () => void>} */
+    const keys = {
+      ',': () => this.step(-1), '.': () => this.step(1), '<': () => this.stepNode(-1), '>': () => this.stepNode(1),
+      f: () => this.look({n: null, node: ''}), e: () => this.nextFailure(),
+      s: () => this.look({tab: 'saw'}),
+    }
+    keys[key]?.()
+    return key in keys
+  }
+}
+
+customElements.define('cb-run', RunView)

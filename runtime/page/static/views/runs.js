@@ -1,0 +1,200 @@
+// The list of runs: filters in the address, rows as they are asked for, news as they come.
+
+import {get, to} from '../lib/api.js'
+import {chip, LISTED, look, over} from '../lib/status.js'
+import {count, duration, instant, when} from '../lib/format.js'
+import {h, say} from '../lib/dom.js'
+import {headings, List, row} from '../lib/list.js'
+import {follow} from '../lib/follow.js'
+import {failure, nothing} from './parts.js'
+import {go} from './going.js'
+
+const PAGE = 200
+const ROW_PX = 40
+const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
+const FILTERS = ['q', 'status', 'definition', 'since']
+const TYPING_MS = 200
+const TICK_MS = 1_000
+
+export class RunsView extends HTMLElement {
+  /** @param {import('../lib/urls.js').Place} place */
+  show(place) {
+    this.asked = Object.fromEntries(FILTERS.map((name) => [name, place.query.get(name) ?? '']))
+    /** @type {any[]} */
+    this.rows = []
+    /** @type {any[]} */
+    this.news = []
+    this.more = true
+    this.list ??= this.build()
+    for (const name of FILTERS) this.fields[name].value = this.asked[name]
+    this.load(true)
+  }
+
+  connectedCallback() {
+    this.unfollow = follow('runs', null, (told) => this.hear(told))
+    this.ticking = setInterval(() => this.tick(), TICK_MS)
+  }
+
+  disconnectedCallback() {
+    this.unfollow?.()
+    clearInterval(this.ticking)
+    this.list?.close()
+    this.loading?.abort()
+  }
+
+  build() {
+    const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string[][]} */ options) =>
+      h('select', {'aria-label': label, onchange: () => this.narrow()}, options.map(([value, word]) => h('option', {value}, word)))
+    /** @type {Record<string, HTMLInputElement|HTMLSelectElement>} */
+    this.fields = {
+      q: h('input', {type: 'search', placeholder: 'Find a run, definition, error', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
+      status: choice('status', 'Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
+      definition: h('input', {type: 'text', list: 'definitions-known', placeholder: 'any definition', 'aria-label': 'Definition', oninput: () => this.typed()}),
+      since: choice('since', 'Since', SINCE),
+    }
+    this.known = h('datalist', {id: 'definitions-known'})
+    this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
+    this.note = h('div', {class: 'note'})
+    const list = new List({
+      label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
+      head: headings('run-row', ['Status', 'Run', 'Definition', 'Started', 'Took', 'Tokens']),
+      opened: (index) => go(to(['runs', this.rows[index].run])),
+      ended: () => this.load(false),
+    })
+    this.replaceChildren(
+      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, this.pill),
+      h('div', {class: 'sheet'}, list.element, this.note),
+    )
+    return list
+  }
+
+  typed() {
+    clearTimeout(this.typing)
+    this.typing = setTimeout(() => this.narrow(), TYPING_MS)
+  }
+
+  narrow() {
+    const asked = Object.fromEntries(FILTERS.map((name) => [name, this.fields[name].value]))
+    go(to(['runs'], asked), {replace: true})
+  }
+
+  /** @param {boolean} anew */
+  async load(anew) {
+    if (!anew && (!this.more || this.loading)) return
+    this.loading?.abort()
+    const loading = (this.loading = new AbortController())
+    try {
+      const before = anew ? undefined : this.rows.at(-1)?.run
+      const answer = await get(['runs'], {...this.asked, limit: PAGE, before}, loading.signal)
+      if (loading.signal.aborted) return
+      this.rows = anew ? answer.runs : [...this.rows, ...answer.runs]
+      this.more = answer.more
+      if (anew) this.news = []
+      this.drawn()
+    } catch (error) {
+      if (!loading.signal.aborted) this.note.replaceChildren(failure(error))
+    } finally {
+      if (this.loading === loading) this.loading = undefined
+    }
+  }
+
+  drawn() {
+    this.list.set(this.rows.length)
+    this.known.replaceChildren(...[...new Set(this.rows.map((one) => one.definition))].sort().map((value) => h('option', {value})))
+    const filtered = FILTERS.some((name) => this.asked[name])
+    this.list.element.classList.toggle('empty', !this.rows.length)
+    if (this.rows.length) this.note.replaceChildren()
+    else if (filtered) this.note.replaceChildren(nothing('No run is like that', 'Take a filter away to see more.', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
+    else this.note.replaceChildren(nothing('No runs yet', 'Start one here, or at the command line:', h('pre', {}, 'callboard start workflow.yaml'), h('a', {class: 'button', href: to(['start'])}, 'Start a run')))
+    this.pill.hidden = !this.news.length
+    this.pill.textContent = `${this.news.length} new ↑`
+  }
+
+  /** @param {number} index */
+  row(index) {
+    const one = this.rows[index]
+    const started = one.started_at ?? one.accepted_at
+    const cells = [
+      chip(one.status),
+      h('a', {href: to(['runs', one.run]), tabindex: '-1'}, one.run),
+      h('span', {title: one.definition}, one.definition),
+      h('time', {datetime: started, title: instant(started)}, when(started)),
+      h('span', {data: one.ended_at ? {} : {since: started}}, lasted(one)),
+      one.error && over(one.status) ? h('span', {class: 'code', title: one.error}, one.error) : one.tokens ? `${count(one.tokens)} tok` : '',
+    ]
+    return row('run-row', cells)
+  }
+
+  /** Runs that go on grow older. */
+  tick() {
+    for (const span of this.querySelectorAll('[data-since]')) {
+      if (span instanceof HTMLElement) span.textContent = duration((Date.now() - Date.parse(span.dataset.since ?? '')) / 1000)
+    }
+  }
+
+  /** @param {import('../lib/follow.js').Told[]} told */
+  hear(told) {
+    const before = this.news.length
+    for (const one of told) if (one.sequence !== null) this.apply(one.event)
+    if (this.news.length > before && this.list.element.scrollTop === 0) this.merge()
+    this.drawn()
+    if (this.news.length > before) say(`${this.news.length} new runs`)
+  }
+
+  merge() {
+    const known = new Set(this.rows.map((one) => one.run))
+    this.rows = [...this.news.filter((one) => !known.has(one.run)), ...this.rows]
+    this.news = []
+    this.list.element.scrollTop = 0
+    this.drawn()
+  }
+
+  /** @param {any} event */
+  apply(event) {
+    const known = this.rows.find((one) => one.run === event.run) ?? this.news.find((one) => one.run === event.run)
+    if (event.type === 'run.accepted' && !known) {
+      const {definition} = event.payload
+      const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time}
+      if (this.matches(one)) this.news.unshift(one)
+    } else if (known) {
+      change(known, event)
+    }
+  }
+
+  /** Whether a new run is among those that are asked for, as far as one sees it. @param {any} one */
+  matches(one) {
+    const {q, status, definition} = this.asked
+    const text = `${one.run} ${one.definition}`.toLowerCase()
+    return (!status || status === 'running') && (!definition || definition === one.definition) && (!q || text.includes(q.toLowerCase()))
+  }
+}
+
+/** @param {any} one */
+function lasted(one) {
+  if (one.duration_s !== undefined && one.ended_at) return duration(one.duration_s)
+  const from = Date.parse(one.started_at ?? one.accepted_at)
+  return duration(((one.ended_at ? Date.parse(one.ended_at) : Date.now()) - from) / 1000)
+}
+
+/** What an event of a run makes of its row. @param {any} one @param {any} event */
+export function change(one, event) {
+  const {payload} = event
+  if (over(one.status) && event.type !== 'run.end') return
+  switch (event.type) {
+    case 'run.start': Object.assign(one, {started_at: event.time, status: 'running'}); break
+    case 'run.claimed': if (one.started_at) one.status = 'running'; break
+    case 'run.parked': one.status = payload.status || 'waiting'; break
+    case 'run.paused': one.status = 'paused'; break
+    case 'run.resumed': one.status = 'running'; break
+    case 'run.quarantined': Object.assign(one, {status: 'quarantined', error: payload.code}); break
+    case 'run.failed': Object.assign(one, {status: 'failed', error: payload.error.code}); break
+    case 'run.end': {
+      const usage = payload.usage ?? {}
+      const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)
+      Object.assign(one, {status: payload.status, ended_at: event.time, duration_s: undefined, tokens: tokens || one.tokens, error: payload.error?.code ?? one.error})
+      break
+    }
+  }
+}
+
+customElements.define('cb-runs', RunsView)

@@ -1,0 +1,231 @@
+// The waterfall: a tree of spans in words, and beside it the same on a canvas, in time.
+
+import {framed, h} from '../lib/dom.js'
+import {count, duration} from '../lib/format.js'
+import {List} from '../lib/list.js'
+import {chip, look} from '../lib/status.js'
+import {scaleOf} from '../lib/scale.js'
+
+/** @typedef {import('../lib/run.js').Run} Run */
+/** @typedef {import('../lib/run.js').Span} Span */
+
+const ROW_PX = 26
+const HEAD_PX = 26
+const BAR_PX = 12
+const NAMES = {run: 'run', node: 'node', model: 'model', tool: 'tool', effect: 'effect', timer: 'timer', human: 'question', signal: 'signal', child: 'run', pause: 'pause'}
+
+export class Waterfall {
+  /** @param {{chosen: (span: Span) => void, opened: (span: Span) => void}} given */
+  constructor(given) {
+    this.given = given
+    /** @type {Span[]} */
+    this.lines = []
+    /** @type {Set<string>} */
+    this.folded = new Set()
+    /** @type {Run|null} */
+    this.run = null
+    this.n = 0
+    this.canvas = h('canvas', {'aria-hidden': 'true'})
+    this.list = new List({
+      label: 'Waterfall', role: 'treegrid', height: ROW_PX, row: (index) => this.row(index),
+      head: h('div', {class: 'span-row head', role: 'row'}, h('span', {role: 'columnheader'}, 'What'), h('span', {role: 'columnheader', class: 'heard'}, 'Took')),
+      chosen: (index) => given.chosen(this.lines[index]),
+      opened: (index) => given.opened(this.lines[index]),
+      drawn: () => this.paint(),
+    })
+    this.list.element.prepend(h('div', {class: 'over'}, this.canvas))
+    this.list.element.addEventListener('keydown', (event) => this.key(event), {capture: true})
+    this.element = h('div', {class: 'waterfall'}, this.list.element)
+    this.paint = framed(() => this.draw())
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint())
+  }
+
+  /** @param {Run} run @param {number} n @param {Span|null} chosen */
+  show(run, n, chosen) {
+    this.run = run
+    this.n = n
+    this.lines = run.lines(n, this.folded)
+    this.live = !run.final && n >= run.last
+    this.scale = scaleOf(run, n, this.until())
+    this.list.set(this.lines.length)
+    const index = chosen ? this.lines.indexOf(chosen) : -1
+    if (index !== this.list.active) this.list.mark(index, index >= 0)
+  }
+
+  until() {
+    const run = /** @type {Run} */ (this.run)
+    const last = run.rows[Math.min(this.n, run.last) - 1]?.time ?? Date.now()
+    return this.live ? Math.max(last, Date.now()) : last
+  }
+
+  /** Time goes on. */
+  tick() {
+    if (!this.run || !this.live) return
+    this.scale = scaleOf(this.run, this.n, this.until())
+    this.list.set(this.lines.length)
+  }
+
+  /** @param {number} index */
+  row(index) {
+    const one = this.lines[index]
+    const run = /** @type {Run} */ (this.run)
+    const inner = one.children.some((child) => child.n0 <= this.n)
+    const shut = this.folded.has(one.id)
+    const toggle = inner
+      ? h('button', {class: 'fold', tabindex: '-1', 'aria-label': shut ? 'Unfold' : 'Fold', onclick: (/** @type {Event} */ event) => {
+        event.preventDefault()
+        this.fold(one, !shut)
+      }}, shut ? '▸' : '▾')
+      : h('span', {class: 'fold'})
+    const status = run.outcomeAt(one, this.n)
+    const slot = one.kind === 'model' ? h('span', {class: 'soft'}, ` ${one.key.slice(one.key.lastIndexOf('!') + 1)}`) : null
+    const many = one.kind === 'node' && (run.byPath.get(one.path)?.length ?? 0) > 1 ? h('span', {class: 'soft'}, ` #${one.iteration}`) : null
+    const name = h('span', {class: 'span-name'}, toggle, chip(status, {small: true}), h('span', {class: `kind ${one.kind}`}, NAMES[one.kind]), h('span', {class: 'named', title: one.name}, one.name || one.path || 'run', many, slot))
+    name.style.setProperty('padding-left', `${Math.min(one.depth, 12) * 14}px`)
+    return h(
+      'div',
+      {class: 'span-row', role: 'row', 'aria-level': one.depth + 1, 'aria-expanded': inner ? String(!shut) : null, data: {n: one.n0}},
+      h('span', {role: 'gridcell', class: 'c0'}, name),
+      h('span', {role: 'gridcell', class: 'heard'}, `${duration(this.length(one))}${one.tokens ? `, ${count(one.tokens)} tokens` : ''}`),
+    )
+  }
+
+  /** How long a span took, or takes until now. @param {Span} one */
+  length(one) {
+    return ((one.n1 <= this.n ? one.t1 : this.until()) - one.t0) / 1000
+  }
+
+  /** @param {Span} one @param {boolean} shut */
+  fold(one, shut) {
+    if (shut) this.folded.add(one.id)
+    else this.folded.delete(one.id)
+    if (this.run) this.show(this.run, this.n, this.lines[this.list.active] ?? null)
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const one = this.lines[this.list.active]
+    if (!one || event.ctrlKey || event.metaKey || event.altKey) return
+    const left = event.key === 'h' || event.key === 'ArrowLeft', right = event.key === 'l' || event.key === 'ArrowRight'
+    if (!left && !right) return
+    event.preventDefault()
+    event.stopPropagation()
+    const inner = one.children.length > 0, shut = this.folded.has(one.id)
+    if (left && inner && !shut) this.fold(one, true)
+    else if (left && one.parent) this.list.choose(this.lines.indexOf(one.parent))
+    else if (right && inner && shut) this.fold(one, false)
+    else if (right && inner) this.list.choose(this.list.active + 1)
+  }
+
+  draw() {
+    const {canvas} = this
+    const box = this.list.element
+    const left = /** @type {HTMLElement|null} */ (box.querySelector('.span-row .c0'))?.offsetWidth ?? box.querySelector('.span-row > span')?.clientWidth ?? 0
+    const width = Math.max(0, box.clientWidth - left), height = box.clientHeight
+    const ratio = devicePixelRatio || 1
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+      canvas.width = Math.round(width * ratio)
+      canvas.height = Math.round(height * ratio)
+      canvas.style.setProperty('width', `${width}px`)
+      canvas.style.setProperty('height', `${height}px`)
+    }
+    canvas.style.setProperty('left', `${left}px`)
+    const pen = canvas.getContext('2d')
+    if (!pen || !this.scale || !this.run || width < 40) return
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0)
+    pen.clearRect(0, 0, width, height)
+    const colours = palette(box)
+    this.axis(pen, width, height, colours)
+    const first = Math.floor(box.scrollTop / ROW_PX)
+    const last = Math.min(this.lines.length, Math.ceil((box.scrollTop + height) / ROW_PX))
+    pen.save()
+    pen.beginPath()
+    pen.rect(0, HEAD_PX, width, height - HEAD_PX)
+    pen.clip()
+    for (let i = first; i < last; i++) this.bar(pen, this.lines[i], HEAD_PX + i * ROW_PX - box.scrollTop, width, colours)
+    pen.restore()
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} height @param {Record<string, string>} colours */
+  axis(pen, width, height, colours) {
+    const {marks, folds} = /** @type {import('../lib/scale.js').Scale} */ (this.scale)
+    const inner = width - 76
+    pen.font = `11px ${colours.font}`
+    pen.textBaseline = 'middle'
+    pen.lineWidth = 1
+    let free = -1
+    for (const mark of marks) {
+      const x = Math.round(4 + mark.at * inner) + 0.5
+      pen.strokeStyle = colours.line
+      pen.beginPath()
+      pen.moveTo(x, HEAD_PX)
+      pen.lineTo(x, height)
+      pen.stroke()
+      if (x < free) continue
+      const text = mark.seconds ? duration(mark.seconds) : '0'
+      pen.fillStyle = colours.soft
+      pen.fillText(text, x + 3, HEAD_PX / 2)
+      free = x + pen.measureText(text).width + 12
+    }
+    for (const fold of folds) {
+      const x = 4 + fold.at * inner
+      pen.strokeStyle = colours.soft
+      pen.setLineDash([2, 3])
+      pen.beginPath()
+      pen.moveTo(x, HEAD_PX)
+      pen.lineTo(x, height)
+      pen.stroke()
+      pen.setLineDash([])
+      const text = `⋯ ${duration(fold.seconds)}`
+      const room = pen.measureText(text).width
+      pen.fillStyle = colours.panel
+      pen.fillRect(x - room / 2 - 3, 4, room + 6, HEAD_PX - 8)
+      pen.fillStyle = colours.ink
+      pen.fillText(text, x - room / 2, HEAD_PX / 2)
+    }
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {Span} one @param {number} top @param {number} width @param {Record<string, string>} colours */
+  bar(pen, one, top, width, colours) {
+    const scale = /** @type {import('../lib/scale.js').Scale} */ (this.scale)
+    const run = /** @type {Run} */ (this.run)
+    const inner = width - 76
+    const done = one.n1 <= this.n
+    const x0 = 4 + scale.place(one.t0) * inner
+    const x1 = 4 + scale.place(done ? one.t1 : scale.until) * inner
+    const long = Math.max(x1 - x0, 2)
+    const [kind] = look(run.outcomeAt(one, this.n))
+    const y = top + (ROW_PX - BAR_PX) / 2
+    const thin = one.kind === 'node' || one.kind === 'run'
+    pen.fillStyle = colours[kind]
+    pen.globalAlpha = thin ? 0.32 : 0.92
+    round(pen, x0, thin ? y + 2 : y, long, thin ? BAR_PX - 4 : BAR_PX)
+    pen.globalAlpha = 1
+    if (thin) {
+      pen.fillRect(x0, y + 2, 2, BAR_PX - 4)
+      if (done) pen.fillRect(x0 + long - 2, y + 2, 2, BAR_PX - 4)
+    }
+    if (this.lines[this.list.active] === one) {
+      pen.strokeStyle = colours.ink
+      pen.lineWidth = 1
+      pen.strokeRect(x0 - 2.5, y - 2.5, long + 5, BAR_PX + 5)
+    }
+    pen.fillStyle = colours.soft
+    pen.fillText(duration(this.length(one)), x0 + long + 6, top + ROW_PX / 2 + 1)
+  }
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y @param {number} width @param {number} height */
+function round(pen, x, y, width, height) {
+  pen.beginPath()
+  pen.roundRect(x, y, width, height, Math.min(3, width / 2))
+  pen.fill()
+}
+
+/** @param {Element} element @returns {Record<string, string>} */
+function palette(element) {
+  const style = getComputedStyle(element)
+  const names = ['running', 'ok', 'failed', 'waiting-bar', 'paused', 'cancelled', 'plain', 'line', 'soft', 'ink', 'panel']
+  const found = Object.fromEntries(names.map((name) => [name.replace('-bar', ''), style.getPropertyValue(`--${name}`).trim()]))
+  return {...found, font: style.fontFamily}
+}
