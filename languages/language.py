@@ -439,6 +439,8 @@ class Plan(Generic[D]):
     warnings: tuple[Problem, ...] = ()
     breakpoints: tuple[str, ...] | None = None
     """Where the run pauses; None: where its start says."""
+    behalf: str = ""
+    """Whose accounts at services are used, where they have any; empty: nobody's in particular."""
     shortfalls: Callable[[Environment], list[Problem]] = lambda _environment: []
     """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
 

@@ -158,13 +158,14 @@ class Place:
         wanted = args or ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json")
         return str(self.told("start", *wanted)["run_id"])
 
-    def here(self, *args: str, env: dict[str, str] | None = None) -> Result:
-        """Run a command in this process; ``env`` is set besides."""
+    def here(self, *args: str, env: dict[str, str] | None = None, said: str | None = None) -> Result:
+        """Run a command in this process; ``env`` is set besides, and ``said`` is what stands on its stdin."""
         before = Path.cwd()
         os.chdir(self.folder)
         try:
             unset = {name: None for name in os.environ if name not in self.env}
-            return CliRunner().invoke(cli, list(args), env={**unset, **self.env, **(env or {})}, catch_exceptions=False)
+            surroundings = {**unset, **self.env, **(env or {})}
+            return CliRunner().invoke(cli, list(args), input=said, env=surroundings, catch_exceptions=False)
         finally:
             os.chdir(before)
 

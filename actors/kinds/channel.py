@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.credentials import Account, hiding, nobody, with_account
 from callboard.actors.services import discord, telegram
 from callboard.actors.services.asking import answer_of
 from callboard.actors.services.mail import Mail, send_mail
@@ -134,10 +135,11 @@ class Channels:
         self._env = env
         self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
 
-    async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
-        """Send a message: an effect of kind ``channel``.
+    async def carry(self, job: Job, request: JSON, account: Account = nobody) -> tuple[JSON, JSON]:
+        """Send a message: an effect of kind ``channel``; with an ``account``, where there is one.
 
-        :raises EffectFailed: ``channel.malformed``, ``channel.unknown``, ``channel.failed``
+        :raises EffectFailed: ``channel.malformed``, ``channel.unknown``, ``channel.failed``, or if the account cannot
+            be read
         """
         try:
             asked = msgspec.convert(request, _Request)
@@ -147,11 +149,13 @@ class Channels:
         if send is None:
             message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
             raise _failed("channel.unknown", message)
-        letter = _Letter(asked, job.ref.run, self._env, job.idempotency_key)
+        env, secrets = await with_account(self._env, asked.channel_type, account)
+        letter = _Letter(asked, job.ref.run, env, job.idempotency_key)
+        hidden = hiding(asked.channel_type, secrets)
         try:
-            return await answer_of(lambda: send(letter), self._turns), None
+            return hidden.value(await answer_of(lambda: send(letter), self._turns)), None
         except ServiceFailed as error:
-            raise _failed("channel.failed", str(error)) from error
+            raise _failed("channel.failed", hidden.text(str(error))) from error
 
 
 def _failed(code: str, message: str) -> EffectFailed:

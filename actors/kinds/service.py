@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.credentials import Account, hiding, nobody, with_account
 from callboard.actors.services import discord, firecrawl, github, google, mail, notion, slack, telegram
 from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
 from callboard.actors.services.asking import answer_of
@@ -64,10 +65,10 @@ class Services:
         self._env = env
         self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
 
-    async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
-        """Carry an action out: an effect of kind ``service``.
+    async def carry(self, job: Job, request: JSON, account: Account = nobody) -> tuple[JSON, JSON]:
+        """Carry an action out: an effect of kind ``service``; with an ``account``, where there is one.
 
-        :raises EffectFailed: ``service.malformed``, ``service.unknown``
+        :raises EffectFailed: ``service.malformed``, ``service.unknown``, or if the account cannot be read
         """
         try:
             asked = msgspec.convert(request, _Request)
@@ -78,8 +79,10 @@ class Services:
         if act is None:
             message = f"this worker has no service {asked.service!r}, only {', '.join(sorted(SERVICES))}"
             raise EffectFailed(Failure("service.unknown", message, retryable=False))
-        action = Action(asked.action, asked.input, asked.configurations, self._env, job.idempotency_key)
-        return await answer_of(lambda: _acted(act, action), self._turns), None
+        env, secrets = await with_account(self._env, asked.service, account)
+        action = Action(asked.action, asked.input, asked.configurations, env, job.idempotency_key)
+        value = await answer_of(lambda: _acted(act, action), self._turns)
+        return hiding(asked.service, secrets).value(value), None
 
 
 def _acted(act: Callable[[Action], Payload], action: Action) -> Payload:

@@ -80,7 +80,8 @@ class Action:
         found = self.configurations.get(member) or self.env.get(variable, "").strip()
         if not isinstance(found, str) or not found:
             message = f"{self.name} has no token"
-            raise ActionRefused("missing_oauth_token", message, f"whoever runs the worker has to set {variable}")
+            solution = f"`callboard credentials add`, or whoever runs the worker has to set {variable}"
+            raise ActionRefused("missing_oauth_token", message, solution)
         return found
 
     def address(self, variable: str, default: str) -> str:

@@ -62,21 +62,29 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
     given = start.input if start.input is not None else trigger.trigger_data
     if given is None and start.scheduled is not None:
         given = _due(start.scheduled, start.run_id)
+    told = _trigger(graph, start, options, trigger)
     return Plan(
         definition=definition,
         input={} if given is None else given,
         arguments={},
+        behalf=user_of(graph, told["user_id"], given),
         options={
             "start_from_node": options.start_from_node,
             "parallel": options.parallel,
             "workflow_version": graph.version,
-            "trigger": _trigger(graph, start, options, trigger),
+            "trigger": told,
             "scripted_tools": _scripted_tools(start),
         },
         outline=outline(graph),
         needs=Needs(model=False, environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()]))),
         warnings=definition.warnings,
     )
+
+
+def user_of(graph: Graph, named: JSON, data: JSON) -> str:
+    """Return on whose behalf an execution is: of whom is named, of the trigger's data, or of who made the graph."""
+    of_data = data.get("user_id") if isinstance(data, dict) else None
+    return str(next((one for one in (named, of_data, graph.created_by) if one), ""))
 
 
 def _surplus(start: StartRun) -> list[Problem]:

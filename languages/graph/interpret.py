@@ -64,7 +64,7 @@ class _Walk:
         self._context = Context(
             graph=graph,
             trigger=trigger,
-            user_id=_user_id(graph, trigger),
+            user_id=plan.behalf,
             variables=dict(graph.variables),
             scripted_tools=frozenset(options.get("scripted_tools", ())),
         )
@@ -133,14 +133,6 @@ def _trigger_info(plan: Plan[Graph], started: Instant) -> dict[str, JSON]:
         "external_request_id": given["external_request_id"],
         "timestamp": ms(started) if timestamp is None else timestamp,
     }
-
-
-def _user_id(graph: Graph, trigger: dict[str, JSON]) -> str:
-    """Return on whose behalf the execution is: of the trigger, else of its data, else of the workflow."""
-    data = trigger["trigger_data"]
-    of_data = data.get("user_id") if isinstance(data, dict) else None
-    found = next((one for one in (trigger["user_id"], of_data, graph.created_by) if one), "")
-    return found if isinstance(found, str) else str(found)
 
 
 def _error(error: Failure | None, node: str | None, at: Instant) -> JSON:

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "rollback": "rollback:rollback",
         "schedule": "schedule:schedule",
         "keys": "keys:keys",
+        "credentials": "credentials:credentials",
     },
     "Look": {
         "watch": "watch:watch",

@@ -38,11 +38,11 @@ WORKERS_MAX = 4
 ANTHROPIC_DEFAULT = "anthropic"
 """The model when there is a key for it: this provider's own default."""
 
-_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token", "http_token")
+_SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token", "http_token", "credentials_key")
 _HIDDEN = (*_SECRETS, "fetch_auth")
 """Settings whose values no message repeats."""
 
-_PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key")
+_PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key", "credentials_key_file")
 _FOLDERS = ("prompt_folders",)
 
 
@@ -132,6 +132,8 @@ class Config(BaseModel):
     webhooks: dict[str, WebhookSecrets] = Field(
         default_factory=dict[str, WebhookSecrets], description="secrets of senders, by definition/trigger; a table"
     )
+    credentials_key: SecretStr | None = Field(None, description="key, or keys, that credentials are encrypted with")
+    credentials_key_file: Path | None = Field(None, description="file with those keys, instead of them")
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")
@@ -184,6 +186,7 @@ class Config(BaseModel):
         found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
         found += [*self.providers.secrets(), *self.vectors.secrets()]
         found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
+        found += (_revealed(self.credentials_key) or "").replace(",", " ").split()
         found += [secret for one in self.webhooks.values() for secret in one.revealed()]
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.

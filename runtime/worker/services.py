@@ -38,6 +38,8 @@ from callboard.bus.redaction import Redaction
 from callboard.bus.stream import bucket_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
+from callboard.runtime.access.credentials import Wallet
+from callboard.runtime.access.keyring import keyring_of
 from callboard.runtime.admission.admission import Admission, definition_token
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.interpreter.replay import Admitted, admitted
@@ -93,6 +95,7 @@ class Services:
         self._texts = _text_store(config.vectors, bucket_of(log.subjects))
         self._services = service.Services(env)
         self._channels = channel.Channels(env)
+        self._wallet = Wallet(log, partial(keyring_of, config), config.replicas)
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
@@ -206,6 +209,7 @@ class Services:
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
             return await prompts.resolve(request), None
 
+        account = partial(self._wallet.account, ref.tenant, admission.plan.behalf)
         default = admission.start.model or self._config.model or ""
         return Carrier(
             models=ModelSelection(self._models, default, script, ref, self._log),
@@ -216,8 +220,8 @@ class Services:
                 "prompt": prompt,
                 "code": self._code.carry,
                 "memory": self._memory(default).carry,
-                "service": self._services.carry,
-                "channel": self._channels.carry,
+                "service": partial(self._services.carry, account=account),
+                "channel": partial(self._channels.carry, account=account),
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,

@@ -1,0 +1,131 @@
+"""Credentials: what services are reached with, of a tenant or of one of its users, encrypted in the store of keys.
+
+A credential is a set of the variables that a provider's adapter reads, such as ``SLACK_BOT_TOKEN``. They are decrypted
+where an action is carried out, and nowhere else; no event has them.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from callboard.actors.credentials import ACCOUNTS, AccountUnreadable
+from callboard.bus.errors import CallboardError
+from callboard.bus.jetstream import JetStreamLog
+from callboard.runtime.access.keyring import Keyring, Sealed
+from callboard.runtime.access.store import DeskStore
+
+VALUE_BYTES_MAX = 64 * 1024
+
+
+class Credential(Struct, frozen=True, omit_defaults=True):
+    """A credential as it is kept; ``user`` is empty for the tenant's own. Only ``sealed`` is secret."""
+
+    provider: str
+    user: str
+    variables: list[str]
+    changed_at: dt.datetime
+    sealed: Sealed
+
+
+class CredentialUnknown(CallboardError):
+    """There is no such credential."""
+
+    def __init__(self, provider: str, user: str) -> None:
+        whose = f" of {user!r}" if user else ""
+        remedy = "See `callboard credentials list`."
+        super().__init__("credentials.unknown", f"there is no credential for {provider}{whose}", remedy=remedy)
+
+
+class Credentials:
+    """The credentials of one tenant."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
+        self._store = DeskStore(log, tenant, "credential", replicas)
+        self._tenant = tenant
+
+    async def put(
+        self, keyring: Keyring, provider: str, user: str, values: Mapping[str, str], now: dt.datetime
+    ) -> None:
+        """Keep a credential, in the place of the one before.
+
+        :raises StoreSilent: if no answer came
+        """
+        sealed = keyring.seal(msgspec.json.encode(values), self._place(provider, user))
+        kept = Credential(provider, user, sorted(values), now, sealed)
+        await self._store.put(msgspec.json.encode(kept), user, provider)
+
+    async def all(self) -> list[Credential]:
+        """Return what there is.
+
+        :raises StoreSilent: if no answer came
+        """
+        found = [msgspec.json.decode(each, type=Credential) for each in await self._store.all()]
+        return sorted(found, key=lambda one: (one.provider, one.user))
+
+    async def remove(self, provider: str, user: str) -> None:
+        """Forget a credential.
+
+        :raises CredentialUnknown: if there is none
+        :raises StoreSilent: if no answer came
+        """
+        if not await self._store.remove(user, provider):
+            raise CredentialUnknown(provider, user)
+
+    async def values(self, keyring: Keyring, provider: str, user: str) -> dict[str, str] | None:
+        """Return the variables of a user's credential, or else of the tenant's own; None if there is none.
+
+        :raises KeyringUnusable: if it cannot be decrypted
+        :raises StoreSilent: if no answer came
+        """
+        for whose in dict.fromkeys((user, "")):
+            kept = await self._store.get(whose, provider)
+            if kept is not None:
+                found = msgspec.json.decode(kept, type=Credential)
+                said = keyring.open(found.sealed, self._place(provider, whose))
+                return msgspec.json.decode(said, type=dict[str, str])
+        return None
+
+    async def rotate(self, keyring: Keyring) -> int:
+        """Encrypt with the current key whatever was encrypted with an older one; return how many there were.
+
+        :raises KeyringUnusable: if one cannot be decrypted
+        :raises StoreSilent: if no answer came
+        """
+        count = 0
+        for one in await self.all():
+            if one.sealed.key != keyring.current:
+                place = self._place(one.provider, one.user)
+                sealed = keyring.seal(keyring.open(one.sealed, place), place)
+                kept = msgspec.structs.replace(one, sealed=sealed)
+                await self._store.put(msgspec.json.encode(kept), one.user, one.provider)
+                count += 1
+        return count
+
+    def _place(self, provider: str, user: str) -> str:
+        return msgspec.json.encode([self._tenant, user, provider]).decode()
+
+
+class Wallet:
+    """Looks accounts up for the actions of a worker; ``keyring`` is asked each time: its file may come later."""
+
+    def __init__(self, log: JetStreamLog, keyring: Callable[[], Keyring | None], replicas: int = 1) -> None:
+        self._log = log
+        self._keyring = keyring
+        self._replicas = replicas
+
+    async def account(self, tenant: str, user: str, provider: str) -> Mapping[str, str] | None:
+        """Return the variables of an account; None if there is none.
+
+        :raises AccountUnreadable: if it cannot be read just now, or with these keys
+        """
+        if provider not in ACCOUNTS:
+            return None
+        try:
+            keyring = self._keyring()
+            if keyring is None:
+                return None
+            return await Credentials(self._log, tenant, self._replicas).values(keyring, provider, user)
+        except CallboardError as error:
+            raise AccountUnreadable(error.code, error.message, again=error.code == "log.unavailable") from error

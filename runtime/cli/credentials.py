@@ -1,0 +1,86 @@
+"""``callboard credentials``: what services outside are reached with."""
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, settings_options
+
+user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
+
+
+@click.group(epilog=exits.EXIT_CODES)
+def credentials() -> None:
+    """Keep what services are reached with: add, list and remove credentials, of a tenant or of its users.
+
+    They are kept encrypted, and decrypted only where an action is carried out. No event, log or error has them.
+    """
+
+
+@credentials.command(epilog=exits.EXIT_CODES)
+@click.argument("provider")
+@user_option
+@settings_options
+def add(provider: str, user: str, settings: Settings) -> None:
+    """Keep a credential, in the place of the one before. It is read from stdin, or asked for.
+
+    A token alone, or lines of VARIABLE=VALUE where a provider takes several.
+
+    \b
+    callboard credentials add slack < token
+    """
+    import anyio
+
+    from callboard.runtime.cli.crediting import add_credential, given_values
+    from callboard.runtime.cli.settings import configured
+
+    config = configured(settings)
+    anyio.run(add_credential, provider, user, given_values(provider), config, settings)
+
+
+@credentials.command("list", epilog=exits.EXIT_CODES)
+@settings_options
+def list_(settings: Settings) -> None:
+    """List the credentials: for which provider, whose, which variables, since when. Never what they are."""
+    import anyio
+
+    from callboard.runtime.cli.crediting import list_credentials
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(list_credentials, configured(settings), settings)
+
+
+@credentials.command(epilog=exits.EXIT_CODES)
+@click.argument("provider")
+@user_option
+@settings_options
+def remove(provider: str, user: str, settings: Settings) -> None:
+    """Remove a credential."""
+    import anyio
+
+    from callboard.runtime.cli.crediting import remove_credential
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(remove_credential, provider, user, configured(settings), settings)
+
+
+@credentials.command(epilog=exits.EXIT_CODES)
+@settings_options
+def rotate(settings: Settings) -> None:
+    """Encrypt with the first of the keys whatever was encrypted with another one.
+
+    Put a new key (`callboard credentials key`) before the old one, rotate, then take the old one away.
+    """
+    import anyio
+
+    from callboard.runtime.cli.crediting import rotate_credentials
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(rotate_credentials, configured(settings), settings)
+
+
+@credentials.command(epilog=exits.EXIT_CODES)
+def key() -> None:
+    """Print a new key, for CALLBOARD_CREDENTIALS_KEY or a file that credentials_key_file names."""
+    from callboard.runtime.access.keyring import new_key
+
+    click.echo(new_key())

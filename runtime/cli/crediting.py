@@ -1,0 +1,89 @@
+"""Crediting: what `callboard credentials` makes of its words, and what it prints."""
+
+import datetime as dt
+import sys
+
+import click
+
+from callboard.actors.credentials import ACCOUNTS
+from callboard.runtime.access.credentials import VALUE_BYTES_MAX, Credentials
+from callboard.runtime.access.keyring import founded_keyring
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.operations.errors import UsageInvalid
+from callboard.runtime.operations.narration import local
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+
+
+def given_values(provider: str) -> dict[str, str]:
+    """Read the variables of a credential from stdin, or ask for the one that is usual.
+
+    :raises UsageInvalid: if there is no such provider, or no such variable
+    """
+    if provider not in ACCOUNTS:
+        raise UsageInvalid(f"{provider!r} is no provider; expected one of {', '.join(ACCOUNTS)}", "PROVIDER")
+    usual, *_ = ACCOUNTS[provider]
+    text = click.prompt(usual, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(text) > VALUE_BYTES_MAX or not lines:
+        raise UsageInvalid(f"is read from stdin: up to {VALUE_BYTES_MAX} characters", "the credential")
+    named = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    if not named.keys() <= set(ACCOUNTS[provider]):
+        if len(lines) > 1:
+            raise UsageInvalid(f"has lines of VARIABLE=VALUE, with {', '.join(ACCOUNTS[provider])}", "the credential")
+        return {usual: lines[0]}
+    return named
+
+
+async def add_credential(provider: str, user: str, values: dict[str, str], config: Config, settings: Settings) -> None:
+    """Keep a credential.
+
+    :raises CallboardError: if there is no key, or whatever keeps the store from being used
+    """
+    keyring = founded_keyring(config)
+    async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
+        kept = Credentials(connection.log, config.tenant, config.replicas)
+        await kept.put(keyring, provider, user, values, dt.datetime.now(dt.UTC))
+    told = {"provider": provider, "user": user, "variables": sorted(values)}
+    whose = f" of {user}" if user else ""
+    click.echo(compact(told) if settings.as_json else f"{provider}{whose}: {', '.join(sorted(values))}")
+
+
+async def list_credentials(config: Config, settings: Settings) -> None:
+    """Print which credentials there are.
+
+    :raises CallboardError: whatever keeps the store from being used
+    """
+    async with reach(config, reads=True, name="callboard credentials") as connection:
+        found = await Credentials(connection.log, config.tenant, config.replicas).all()
+    if settings.as_json:
+        names = ("provider", "user", "variables", "changed_at")
+        told = [{**{name: getattr(one, name) for name in names}, "key": one.sealed.key} for one in found]
+        click.echo(compact(told))
+        return
+    for one in found:
+        whose = one.user or "(tenant)"
+        click.echo(f"{one.provider}  {whose}  {', '.join(one.variables)}  since {local(one.changed_at)}")
+
+
+async def remove_credential(provider: str, user: str, config: Config, settings: Settings) -> None:
+    """Remove a credential.
+
+    :raises CallboardError: if there is none, or whatever keeps the store from being used
+    """
+    async with reach(config, reads=True, name="callboard credentials") as connection:
+        await Credentials(connection.log, config.tenant, config.replicas).remove(provider, user)
+    click.echo(compact({"removed": provider, "user": user}) if settings.as_json else f"{provider} removed")
+
+
+async def rotate_credentials(config: Config, settings: Settings) -> None:
+    """Encrypt everything with the first key.
+
+    :raises CallboardError: if there is no key, or whatever keeps the store from being used
+    """
+    keyring = founded_keyring(config)
+    async with reach(config, reads=True, name="callboard credentials") as connection:
+        count = await Credentials(connection.log, config.tenant, config.replicas).rotate(keyring)
+    told = {"rotated": count, "key": keyring.current}
+    click.echo(compact(told) if settings.as_json else f"{count} encrypted anew with the key {keyring.current}")
