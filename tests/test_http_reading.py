@@ -283,3 +283,13 @@ async def test_two_runs_are_compared(client: httpx.AsyncClient, two: str) -> Non
     Draft202012Validator({**schema, "components": document()["components"]}).validate(found)
     assert (await client.get("/diff", params={"left": two})).json()["error"]["code"] == "api.malformed"
     assert (await client.get("/diff", params={"left": two, "right": "nix"})).status_code == 404
+
+
+async def test_the_workers_say_what_they_do(house: House) -> None:
+    client, connection = house
+    found = await got(client, "/workers")
+    (worker,) = found["workers"]
+    assert worker["load"]["partitions"] == list(range(connection.log.partitions))
+    assert worker["load"]["runs_max"] == connection.config.runs_active_max
+    assert worker["load"]["effects_max"] == connection.config.effects_active_max
+    assert (found["unowned"], found["queue"]["starts"], worker["word"]) == ([], 0, "here")

@@ -30,12 +30,29 @@ HELLO_WAIT_GUEST_S = 0.6
 """How long a guest listens then: whoever holds them may be about to connect anew to a server that was restarted."""
 
 
+class Load(msgspec.Struct, frozen=True):
+    """What a worker has to do: the runs at it and the effects that it carries out, each with the most there may be, and
+    the partitions that it reads."""
+
+    runs: int
+    runs_max: int
+    effects: int
+    effects_max: int
+    partitions: list[int] = []
+
+
 class Beat(msgspec.Struct, frozen=True):
     worker: str
     word: str
     """``hello``, ``here``, ``leaving`` or ``bye``."""
 
     guest: bool = False
+    load: Load | None = None
+    """Of a worker that performs runs."""
+
+
+def _nothing() -> None:
+    return None
 
 
 def owner(partition: int, workers: Iterable[str]) -> str:
@@ -47,12 +64,20 @@ class Membership:
     """This worker's view of all workers."""
 
     def __init__(
-        self, nc: Client, subject: str, worker: str, changed: Callable[[], None], *, guest: bool = False
+        self,
+        nc: Client,
+        subject: str,
+        worker: str,
+        changed: Callable[[], None],
+        *,
+        guest: bool = False,
+        load: Callable[[], Load | None] = _nothing,
     ) -> None:
         self._nc = nc
         self._subject = subject
         self._worker = worker
         self._changed = changed
+        self._load = load
         self._heard: dict[str, float] = {}
         self._leaving: set[str] = set()
         self._guest = guest
@@ -107,7 +132,10 @@ class Membership:
     async def _say(self, word: str) -> None:
         # The server is away and the client's buffer is full: not heard of is what we are then, and no reason to die.
         with suppress(OutboundBufferLimitError):
-            await self._nc.publish(self._subject, msgspec.json.encode(Beat(self._worker, word, self._guest)))
+            await self._nc.publish(self._subject, msgspec.json.encode(self._beat(word)))
+
+    def _beat(self, word: str) -> Beat:
+        return Beat(self._worker, word, self._guest, self._load())
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)

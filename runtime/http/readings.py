@@ -34,6 +34,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.verbs import ApiError, read_body
 from callboard.runtime.http.answers import Content
 from callboard.runtime.http.histories import Histories, History, event_at
+from callboard.runtime.http.workers import WorkerList, Workers
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.operations.replays import Replayed, replay_events, secrets_here
 from callboard.runtime.operations.sights import Seen, seen
@@ -131,6 +132,7 @@ class Readings:
         self._connection = connection
         self._histories = Histories(connection.log, connection.config.tenant)
         self._folding = anyio.CapacityLimiter(FOLDS_AT_ONCE)
+        self._workers = Workers(connection.log)
         self._drawings: OrderedDict[tuple[str, Direction], Geometry] = OrderedDict()
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
@@ -144,6 +146,7 @@ class Readings:
             "blob": self.blob,
             "export": self.export,
             "diff": self.diff,
+            "workers": self.workers,
         }
 
     async def geometry(self, tenant: str, body: bytes) -> Geometry:
@@ -229,6 +232,10 @@ class Readings:
         asked = read_body(body, TwoRuns)
         left, right = [await self._whole(run) for run in (asked.left, asked.right)]
         return await self._apart(_compared, left, right)
+
+    async def workers(self, tenant: str, body: bytes) -> WorkerList:
+        """List the workers that live, with what they have to do, and what waits in the queues: of all tenants."""
+        return await self._workers.listed()
 
     async def _whole(self, run: str) -> Sequence[Event]:
         """Return all events of a run with their large values."""

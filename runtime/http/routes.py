@@ -106,6 +106,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
     Route("GET", "/runs", "runs", _LIST),
     Route("GET", "/questions", "questions", {"definition": "string", "run_id": "string", "limit": "integer"}),
+    Route("GET", "/workers", "workers", {}),
     Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),
     Route("GET", _RUN, "show", {}),
     Route("GET", f"{_RUN}/result", "result", _WAITS),

@@ -9,6 +9,7 @@ from functools import partial
 import anyio
 import anyio.abc
 import anyio.lowlevel
+import msgspec
 import structlog
 from nats.aio.client import Client
 
@@ -16,7 +17,14 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.runtime.admission.admission import ADMISSION
-from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_GUEST_S, HELLO_WAIT_S, Membership, owner
+from callboard.runtime.cluster.membership import (
+    HELLO_WAIT_BUSY_S,
+    HELLO_WAIT_GUEST_S,
+    HELLO_WAIT_S,
+    Load,
+    Membership,
+    owner,
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -41,8 +49,9 @@ class Assignment:
         ack_wait_s: float,
         room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
         guest: bool = False,
+        load: Callable[[], Load | None] = lambda: None,
     ) -> None:
-        """``room`` waits until more may be admitted."""
+        """``room`` waits until more may be admitted; ``load`` is what others are told of this worker."""
         self._nc = nc
         self._log = log
         self._outbox = outbox
@@ -52,7 +61,10 @@ class Assignment:
         self._deliver = deliver
         self._ack_wait_s = ack_wait_s
         self._guest = guest
-        self._membership = Membership(nc, log.subjects.beat(), worker, self._workers_changed, guest=guest)
+        self._membership = Membership(
+            nc, log.subjects.beat(), worker, self._workers_changed, guest=guest, load=self._told
+        )
+        self._load = load
         self._tasks: anyio.abc.TaskGroup
         self._reading: dict[int, anyio.CancelScope] = {}
         self._pending_acks: dict[int, int] = {}
@@ -60,6 +72,15 @@ class Assignment:
         self._leaving = False
         self._back = False
         self.ready = anyio.Event()
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that this worker reads."""
+        return sorted(queue for queue in self._reading if queue != _INBOX)
+
+    def _told(self) -> Load | None:
+        load = self._load()
+        return msgspec.structs.replace(load, partitions=self.partitions) if load is not None else None
 
     # -- who else there is --------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from callboard.bus.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.cluster.forwarding import delivery_of, headers_of
+from callboard.runtime.cluster.membership import Load
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.services import Services
@@ -75,7 +76,10 @@ class Worker:
             deliver=self.take,
             ack_wait_s=ack_wait_s,
             guest=guest,
+            load=self.load,
         )
+        self._runs_active_max = runs_active_max
+        self._effects = services.effects
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
         self._emptied = anyio.Event()
@@ -89,6 +93,16 @@ class Worker:
     def active(self) -> int:
         """How many runs are at this worker."""
         return len(self._active_runs)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that it reads."""
+        return self._assignment.partitions
+
+    def load(self) -> Load:
+        """What it has to do."""
+        effects = self._effects
+        return Load(self.active, self._runs_active_max, effects.borrowed_tokens, int(effects.total_tokens))
 
     @property
     def ready(self) -> anyio.Event:
