@@ -6,6 +6,8 @@ from pathlib import Path
 
 import anyio
 import httpx
+from anyio.abc import TaskGroup
+from starlette.types import ASGIApp
 
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
@@ -13,12 +15,20 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
+from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import listening, serve_app, url_of
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 
 PATIENCE_S = 30.0
+
+
+def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
+    """The application, over a connection that stands."""
+    verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+    verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+    return http_app(connection.log, "acme", verbs, access=Access(token, open=True))
 
 
 @asynccontextmanager
@@ -31,10 +41,7 @@ async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[h
             open_worker(connection, env={}),
             anyio.create_task_group() as tasks,
         ):
-            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
-            verbs = {**verbs, **Readings(connection).all()}
-            app = http_app(connection.log, "acme", verbs, access=Access(token, open=True))
-            tasks.start_soon(serve_app, app, bound)
+            tasks.start_soon(serve_app, application(connection, tasks, token), bound)
             url = f"{url_of(bound)}/api/acme"
             async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
                 yield client, connection

@@ -16,6 +16,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
+from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import LOOPBACK, check_address, listening, serve_app, url_of
 from callboard.runtime.operations.reach import reach
@@ -36,7 +37,7 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             listings = Listings(connection.log, tasks)
             listings.begin(config.tenant)
             verbs = Verbs(connection.log, Definitions(), listings).all()
-            verbs = {**verbs, **Readings(connection).all()}
+            verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
             access = await _access(config, connection, host, port)
             secrets = {name: one.revealed() for name, one in config.webhooks.items()}
             app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets)

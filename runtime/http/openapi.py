@@ -10,6 +10,7 @@ import msgspec
 
 from callboard.bus.effects import Failure
 from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.routes import ROUTES, Kind, Route
 
@@ -62,7 +63,7 @@ def document() -> dict[str, Any]:
 
 def _answered_by(route: Route) -> Any:
     """What answers a route: a verb of the service, or a reading."""
-    return getattr(Verbs, route.verb, None) or getattr(Readings, route.verb)
+    return next(getattr(one, route.verb) for one in (Verbs, Readings, Catalogue) if hasattr(one, route.verb))
 
 
 def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,8 +127,10 @@ ROUTES: tuple[Route, ...] = (
         Route("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
         for verb, shape in TELLS.items()
     ),
+    Route("GET", "/definitions", "definitions", {}),
     Route("POST", "/definitions", "definition", {}, Registration),
     Route("GET", _NAME, "definition", {}),
+    Route("GET", f"{_NAME}/about", "wanted", {}),
     Route("GET", f"{_NAME}/versions", "versions", {}),
     Route("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
     Route("GET", "/schedules", "schedules", {}),

@@ -7,6 +7,7 @@ import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'
 import {nothing} from './views/parts.js'
+import {watch as watchInbox} from './views/inbox.js'
 import './views/runs.js'
 import './views/run.js'
 
@@ -16,6 +17,12 @@ const NAV = [['runs', ['runs'], 'Runs'], ['inbox', ['inbox'], 'Inbox'], ['defini
 const VIEWS = {
   runs: ['cb-runs', 'Runs', async () => {}],
   run: ['cb-run', '', async () => {}],
+  inbox: ['cb-inbox', 'Inbox', async () => {}],
+  definitions: ['cb-definitions', 'Definitions', () => import('./views/definitions.js')],
+  definition: ['cb-definition', '', () => import('./views/definitions.js')],
+  start: ['cb-start', 'Start a run', () => import('./views/start.js')],
+  workers: ['cb-workers', 'Workers', () => import('./views/workers.js')],
+  diff: ['cb-diff', '', () => import('./views/diff.js')],
 }
 const CHORD_MS = 1_000
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
@@ -43,6 +50,12 @@ function frame() {
     const [sign, word] = LIVE[state]
     fill(live, sign ? h('span', {class: state, 'aria-hidden': 'true'}, sign) : null, ` ${word}`)
   })
+}
+
+/** How many questions are open stands at the inbox. @param {any[]} questions */
+function inbox(questions) {
+  const link = /** @type {HTMLElement} */ (nav.querySelector('[data-view=inbox]'))
+  fill(link, 'Inbox', questions.length ? h('span', {class: 'open'}, String(questions.length), h('span', {class: 'heard'}, ' open')) : null)
 }
 
 const mark = () => h('img', {src: '/static/icon.svg', alt: '', width: '20', height: '20'})
@@ -153,6 +166,7 @@ async function main() {
   document.addEventListener('unauthorized', locked)
   document.addEventListener('keydown', key)
   begin(arrive)
+  watchInbox(inbox)
   await arrive()
 }
 

@@ -39,15 +39,20 @@ export async function get(parts, query = {}, signal) {
   return await answered(fetch(`${path(...parts)}${text ? `?${text}` : ''}`, {signal, credentials: 'same-origin'}))
 }
 
-/** @param {string[]} parts @param {unknown} [body] @param {string} [method] */
-export async function send(parts, body = {}, method = 'POST') {
-  return await answered(post(path(...parts), body, method))
+/**
+ * @param {string[]} parts
+ * @param {unknown} [body]
+ * @param {Record<string, string|number>} [query]
+ */
+export async function send(parts, body = {}, query = {}) {
+  const text = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)])).toString()
+  return await answered(post(`${path(...parts)}${text ? `?${text}` : ''}`, body))
 }
 
-/** @param {string} url @param {unknown} body @param {string} [method] */
-export function post(url, body, method = 'POST') {
+/** @param {string} url @param {unknown} body */
+export function post(url, body) {
   const headers = {'Content-Type': 'application/json', 'Callboard-Page': '1'}
-  return fetch(url, {method, headers, credentials: 'same-origin', body: method === 'DELETE' ? null : JSON.stringify(body)})
+  return fetch(url, {method: 'POST', headers, credentials: 'same-origin', body: JSON.stringify(body)})
 }
 
 /** @param {Promise<Response>} asked */

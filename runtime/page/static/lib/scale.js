@@ -5,7 +5,8 @@
 
 const LONG = 10
 /** A gap in which a run only waits is folded above so many times the median gap. */
-const FOLDED_SHARE = 0.04
+const FOLDED_SHARE = 0.04, FOLDED_SHARE_MAX = 0.25
+/** How wide a folded gap is, beside all that is not: together not more than the second. */
 const MARKS = 6
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
 
@@ -20,7 +21,7 @@ export function scaleOf(run, n, until) {
   const from = times[0] ?? until
   const gaps = idle(run, n, times, until)
   const most = Math.max(1, until - from - gaps.reduce((sum, gap) => sum + gap.end - gap.start, 0))
-  const width = most * FOLDED_SHARE
+  const width = most * Math.max(FOLDED_SHARE, FOLDED_SHARE_MAX / Math.max(gaps.length, 1))
   const whole = most + gaps.length * width
   const place = (/** @type {number} */ time) => {
     let length = Math.min(time, until) - from
@@ -49,7 +50,15 @@ function idle(run, n, times, until) {
       if (end - times[i] > bound && found.at(-1)?.start !== times[i]) found.push({start: times[i], end})
     }
   }
-  return found.sort((a, b) => a.start - b.start)
+  found.sort((a, b) => a.start - b.start)
+  // Gaps that touch are one.
+  return found.filter((gap, i) => {
+    const before = found[i - 1]
+    if (!before || before.end < gap.start) return true
+    gap.start = before.start
+    before.start = NaN
+    return true
+  }).filter((gap) => !Number.isNaN(gap.start))
 }
 
 /** @param {(time: number) => number} place @param {number} from @param {number} until @param {number} most @param {{start: number, end: number}[]} gaps */

@@ -7,6 +7,8 @@ import {failure, nothing} from './parts.js'
 
 const LINE_PX = 17
 const ZOOM_MIN = 0.2, ZOOM_MAX = 2.5
+const PAD_PX = 12
+/** Room for what stands at the corners of cards. */
 const NODES_MAX = 300
 /** A larger drawing is only made if one wants it. */
 
@@ -46,7 +48,7 @@ export class Graph {
         this.drawn(scene)
       }}, 'Draw them')))
     }
-    const drawing = s('svg', {viewBox: `0 0 ${scene.width} ${scene.height}`, role: 'group', 'aria-label': 'Graph of the definition', width: scene.width, height: scene.height})
+    const drawing = s('svg', {viewBox: `${-PAD_PX} ${-PAD_PX} ${scene.width + 2 * PAD_PX} ${scene.height + 2 * PAD_PX}`, role: 'group', 'aria-label': 'Graph of the definition', width: scene.width, height: scene.height})
     const edges = s('g'), labels = s('g'), nodes = s('g')
     drawing.append(nodes)
     for (const one of scene.nodes) nodes.append(this.node(one))
@@ -58,7 +60,7 @@ export class Graph {
     fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms('⤢', 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
     this.frame = frame
     this.drawing = drawing
-    this.size = {width: scene.width, height: scene.height}
+    this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
     this.zoom(0)
     new ResizeObserver(() => this.fitted && this.zoom(0)).observe(frame)
   }
@@ -89,7 +91,7 @@ export class Graph {
     const texts = lines.map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + i * LINE_PX, class: 'label'}, line))
     const aside = [one.aside ?? []].flat().map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + (lines.length + i) * LINE_PX - 1, class: 'aside'}, line))
     const glyph = s('text', {x: x + w - 1, y: y + 1, class: 'glyph'})
-    const badge = s('circle', {cx: x + w - 1, cy: y + 1, r: 10, class: 'badge'})
+    const badge = s('circle', {cx: x + w - 1, cy: y + 1, r: 10, class: 'badge none'})
     const times = s('text', {x: x + w - 14, y: y + high + 1, class: 'times'})
     const title = s('title', {}, one.label ?? one.id)
     const shape = s('rect', {x, y, width: w, height: high, rx: box ? 10 : 8, class: 'shape'})

@@ -12,7 +12,7 @@ import {go, note} from './going.js'
 import {Graph} from './graph.js'
 import {Inspector} from './inspector.js'
 import {failure} from './parts.js'
-import {verbs} from './verbs.js'
+import {beside, verbs} from './verbs.js'
 import {Waterfall} from './waterfall.js'
 
 /** @typedef {import('../lib/rows.js').Row} Row */
@@ -421,7 +421,7 @@ export class RunView extends HTMLElement {
     /** @type {Record<string, () => void>} */
     const keys = {
       ',': () => this.step(-1), '.': () => this.step(1), '<': () => this.stepNode(-1), '>': () => this.stepNode(1),
-      f: () => this.look({n: null, node: ''}), e: () => this.nextFailure(),
+      f: () => this.look({n: null, node: ''}), e: () => this.nextFailure(), d: () => beside(/** @type {string} */ (this.run_id)),
       s: () => this.look({tab: 'saw'}),
     }
     keys[key]?.()

@@ -1,13 +1,16 @@
 // Verbs: what one tells a run. What destroys asks first, and has no key.
 
-import {send} from '../lib/api.js'
+import {path, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
 import {over} from '../lib/status.js'
+import {go} from './going.js'
 import {dialog, field} from './parts.js'
 
 /** @param {string} run @param {string} status @param {import('../lib/run.js').Run} told */
 export function verbs(run, status, told) {
-  if (over(status)) return h('span', {class: 'verbs'})
+  const like = h('a', {class: 'button', href: to(['start'], {like: run})}, 'Start like it')
+  const compare = h('button', {onclick: () => beside(run)}, 'Compare…')
+  if (over(status)) return h('span', {class: 'verbs'}, exports(run), compare, like)
   const tell = (/** @type {string} */ verb, /** @type {object} */ body = {}) => send(['runs', run, verb], {by: 'page', ...body})
   const now = (/** @type {string} */ word, /** @type {string} */ verb) => {
     const button = h('button', {onclick: async () => {
@@ -30,7 +33,19 @@ export function verbs(run, status, told) {
     paused ? now('Resume', 'resume') : now('Pause', 'pause'),
     h('button', {onclick: () => signal(tell)}, 'Signal…'),
     h('button', {onclick: () => ending(run, tell)}, 'Cancel…'),
+    exports(run), compare, like,
   )
+}
+
+const FILES = [['jsonl', 'events, line by line'], ['jaeger', 'trace, for Jaeger'], ['svg', 'drawing']]
+
+/** @param {string} run */
+const exports = (run) => h('details', {class: 'menu'}, h('summary', {class: 'button'}, 'Export'), h('ul', {}, FILES.map(([form, word]) => h('li', {}, h('a', {href: `${path('runs', run)}/export.${form}`, download: `${run}.${form === 'jaeger' ? 'json' : form}`}, word)))))
+
+/** Compare with another run. @param {string} run */
+export function beside(run) {
+  const other = h('input', {type: 'text', required: true, autocomplete: 'off'})
+  dialog(`Compare ${run}`, [field('with the run', other)], 'Compare', async () => go(to(['runs', run, 'diff', other.value.trim()])))
 }
 
 /** @param {(verb: string, body: object) => Promise<any>} tell */

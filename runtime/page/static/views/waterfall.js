@@ -12,6 +12,8 @@ import {scaleOf} from '../lib/scale.js'
 const ROW_PX = 26
 const HEAD_PX = 26
 const BAR_PX = 12
+const FOLD_PX = 70
+/** Room for what is said of a folded stretch. */
 const NAMES = {run: 'run', node: 'node', model: 'model', tool: 'tool', effect: 'effect', timer: 'timer', human: 'question', signal: 'signal', child: 'run', pause: 'pause'}
 
 export class Waterfall {
@@ -161,7 +163,7 @@ export class Waterfall {
       pen.moveTo(x, HEAD_PX)
       pen.lineTo(x, height)
       pen.stroke()
-      if (x < free) continue
+      if (x < free || folds.some((fold) => Math.abs(4 + fold.at * inner - x) < FOLD_PX)) continue
       const text = mark.seconds ? duration(mark.seconds) : '0'
       pen.fillStyle = colours.soft
       pen.fillText(text, x + 3, HEAD_PX / 2)

@@ -1,0 +1,92 @@
+// Definitions: what is registered; of one its drawing, its text, its versions and what is different between two.
+
+import {get, send, to} from '../lib/api.js'
+import {fill, h} from '../lib/dom.js'
+import {compared} from '../lib/lines.js'
+import {instant, some, when} from '../lib/format.js'
+import {versionOf} from '../lib/urls.js'
+import {Graph} from './graph.js'
+import {dialog, failure, nothing} from './parts.js'
+
+const HASH_SHOWN = 12
+
+export class DefinitionsView extends HTMLElement {
+  async show() {
+    const place = h('div', {class: 'sheet scrolls'})
+    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Definitions')), place)
+    try {
+      const {definitions} = await get(['definitions'])
+      if (!definitions.length) {
+        return fill(place, nothing('Nothing is registered', 'A definition that is registered is started by its name, and keeps its versions:', h('pre', {}, 'callboard push workflow.yaml --name triage')))
+      }
+      fill(place, h('table', {}, h('thead', {}, h('tr', {}, ['Name', 'Title', 'Language', 'Version', 'Hash', ''].map((one) => h('th', {scope: 'col'}, one || h('span', {class: 'heard'}, 'Start'))))),
+        h('tbody', {}, definitions.map((/** @type {any} */ one) => h('tr', {},
+          h('td', {}, h('a', {href: to(['definitions', one.name])}, h('strong', {}, one.name))),
+          h('td', {}, one.title ?? ''), h('td', {class: 'soft'}, one.language), h('td', {}, `v${one.version}`),
+          h('td', {}, h('code', {class: 'soft'}, one.hash.slice(0, HASH_SHOWN))),
+          h('td', {class: 'right'}, h('a', {class: 'button', href: to(['start', one.name])}, 'Start')))))))
+    } catch (error) {
+      fill(place, failure(error))
+    }
+  }
+}
+
+export class DefinitionView extends HTMLElement {
+  /** @param {import('../lib/urls.js').Place} place */
+  async show(place) {
+    const [name, hash] = versionOf(place.names[0])
+    this.name = name
+    const body = h('div', {class: 'definition'})
+    fill(this, h('div', {class: 'bar'}, h('a', {href: to(['definitions']), class: 'soft'}, 'Definitions ›'), h('h1', {}, name)), body)
+    try {
+      const [kept, {versions}] = await Promise.all([get(['definitions', place.names[0]]), get(['definitions', name, 'versions'])])
+      const about = await get(['definitions', kept.hash, 'about'])
+      this.draw(body, kept, versions, about, hash)
+    } catch (error) {
+      fill(body, failure(error, 'What was started from a text has no name here; its text is in its run.', h('a', {class: 'button', href: to(['runs'], {definition: name})}, 'Its runs')))
+    }
+  }
+
+  /** @param {HTMLElement} body @param {any} kept @param {any[]} versions @param {any} about @param {string} hash */
+  draw(body, kept, versions, about, hash) {
+    const {name} = this
+    const graph = new Graph({chosen: () => {}})
+    const shown = versions.find((one) => one.hash === kept.hash) ?? versions[0]
+    const text = h('pre', {class: 'source', tabindex: '0'}, kept.source)
+    const compare = async (/** @type {any} */ other) => {
+      const before = await get(['definitions', other.hash])
+      fill(text, compared(before.source, kept.source).map(({sign, line}) => h('span', {class: `line ${sign === '+' ? 'added' : sign === '-' ? 'removed' : ''}`}, `${sign} ${line}\n`)))
+    }
+    fill(
+      body,
+      h('div', {class: 'facts'},
+        about.title ? h('strong', {}, about.title) : null, h('span', {class: 'soft'}, kept.language), h('code', {class: 'soft', title: kept.hash}, kept.hash.slice(0, HASH_SHOWN)),
+        h('a', {href: to(['runs'], {definition: kept.definition ?? name})}, 'its runs'),
+        h('span', {class: 'stretch'}), h('a', {class: 'button primary', href: to(['start', hash ? `${name}@${hash}` : name])}, 'Start a run')),
+      h('div', {class: 'definition-panes'},
+        h('section', {class: 'pane', 'aria-label': 'Graph'}, graph.element),
+        h('section', {class: 'pane', 'aria-label': 'Text'}, h('div', {class: 'bar small'}, h('h2', {}, 'Text'), h('span', {class: 'soft'}, `v${shown?.number}`)), text),
+        h('section', {class: 'pane', 'aria-label': 'Versions'}, h('div', {class: 'bar small'}, h('h2', {}, 'Versions')),
+          h('ul', {class: 'versions'}, versions.map((one) => h('li', {'aria-current': one === shown ? 'true' : null},
+            h('a', {href: to(['definitions', `${name}@${one.hash}`])}, h('strong', {}, `v${one.number}`)), ' ',
+            one.in_force ? h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), 'in force') : null,
+            h('div', {class: 'facts soft'}, h('time', {datetime: one.registered_at, title: instant(one.registered_at)}, when(one.registered_at)), one.by ? h('span', {}, one.by) : null, h('span', {}, some(one.runs ?? 0, 'run')), one.restores ? h('span', {}, `brought v${one.restores} back`) : null),
+            h('div', {class: 'actions begin'},
+              one.hash !== kept.hash ? h('button', {class: 'quiet', onclick: () => compare(one)}, 'compare') : null,
+              one.in_force ? null : h('button', {class: 'quiet', onclick: () => this.back(one)}, 'go back to it…'))))))),
+    )
+    graph.drawn(about.graph)
+  }
+
+  /** @param {any} version */
+  back(version) {
+    const name = /** @type {string} */ (this.name)
+    dialog(`Go back to v${version.number} of ${name}?`, [h('p', {}, 'It is registered once more, and new runs are of it. Runs that go on stay with theirs.')], 'Go back', async () => {
+      await send(['definitions', name, 'rollback'], {}, {to: version.hash})
+      this.show({view: 'definition', tenant: '', names: [name], query: new URLSearchParams()})
+    })
+  }
+}
+
+customElements.define('cb-definitions', DefinitionsView)
+customElements.define('cb-definition', DefinitionView)
