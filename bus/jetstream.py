@@ -11,9 +11,10 @@ the event, ``Cb-N`` is its number.
 
 import base64
 import datetime as dt
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, TypeVar
 
 import anyio
@@ -85,6 +86,8 @@ class JetStreamLog:
         self.requests = Requests(nc)
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
+        self.appended: Callable[[float], None] = lambda _seconds: None
+        """Is told how long each append took."""
         self.batches = False
         """Whether an atomic batch is cheaper than its messages one by one: it is not staged in files."""
         self._committer = Committer(self.requests) if group_commit else None
@@ -104,6 +107,12 @@ class JetStreamLog:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        began = monotonic()
+        last = await self._put(ref, entries, after, beside)
+        self.appended(monotonic() - began)
+        return last
+
+    async def _put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None) -> int:
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
             # The answer names the sequence of the batch's last message; the last event is the one before.

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -105,6 +105,9 @@ class Wanted(NamedTuple):
         return self.since is not None and row.accepted_at < self.since - CLOCKS_APART
 
 
+K = TypeVar("K", bound=str)
+
+
 class _Ref(Struct, frozen=True):
     language: str
     hash: str
@@ -159,7 +162,7 @@ class Runs:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._at: dict[int, _Run] = {}
         self._first, self._next = 0, 0
-        self._of_status: dict[str, list[int]] = {}
+        self._of_status: dict[RowStatus, list[int]] = {}
         self._of_definition: dict[str, list[int]] = {}
         self._newest_max = newest_max
         self._words: dict[str, str] = {}
@@ -185,6 +188,10 @@ class Runs:
         """One run's row; None if it is not listed."""
         known_run = self._runs.get(run)
         return known_run.row if known_run else None
+
+    def counts(self) -> dict[RowStatus, int]:
+        """How many runs are listed of each status; of a run at work it is coarse."""
+        return {status: len(places) for status, places in self._of_status.items()}
 
     def select(self, wanted: Wanted) -> Iterator[RunRow]:
         """Yield the rows that are wanted, the newest first; whoever goes on later sees them as they are then.
@@ -250,7 +257,7 @@ class Runs:
         return self._words.setdefault(word, word)
 
 
-def _take_out(index: dict[str, list[int]], name: str, place: int) -> None:
+def _take_out(index: dict[K, list[int]], name: K, place: int) -> None:
     places = index[name]
     del places[bisect_left(places, place)]
     if not places:

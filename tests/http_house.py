@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -16,6 +17,7 @@ from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.catalogue import Catalogue
+from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import listening, serve_app, url_of
 from callboard.runtime.settings.config import load
@@ -26,15 +28,19 @@ PATIENCE_S = 30.0
 
 def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
     """The application, over a connection that stands."""
-    verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+    listings = Listings(connection.log, tasks)
+    verbs = Verbs(connection.log, Definitions(), listings).all()
     verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
-    return http_app(connection.log, "acme", verbs, access=Access(token, open=True))
+    metrics = Metrics(connection, listings, tasks)
+    return http_app(connection.log, "acme", verbs, access=Access(token, open=True), metrics=metrics)
 
 
 @asynccontextmanager
-async def served(home: Path, token: str | None = None) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
+async def served(
+    home: Path, token: str | None = None, **settings: Any
+) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
     """Serve for the length of a block."""
-    flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True}
+    flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True, **settings}
     with listening("127.0.0.1", 0, "http") as bound:
         async with (
             open_connection(load(flags, env={}, cwd=home), "test") as connection,

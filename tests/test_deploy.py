@@ -23,7 +23,9 @@ def test_services_refer_to_what_exists() -> None:
     for service in services.values():
         assert set(service.get("depends_on", [])) <= set(services)
         assert {config["source"] for config in service.get("configs", [])} <= set(document["configs"])
-        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(document["volumes"])
+        kept = {volume.split(":")[0] for volume in service.get("volumes", [])}
+        assert {name for name in kept if not name.startswith("./")} <= set(document["volumes"])
+        assert all((DEPLOY / name).is_dir() for name in kept if name.startswith("./"))
         assert "image" in service or "build" in service
     build = services["worker"]["build"]
     assert (DEPLOY / build["context"]).resolve() == ROOT

@@ -17,6 +17,7 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.catalogue import Catalogue
+from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import LOOPBACK, check_address, listening, serve_app, url_of
 from callboard.runtime.operations.reach import reach
@@ -39,8 +40,9 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             verbs = Verbs(connection.log, Definitions(), listings).all()
             verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
             access = await _access(config, connection, host, port)
+            metrics = Metrics(connection, listings, tasks)
             secrets = {name: one.revealed() for name, one in config.webhooks.items()}
-            app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets)
+            app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets, metrics=metrics)
             tasks.start_soon(serve_app, app, bound)
             url = f"{url_of(bound)}/api/{config.tenant}"
             click.echo(compact({"url": url}) if settings.as_json else f"Serving {url}")

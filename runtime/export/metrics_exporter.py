@@ -21,13 +21,15 @@ logger = structlog.get_logger(__name__)
 
 
 class MetricsExporter:
-    """Folds events into metrics as they come, beginning at the log's tail: metrics have no past. A `Leader`.
+    """Folds events, of one tenant or of all, into metrics as they come, beginning at the log's tail: metrics have no
+    past. A `Leader`.
 
     The provider lives as long as we lead, so that figures of a former leader do not stand beside ours.
     """
 
-    def __init__(self, log: JetStreamLog, provider: "Callable[[], MeterProvider]") -> None:
+    def __init__(self, log: JetStreamLog, provider: "Callable[[], MeterProvider]", tenant: str | None = None) -> None:
         self._log = log
+        self._tenant = tenant
         self._provider = provider
 
     async def run(self, orphaned: bool) -> None:
@@ -35,7 +37,7 @@ class MetricsExporter:
         provider = await anyio.to_thread.run_sync(self._provider)
         metrics = Metrics(provider.get_meter(semconv.SCOPE))
         try:
-            async with self._log.follow(self._log.subjects.events()) as feed:
+            async with self._log.follow(self._log.subjects.events(self._tenant)) as feed:
                 async for recorded in feed:
                     await self._take(metrics, recorded)
         finally:

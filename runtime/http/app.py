@@ -25,6 +25,7 @@ from callboard.runtime.http.answers import answer, fitting, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.login import Login
+from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.topics import filters_of, runs_of
@@ -41,8 +42,10 @@ def http_app(
     verbs: Mapping[str, Verb],
     access: Access,
     webhooks: Mapping[str, Sequence[str]] | None = None,
+    metrics: Metrics | None = None,
 ) -> ASGIApp:
-    """Make the application of one tenant; ``webhooks`` are the secrets of senders by ``<definition>/<trigger>``."""
+    """Make the application of one tenant; ``webhooks`` are the secrets of senders by ``<definition>/<trigger>``,
+    ``metrics`` the figures that are told, if any are."""
     front = Front(log, tenant, verbs)
     paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
@@ -50,6 +53,7 @@ def http_app(
             *paths,
             Path("/api/{tenant}/live", front.live, methods=["GET"]),
             Path("/openapi.json", _document, methods=["GET"]),
+            *([Path("/metrics", metrics.serve, methods=["GET"])] if metrics is not None else []),
             *shell_routes(tenant),
         ],
         exception_handlers={HTTPException: _unknown},

@@ -135,6 +135,9 @@ class Config(BaseModel):
     credentials_key: SecretStr | None = Field(None, description="key, or keys, that credentials are encrypted with")
     credentials_key_file: Path | None = Field(None, description="file with those keys, instead of them")
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
+    metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
+        None, description="address at which a worker tells its figures to Prometheus; none: nowhere"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")
 

@@ -9,7 +9,7 @@ import structlog
 
 from callboard.actors.actor import Restart, Supervisor
 from callboard.bus.backoff import backoff_s
-from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, RunLost, StoreFull
+from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, ReplayDiverged, RunLost, StoreFull
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, NoAnswer
 from callboard.bus.queue import Delivery
@@ -74,6 +74,14 @@ class _Hosted:
             delivery.nak(delay_s)
 
 
+@dataclass(slots=True)
+class Counts:
+    """What has happened to the runs of a worker, from its beginning on."""
+
+    replays: int = 0
+    divergences: int = 0
+
+
 class ActiveRuns:
     """Hosts the runs of one worker."""
 
@@ -88,6 +96,7 @@ class ActiveRuns:
         self._hosted: dict[RunRef, _Hosted] = {}
         self._runs = Supervisor(lambda run, error: logger.error("run was dropped", run=run, exc_info=error))
         self._vacant = anyio.Event()
+        self.counts = Counts()
         self.closed = False
         """Whether no run is taken in any more."""
 
@@ -143,6 +152,7 @@ class ActiveRuns:
         if self.closed:
             delivery.nak()
             return
+        self.counts.replays += not fresh
         activating = Command(delivery.sequence, verb, delivery.data)
         actor = RunActor(ref, self._log, self._services, fresh=fresh, activated_by=activating)
         hosted = self._hosted[ref] = _Hosted(actor, [delivery])
@@ -188,6 +198,7 @@ class ActiveRuns:
         except LogUnreadable as error:
             return await self._quarantine(ref, hosted, error)
         except CallboardError as error:
+            self.counts.divergences += isinstance(error, ReplayDiverged)
             logger.error("run cannot be performed by this version", why=str(error))
             # Every try leaves a claim in the log: try less and less often.
             deliveries = max(delivery.deliveries for delivery in hosted.held)

@@ -13,7 +13,9 @@ from callboard.bus.queue import Outbox
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cluster.leader import persistently
+from callboard.runtime.export.scraping import Scraped
 from callboard.runtime.schedules.keeper import Keeper
+from callboard.runtime.worker.figures import Figures
 from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
@@ -62,6 +64,10 @@ async def open_worker(
         if not guest:
             keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "schedules", keeper.run)
+        if config.metrics_listen:
+            figures = Figures(worker, connection.log)
+            tasks.start_soon(figures.run)
+            tasks.start_soon(persistently, "metrics", Scraped(config.metrics_listen, figures.families).run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:

@@ -26,7 +26,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.cluster.forwarding import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
-from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns
+from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.services import Services
 
@@ -98,6 +98,11 @@ class Worker:
     def partitions(self) -> list[int]:
         """The partitions that it reads."""
         return self._assignment.partitions
+
+    @property
+    def counts(self) -> Counts:
+        """What has happened to its runs."""
+        return self._active_runs.counts
 
     def load(self) -> Load:
         """What it has to do."""

@@ -1,0 +1,82 @@
+"""Scraping: figures at ``/metrics`` of an address of their own, for a process that serves nothing else."""
+
+from collections.abc import Callable, Iterable
+
+import anyio
+import anyio.abc
+import structlog
+
+from callboard.runtime.export.prometheus import MEDIA_TYPE, Family, exposition
+
+logger = structlog.get_logger(__name__)
+
+PORTS_TRIED = 32
+"""Several processes on one machine have one setting: each takes the next port that is free, of so many."""
+
+REQUEST_BYTES_MAX = 8 * 1024
+REQUEST_WAIT_S = 5.0
+REQUESTS_AT_ONCE = 8
+
+_REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Scraped:
+    """Serves figures at ``host:port``."""
+
+    def __init__(self, address: str, figures: Callable[[], Iterable[Family]]) -> None:
+        host, _, port = address.rpartition(":")
+        self._host = host.strip("[]")
+        self._port = int(port)
+        self._figures = figures
+        self._answering = anyio.CapacityLimiter(REQUESTS_AT_ONCE)
+        self.url = ""
+        """Where it is served, once it is."""
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        :raises OSError: if no port is free
+        """
+        async with await self._listening() as listener:
+            host, port, *_ = listener.extra(anyio.abc.SocketAttribute.local_address)
+            self.url = f"http://{f'[{host}]' if ':' in str(host) else host}:{port}/metrics"
+            logger.info("metrics are served", url=self.url)
+            await listener.serve(self._answer)
+
+    async def _listening(self) -> anyio.abc.Listener[anyio.abc.SocketStream]:
+        for port in range(self._port, self._port + PORTS_TRIED):
+            try:
+                return await anyio.create_tcp_listener(local_host=self._host, local_port=port)
+            except OSError:
+                if port == self._port + PORTS_TRIED - 1:
+                    raise
+        raise OSError("no port was tried")
+
+    async def _answer(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream, self._answering:
+            try:
+                with anyio.fail_after(REQUEST_WAIT_S):
+                    await stream.send(self._response(await _head(stream)))
+            except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream):
+                return
+
+    def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        if method != b"GET" or rest.partition(b" ")[0].partition(b"?")[0] != b"/metrics":
+            return _REFUSED
+        body = exposition(self._figures())
+        lines = [
+            "HTTP/1.1 200 OK",
+            f"Content-Type: {MEDIA_TYPE}",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        ]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def _head(stream: anyio.abc.SocketStream) -> bytes:
+    """Read the head of a request, or as much of it as is read of any."""
+    received = b""
+    while b"\r\n\r\n" not in received and len(received) < REQUEST_BYTES_MAX:
+        received += await stream.receive()
+    return received

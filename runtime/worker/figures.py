@@ -1,0 +1,57 @@
+"""Figures of a worker, for whoever watches it: what it has to do, how free its loop is, how long appends take."""
+
+from collections.abc import Iterator
+from time import monotonic
+
+import anyio
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.runtime.export.prometheus import Family, Histogram, Kind, Sample
+from callboard.runtime.worker.worker import Worker
+
+LOOK_S = 0.25
+"""How often it is looked how late the loop is."""
+
+LAG_BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+APPEND_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Figures:
+    """The figures of one worker on one log."""
+
+    def __init__(self, worker: Worker, log: JetStreamLog) -> None:
+        self._worker = worker
+        self._lag = Histogram("callboard_worker_loop_lag_seconds", "How late the loop was.", LAG_BOUNDS_S)
+        self._appends = Histogram(
+            "callboard_worker_append_seconds", "From an append to its acknowledgement.", APPEND_BOUNDS_S
+        )
+        log.appended = self._appends.observe
+
+    async def run(self) -> None:
+        """Look at the loop until cancelled."""
+        while True:
+            due = monotonic() + LOOK_S
+            await anyio.sleep(LOOK_S)
+            self._lag.observe(max(0.0, monotonic() - due))
+
+    def families(self) -> Iterator[Family]:
+        """Return them as they are now."""
+        load, counts = self._worker.load(), self._worker.counts
+        told: list[tuple[str, Kind, str, float]] = [
+            ("runs", "gauge", "Runs at this worker.", load.runs),
+            ("runs_max", "gauge", "The most that it performs at once.", load.runs_max),
+            ("effects", "gauge", "Effects that it carries out.", load.effects),
+            ("effects_max", "gauge", "The most that it carries out at once.", load.effects_max),
+            ("partitions", "gauge", "Partitions that it reads.", len(self._worker.partitions)),
+            ("replays_total", "counter", "Runs that it took on again by replaying them.", counts.replays),
+            (
+                "divergences_total",
+                "counter",
+                "Replays that did not follow what was recorded.",
+                counts.divergences,
+            ),
+        ]
+        for name, kind, help, value in told:
+            yield Family(f"callboard_worker_{name}", kind, help, [Sample(value)])
+        yield self._lag.family()
+        yield self._appends.family()

@@ -1,0 +1,207 @@
+"""Figures for Prometheus: of all runs over HTTP, of a worker at its own address; what alerts and dashboard name."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import yaml
+
+from callboard.projections import semconv
+from callboard.runtime.export.prometheus import Family, Histogram, Sample, exposition
+from callboard.runtime.export.scraping import Scraped
+from tests.http_house import PATIENCE_S, served
+from tests.workflows import document as workflow
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+RUN: dict[str, Any] = {
+    "definition": {"source": json.dumps(workflow({"a": {}}, []))},
+    "model": "scripted",
+    "script": {"turns": {"a": [{"text": "done"}]}},
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return bound.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """A client of a house, and where its worker tells its figures."""
+    address = f"127.0.0.1:{free_port()}"
+    async with served(tmp_path_factory.mktemp("house"), metrics_listen=address) as (client, _):
+        yield client, f"http://{address}/metrics"
+
+
+async def figures(client: httpx.AsyncClient, url: str = "") -> dict[str, float]:
+    """Every sample with its labels."""
+    response = await client.get(url or str(client.base_url.copy_with(path="/metrics")))
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def counted(client: httpx.AsyncClient) -> dict[str, float]:
+    """The figures once a run has been counted."""
+    with anyio.fail_after(PATIENCE_S):
+        while "callboard_runs_total" not in names(found := await figures(client)):
+            run = (await client.post("/runs", json=RUN)).json()["run_id"]
+            await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+    return found
+
+
+def names(found: dict[str, float]) -> set[str]:
+    return {re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) for name in found}
+
+
+# -- the text ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_as_prometheus_reads_it() -> None:
+    samples = [Sample(1, {"a.b": 'say "hi"\\\n'}), Sample(0.5)]
+    assert exposition([Family("x", "gauge", "What\nit is.", samples)]).decode().splitlines() == [
+        r"# HELP x What\nit is.",
+        "# TYPE x gauge",
+        r'x{a_b="say \"hi\"\\\n"} 1',
+        "x 0.5",
+    ]
+
+
+def test_a_histogram_counts_below_its_bounds() -> None:
+    histogram = Histogram("h", "H.", (1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        histogram.observe(value)
+    assert exposition([histogram.family()]).decode().splitlines()[2:] == [
+        'h_bucket{le="1.0"} 2',
+        'h_bucket{le="2.0"} 3',
+        'h_bucket{le="+Inf"} 4',
+        "h_sum 12.0",
+        "h_count 4",
+    ]
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_figures_of_all_runs(house: tuple[httpx.AsyncClient, str]) -> None:
+    client, _ = house
+    found = await counted(client)
+    ended = {name: value for name, value in found.items() if name.startswith("callboard_runs_total{")}
+    assert ['callboard_run_status="completed"' in name for name in ended] == [True]
+    assert found["callboard_workers"] == 1
+    assert found["callboard_questions_open"] == 0
+    assert found['callboard_runs_standing{status="completed"}'] >= 1
+    assert found['callboard_queue_waiting{queue="admission"}'] == 0
+    assert found["callboard_stream_bytes"] > 0
+    assert "gen_ai_client_operation_duration_seconds" in names(found)
+    assert not any("run_id" in name or "callboard_run_id" in name for name in found)
+
+
+async def test_the_figures_of_a_worker(house: tuple[httpx.AsyncClient, str]) -> None:
+    client, url = house
+    await counted(client)
+    found = await figures(client, url)
+    assert (found["callboard_worker_partitions"], found["callboard_worker_divergences_total"]) == (4, 0)
+    assert found["callboard_worker_runs"] <= found["callboard_worker_runs_max"]
+    assert found["callboard_worker_append_seconds_count"] > 0
+    assert found["callboard_worker_loop_lag_seconds_count"] > 0
+    assert (await client.get(url.replace("/metrics", "/"))).status_code == 404
+
+
+async def test_several_on_one_machine_take_the_next_ports() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    several = [Scraped(address, lambda: [Family("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
+    async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
+        for one in several:
+            tasks.start_soon(one.run)
+            await anyio.wait_all_tasks_blocked()
+        assert len({one.url for one in several}) == 3
+        for one in several:
+            assert (await figures(client, one.url)) == {"x": 7}
+        tasks.cancel_scope.cancel()
+
+
+# -- what is made of it -----------------------------------------------------------------------------------------------
+
+
+def expressions() -> Iterator[str]:
+    """All that alerts and dashboard ask for."""
+    alerts = yaml.safe_load((DEPLOY / "alerts.yml").read_text(encoding="utf-8"))
+    yield from (rule["expr"] for group in alerts["groups"] for rule in group["rules"])
+    board = json.loads((DEPLOY / "grafana" / "dashboards" / "callboard.json").read_text(encoding="utf-8"))
+    yield from (target["expr"] for panel in board["panels"] for target in panel["targets"])
+
+
+RARE = {"callboard_store_bytes_max", semconv.CLIENT_TOKEN_USAGE.replace(".", "_")}
+"""What is told only where there is a limit, or a model that counts tokens."""
+
+
+async def test_alerts_and_dashboard_ask_for_what_there_is(house: tuple[httpx.AsyncClient, str]) -> None:
+    client, url = house
+    there = names(await counted(client)) | names(await figures(client, url)) | RARE
+    asked = {
+        re.sub(r"_(bucket|sum|count)$", "", name)
+        for expression in expressions()
+        for name in re.findall(r"\b(?:callboard|gen_ai)_\w+(?=[\[{ )]|$)", re.sub(r"by \([^)]*\)", "", expression))
+        if not name.startswith(("callboard_run_status", "callboard_node_kind"))
+    }
+    assert len(asked) > 20
+    assert asked <= there
+
+
+PROMETHEUS = os.environ.get("CALLBOARD_TEST_PROMETHEUS") or shutil.which("prometheus")
+
+
+@pytest.mark.skipif(PROMETHEUS is None, reason="there is no prometheus here (CALLBOARD_TEST_PROMETHEUS)")
+async def test_a_real_prometheus_reads_all_of_it(house: tuple[httpx.AsyncClient, str], tmp_path: Path) -> None:
+    client, url = house
+    await counted(client)
+    assert PROMETHEUS is not None
+    hosts = [f"{client.base_url.host}:{client.base_url.port}", url.split("/")[2]]
+    wanted = yaml.safe_load((DEPLOY / "prometheus.yml").read_text(encoding="utf-8"))
+    wanted["global"] = {"scrape_interval": "200ms", "evaluation_interval": "200ms"}
+    wanted["scrape_configs"] = [{"job_name": "callboard", "static_configs": [{"targets": hosts}]}]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    shutil.copy(DEPLOY / "alerts.yml", tmp_path)
+    address = f"127.0.0.1:{free_port()}"
+    flags = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    program = [PROMETHEUS, *flags, f"--web.listen-address={address}"]
+    async with await anyio.open_process(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            async with httpx.AsyncClient(base_url=f"http://{address}/api/v1", trust_env=False) as asked:
+                await _until(asked, "/query", {"query": "callboard_workers"}, lambda data: data["result"])
+                await _until(asked, "/query", {"query": "callboard_worker_partitions"}, lambda data: data["result"])
+                for expression in expressions():
+                    text = expression.replace("$__rate_interval", "1m")
+                    assert (await asked.get("/query", params={"query": text})).json()["status"] == "success", text
+                rules = (await asked.get("/rules")).json()["data"]["groups"][0]["rules"]
+                assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
+        finally:
+            process.terminate()
+
+
+async def _until(asked: httpx.AsyncClient, path: str, query: dict[str, str], there: Any) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                found = (await asked.get(path, params=query)).json()
+                if found["status"] == "success" and there(found["data"]):
+                    return
+            except (httpx.TransportError, json.JSONDecodeError):
+                pass
+            await anyio.sleep(0.1)
