@@ -188,19 +188,19 @@ async def test_a_server_that_changes_hands_is_waited_for(place: Place) -> None:
     async with EmbeddedServer(place.folder / ".callboard", sync="1s") as server:
         url = server.url
     config = load({"data_dir": place.folder / ".callboard"}, env={})
-    found: list[str | None] = []
+    found, seen = list[str | None](), anyio.Event()
 
     async def look() -> None:
         async with reach(config, reads=False, name="test") as connection:
             found.append(connection.config.nats_url)
+            seen.set()
 
     with standing_by(config.data_dir):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(look)
             await anyio.wait_all_tasks_blocked()
             async with EmbeddedServer(config.data_dir, sync="1s"):
-                while not found:  # noqa: ASYNC110 - another task fills it, when its server is there
-                    await anyio.sleep(0.01)
+                await seen.wait()
     assert found == [url]
     with pytest.raises(NoServer):
         await look()

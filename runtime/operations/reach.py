@@ -51,11 +51,13 @@ async def reach(
 
 async def _running(data_dir: Path) -> str | None:
     """The URL of the server that runs over a data directory; one that is just changing hands is waited for."""
-    until = anyio.current_time() + READY_WAIT_S
-    # Another process writes down where the server is; nothing tells of that.
-    while (url := running_url(data_dir)) is None and is_stood_by(data_dir) and anyio.current_time() < until:  # noqa: ASYNC110
-        await anyio.sleep(POLL_S)
-    return url
+    with anyio.move_on_after(READY_WAIT_S):
+        while (url := running_url(data_dir)) is None:
+            if not is_stood_by(data_dir):
+                return None
+            await anyio.sleep(POLL_S)
+        return url
+    return None
 
 
 @asynccontextmanager
