@@ -19,7 +19,7 @@ OLDER_ROUNDS = (20, 50)
 def settled_collector() -> Generator[None]:
     """Take what is there by now for permanent, and look less often, for the length of the block."""
     before = gc.get_threshold()
-    gc.collect()
+    # Without looking for garbage first, which takes longer than what little there is of it is worth.
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, *OLDER_ROUNDS)
     try:
