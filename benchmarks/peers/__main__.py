@@ -35,7 +35,10 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class System:
-    """A system to measure: the program that performs it, and the Python that has what it needs."""
+    """A system to measure: the program that performs it, and the Python that has what it needs.
+
+    ``server``: its program knows the workload ``server`` too: what stands by while another is killed and comes back.
+    """
 
     name: str
     program: str
@@ -49,7 +52,7 @@ class System:
 
 def systems() -> list[System]:
     found = [
-        System("Callboard", "callboard_runs.py", sys.executable, "fsync before a step counts"),
+        System("Callboard", "callboard_runs.py", sys.executable, "fsync before a step counts", server=True),
     ]
     if PEERS_PYTHON.exists():
         peers = str(PEERS_PYTHON)

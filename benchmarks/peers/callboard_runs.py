@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, say
 
-UP_S = 60.0
+from callboard.bus.serverstore import running_url
+
+RECONNECT_S = 0.01
+PATIENCE_S = 180.0
 
 
 def chain(steps: int, run_id: str) -> bytes:
@@ -75,38 +81,36 @@ class Driver:
         assert status == "completed", status
 
 
-def up(folder: Path) -> subprocess.Popen[str]:
-    """A server and workers over the folder; returns once they are up."""
-    command = [str(Path(sys.executable).with_name("callboard")), "up", "--json", "--data-dir", str(folder / "data")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def command(folder: Path) -> list[str]:
+    return [str(Path(sys.executable).with_name("callboard")), "up", "--json", "--data-dir", str(folder / "data")]
 
 
-def url_of(standing: subprocess.Popen[str]) -> str:
-    assert standing.stdout is not None
-    return json.loads(standing.stdout.readline())["url"]
+def measure(workload: str, folder: Path) -> None:
+    """A server and workers over the folder, asked by somebody else."""
+    with subprocess.Popen(command(folder), stdout=subprocess.PIPE, text=True) as standing:
+        assert standing.stdout is not None
+        try:
+            asyncio.run(drive(workload, json.loads(standing.stdout.readline())["url"]))
+        finally:
+            standing.send_signal(signal.SIGTERM)
 
 
-async def measure(workload: str, folder: Path) -> None:
-    standing = up(folder)
-    try:
-        nc = Client()
-        await nc.connect(url_of(standing))
-        driver = Driver(nc)
-        await driver.listen()
-        if workload in AT_ONCE:
-            say(await chains(AT_ONCE[workload], lambda run: driver.perform(run, chain(STEPS, run))))
-        else:
-            say(await fan_outs(lambda run: driver.perform(run, fan_out(run))))
-        await nc.close()
-    finally:
-        standing.send_signal(signal.SIGTERM)
-        standing.wait()
+async def drive(workload: str, url: str) -> None:
+    nc = Client()
+    await nc.connect(url)
+    driver = Driver(nc)
+    await driver.listen()
+    if workload in AT_ONCE:
+        say(await chains(AT_ONCE[workload], lambda run: driver.perform(run, chain(STEPS, run))))
+    else:
+        say(await fan_outs(lambda run: driver.perform(run, fan_out(run))))
+    await nc.close()
 
 
-async def marked(folder: Path, workload: str) -> None:
-    """Note each node that is entered in the folder's ``steps``, as other systems' steps do themselves.
+async def watch(folder: Path, url: str) -> None:
+    """Start the long run, and note each node that is entered in the folder's ``steps``.
 
-    On ``long`` the run is started, on ``resume`` only looked at; `callboard up` is a child here, killed with us.
+    Other systems' steps do so themselves; here somebody listens who outlives the kill.
     """
     file = (folder / "steps").open("a", buffering=1)
 
@@ -114,15 +118,30 @@ async def marked(folder: Path, workload: str) -> None:
         if json.loads(message.data)["type"] == "node.enter":
             file.write("step\n")
 
-    standing = up(folder)
     nc = Client()
-    await nc.connect(url_of(standing), max_reconnect_attempts=-1, reconnect_time_wait=0)
+    options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": RECONNECT_S}
+    await nc.connect(url, **options)
     await nc.subscribe("cb.run.default.>", cb=entered)
-    if workload == "long":
-        await nc.publish("cb.start.default", chain(LONG, "long"))
-    await asyncio.sleep(UP_S)
+    await nc.publish("cb.start.default", chain(LONG, "long"))
+    await asyncio.sleep(PATIENCE_S)
 
 
-if __name__ == "__main__":
-    asked_for, where = asked()
-    asyncio.run(measure(asked_for, where) if asked_for in (*AT_ONCE, "fan_out") else marked(where, asked_for))
+def url_over(folder: Path) -> str:
+    """The URL of the server over the folder, once there is one."""
+    while (url := running_url(folder / "data")) is None:
+        time.sleep(RECONNECT_S)
+    return url
+
+
+def main() -> None:
+    workload, folder = asked()
+    if workload in ("long", "resume"):
+        arguments = command(folder)
+        os.execv(arguments[0], arguments)
+    if workload == "server":
+        asyncio.run(watch(folder, url_over(folder)))
+    else:
+        measure(workload, folder)
+
+
+main()
