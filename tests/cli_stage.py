@@ -105,7 +105,8 @@ class Place:
         """An environment in which nothing is configured that was not here."""
         ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return {**kept, "CALLBOARD_SYNC": "1s", "CALLBOARD_WORKERS": "1", "NO_COLOR": "1", "COLUMNS": "100"}
+        small = {"CALLBOARD_SYNC": "1s", "CALLBOARD_WORKERS": "1", "CALLBOARD_HTTP_LISTEN": "off"}
+        return {**kept, **small, "NO_COLOR": "1", "COLUMNS": "100"}
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a process of its own, to its end."""

@@ -15,8 +15,9 @@ from callboard.testing import services as testing
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where a test is about several workers, it says so.
+# Where a test is about several workers, or about HTTP beside them, it says so.
 os.environ.setdefault("CALLBOARD_WORKERS", "1")
+os.environ.setdefault("CALLBOARD_HTTP_LISTEN", "off")
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,11 +15,12 @@ from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http.access import Access
+from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.readings import Readings
-from callboard.runtime.http.serving import listening, serve_app, url_of
+from callboard.runtime.http.serving import serve_app
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 

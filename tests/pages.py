@@ -109,11 +109,12 @@ class Shell:
 
     @property
     def env(self) -> dict[str, str]:
-        """An environment in which nothing is configured, and our programs are found first."""
+        """An environment in which nothing is configured but one worker, and our programs are found first."""
         ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         path = os.pathsep.join([programs(), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"}
+        small = {"CALLBOARD_WORKERS": "1", "CALLBOARD_HTTP_LISTEN": "off"}
+        return {**kept, **small, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"}
 
     def write(self, block: Block) -> None:
         """Write a block to the file that it names."""

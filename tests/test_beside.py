@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from callboard.runtime.cli import exits
+from callboard.runtime.http.address import AddressUnusable, listening, listening_nearby
 from callboard.runtime.settings.config import WORKERS_MAX, load
 from tests.cli_stage import Place
 
@@ -85,6 +87,31 @@ def test_one_that_dies_is_started_anew_and_goes_with_the_command(place: Place) -
         process.kill()
         process.wait()
         wait_until_gone(anew)
+
+
+def test_http_is_served_beside_and_nobody_is_refused_when_that_dies(place: Place) -> None:
+    quiet = {"CALLBOARD_LOG_FORMAT": "json", "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0"}
+    with place.process("up", "--json", env=quiet) as process:
+        assert process.stdout is not None
+        page = json.loads(process.stdout.readline())["page"]
+        serving = logged(process, "process beside ours was started")
+        assert serving["name"] == "http"
+        place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
+        with httpx.Client(base_url=page, timeout=60) as asking:
+            assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"
+            os.kill(serving["pid"], signal.SIGKILL)
+        assert httpx.get(f"{page}/api/default/runs/seen", timeout=60).json()["status"] == "completed"
+        process.terminate()
+        process.communicate()
+
+
+def test_a_port_that_is_taken_leads_to_a_free_one() -> None:
+    with listening("127.0.0.1", 0, "http") as taken:
+        port = taken.getsockname()[1]
+        with listening_nearby("127.0.0.1", port, "http") as found:
+            assert found.getsockname()[1] != port
+        with pytest.raises(AddressUnusable):
+            listening_nearby("203.0.113.1", port, "http")
 
 
 def test_there_are_as_many_as_cores_unless_somebody_says_how_many() -> None:

@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
+from callboard.runtime.http.address import AddressUnusable, check_address
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
-from callboard.runtime.http.serving import AddressUnusable, check_address
 from tests.cli_stage import Place
 from tests.flows import flow, returned
 from tests.http_house import PATIENCE_S, served

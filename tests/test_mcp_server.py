@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from callboard.bus.serverstore import running_url
-from callboard.runtime.http.serving import AddressUnusable, check_address
+from callboard.runtime.http.address import AddressUnusable, check_address
 from callboard.runtime.mcp.arguments import WatchRun
 from callboard.runtime.mcp.library import DEPTH_MAX, library
 from callboard.runtime.mcp.stdio import LINE_BYTES_MAX

@@ -1,5 +1,6 @@
-"""Processes beside ours: the further workers of ``callboard up`` and ``callboard worker``, started anew when they die.
+"""Processes beside ours: what ``callboard up`` and ``callboard worker`` keep, further workers and who serves HTTP.
 
+One that dies is started anew.
 What such a process needs to know, secrets too, comes over its standard input, which stays open for as long as we live:
 it hears by its end that we have gone, and goes too. What it has to say goes to our stderr. Signals reach us alone; we
 pass on that it is to stop.
@@ -38,12 +39,16 @@ STABLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How to stand: ``joins`` at a server that runs already, else over a data directory of our own."""
+    """How to stand: ``joins`` at a server that runs already, else over a data directory of our own.
+
+    ``listener`` is the descriptor of a bound socket, which a process that serves it inherits.
+    """
 
     config: Config
     folders: tuple[Path, ...]
     drain_wait_s: float
     joins: bool
+    listener: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Company:
             stdin=subprocess.PIPE,
             stdout=None,
             stderr=None,
+            pass_fds=() if beside.standing.listener is None else (beside.standing.listener,),
             start_new_session=True,  # a Ctrl-C in the terminal is for us
         )
         log.info("process beside ours was started", name=beside.name, pid=process.pid)

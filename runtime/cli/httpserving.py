@@ -1,6 +1,9 @@
 """Serving HTTP: a connection to a server that stands, and the application, until a signal comes."""
 
 import signal
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
 import click
@@ -9,20 +12,24 @@ from callboard.runtime.access.keys import Keys
 from callboard.runtime.access.rates import Rates
 from callboard.runtime.access.tokens import Tokens
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.beside import Standing, lifeline
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.http.access import Access
+from callboard.runtime.http.address import LOOPBACK, check_address, listening, url_of
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.readings import Readings
-from callboard.runtime.http.serving import LOOPBACK, check_address, listening, serve_app, url_of
+from callboard.runtime.http.serving import serve_app
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
+
+NAME = "callboard http"
 
 
 async def serve(config: Config, settings: Settings, host: str, port: int) -> int:
@@ -32,27 +39,50 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
     """
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals, listening(host, port, "http") as bound:
         async with (
-            reach(config, reads=False, name="callboard http", refused_wait_s=None) as connection,
-            anyio.create_task_group() as tasks,
+            reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
+            _serving(config, connection, bound),
         ):
-            listings = Listings(connection.log, tasks)
-            listings.begin(config.tenant)
-            verbs = Verbs(connection.log, Definitions(), listings).all()
-            verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
-            access = await _access(config, connection, host, port)
-            metrics = Metrics(connection, listings, tasks)
-            secrets = {name: one.revealed() for name, one in config.webhooks.items()}
-            app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets, metrics=metrics)
-            tasks.start_soon(serve_app, app, bound)
             url = f"{url_of(bound)}/api/{config.tenant}"
             click.echo(compact({"url": url}) if settings.as_json else f"Serving {url}")
             async for _first in signals:
                 break
-            tasks.cancel_scope.cancel()
     return exits.OK
 
 
-async def _access(config: Config, connection: Connection, host: str, port: int) -> Access:
+async def attend(standing: Standing) -> None:
+    """Serve beside a worker, at an address that is bound already, until SIGTERM comes or the worker is gone."""
+    assert standing.listener is not None
+    config = standing.config
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=standing.listener) as bound:
+        bound.setblocking(False)
+        async with (
+            lifeline(),
+            open_connection(config, NAME, gaps_expected=True) as connection,
+            _serving(config, connection, bound),
+        ):
+            async for _first in signals:
+                break
+
+
+@asynccontextmanager
+async def _serving(config: Config, connection: Connection, bound: socket.socket) -> AsyncGenerator[None]:
+    """Serve for the length of the block."""
+    host, port, *_ = bound.getsockname()
+    async with anyio.create_task_group() as tasks:
+        listings = Listings(connection.log, tasks)
+        listings.begin(config.tenant)
+        verbs = Verbs(connection.log, Definitions(), listings).all()
+        verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+        access = await access_of(config, connection, host, port)
+        metrics = Metrics(connection, listings, tasks)
+        secrets = {name: one.revealed() for name, one in config.webhooks.items()}
+        app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets, metrics=metrics)
+        tasks.start_soon(serve_app, app, bound)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def access_of(config: Config, connection: Connection, host: str, port: int) -> Access:
     """Return who is let in.
 
     :raises AddressUnusable: if nobody could be known at an address that others reach

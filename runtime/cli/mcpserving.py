@@ -17,7 +17,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
-from callboard.runtime.http.serving import check_address, listening, url_of
+from callboard.runtime.http.address import check_address, listening, url_of
 from callboard.runtime.mcp.http import PATH, serve_http
 from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server

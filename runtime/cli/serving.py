@@ -19,6 +19,7 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.export.exporters import open_exporters
+from callboard.runtime.http.address import LOOPBACK, listening_nearby, url_of
 from callboard.runtime.operations.reach import join, reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.worker.bootstrap import open_worker
@@ -47,8 +48,9 @@ async def stand(standing: Standing, settings: Settings) -> int:
         company = await stack.enter_async_context(open_company())
         for number in range(2, standing.config.worker_processes() + 1):
             company.keep(Beside(f"worker-{number}", work, _at(connection, standing)))
+        page = None if standing.joins else await _served(stack, company, connection, standing)
         stack.enter_context(settled_collector())
-        _say_where(connection, settings, embedded=standing.config.embedded and not standing.joins)
+        _say_where(connection, settings, page, embedded=standing.config.embedded and not standing.joins)
         async for _first in signals:
             break
         drained = await _stop(worker, company, standing, settings, signals)
@@ -63,6 +65,32 @@ def _at(connection: Connection, standing: Standing) -> Standing:
     """How a worker beside ours stands: at the same server, whoever runs it."""
     url = connection.server.url if connection.server else connection.config.nats_url
     return replace(standing, config=standing.config.absolute().model_copy(update={"nats_url": url}))
+
+
+async def _served(stack: AsyncExitStack, company: Company, connection: Connection, standing: Standing) -> str | None:
+    """Have a process beside ours serve HTTP, if it is to be; return its URL.
+
+    :raises AddressUnusable: if it cannot be served where it is to be, or not without a token
+    """
+    config = standing.config
+    if config.http_listen == "off":
+        return None
+    host, _colon, port = config.http_listen.rpartition(":")
+    host = host.strip("[]")
+    if host not in LOOPBACK:
+        from callboard.runtime.cli.httpserving import access_of
+
+        await access_of(config, connection, host, int(port))
+    bound = stack.enter_context(listening_nearby(host, int(port), "http"))
+    company.keep(Beside("http", attend, replace(_at(connection, standing), listener=bound.fileno())))
+    return url_of(bound)
+
+
+async def attend(standing: Standing) -> None:
+    """Be who serves HTTP beside a worker."""
+    from callboard.runtime.cli import httpserving
+
+    await httpserving.attend(standing)
 
 
 async def work(standing: Standing) -> None:
@@ -106,18 +134,19 @@ async def _stop(
     return drained
 
 
-def _say_where(connection: Connection, settings: Settings, *, embedded: bool) -> None:
+def _say_where(connection: Connection, settings: Settings, page: str | None, *, embedded: bool) -> None:
     config = connection.config
     url = connection.server.url if connection.server else without_secrets(config.nats_url or "")
     directory = str(Path(config.data_dir).absolute()) if embedded else None
     if settings.as_json:
-        found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix}
+        found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix, "page": page}
         click.echo(compact(found))
         return
     ours, here = program(), where_options(settings)
     store = f"\nThe log is kept in {directory}." if directory else ""
+    seen = f"\nSee it at {page}/" if page else ""
     click.echo(
-        f"Up at {url}, tenant {config.tenant!r}.{store}\n\n"
+        f"Up at {url}, tenant {config.tenant!r}.{store}{seen}\n\n"
         f"  {ours} start{here} FILE      start a run\n"
         f"  {ours} watch{here}           see what happens\n"
         f"  nats --server {url} sub '{config.prefix}.>'      the same with any NATS client\n\n"

@@ -4,9 +4,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.address import LOOPBACK
 from callboard.runtime.http.answers import refusal
 from callboard.runtime.http.login import kept
-from callboard.runtime.http.serving import LOOPBACK
 
 JSON = "application/json"
 SAFE = ("GET", "HEAD", "OPTIONS")

@@ -1,8 +1,4 @@
-"""Serving over HTTP: an address that may be served, and a server that ends when it is cancelled.
-
-On the loopback it answers only requests that name the loopback as their host, so that no web page reaches it under a
-name of its own. Elsewhere, and wherever a token is configured, a request must bring that as its bearer token.
-"""
+"""Serving over HTTP: a server that ends when it is cancelled, and a token that requests have to bring."""
 
 import hmac
 import socket
@@ -14,54 +10,8 @@ import uvicorn
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from callboard.bus.errors import OperatorError
-
 CLOSE_WAIT_S = 2
 """How long open connections may take to end when we stop."""
-
-BACKLOG = 128
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-class AddressUnusable(OperatorError):
-    """The address that was to be served cannot be, or not without a token."""
-
-    def __init__(self, code: str, message: str, where: str, remedy: str) -> None:
-        super().__init__(code, message, where, remedy)
-
-
-def check_address(host: str, port: int, token: str | None, kind: str) -> None:
-    """Check that an address may be served; ``kind`` (``mcp``, ``http``) is whose codes and settings are meant.
-
-    :raises AddressUnusable: ``<kind>.token_missing``
-    """
-    if host not in LOOPBACK and not token:
-        remedy = f"Set CALLBOARD_{kind.upper()}_TOKEN, which requests then must bring, or listen on 127.0.0.1."
-        message = "whoever reaches this server can run programs here, and no token is configured"
-        raise AddressUnusable(f"{kind}.token_missing", message, f"{host}:{port}", remedy)
-
-
-def listening(host: str, port: int, kind: str) -> socket.socket:
-    """Bind an address; port 0 takes a free one.
-
-    :raises AddressUnusable: ``<kind>.address``
-    """
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        found = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:
-        reason = str(error)
-        raise AddressUnusable(
-            f"{kind}.address", f"cannot listen: {reason}", f"{host}:{port}", "Choose another."
-        ) from error
-    found.setblocking(False)
-    return found
-
-
-def url_of(bound: socket.socket) -> str:
-    """Return the URL under which a bound socket is served."""
-    host, port, *_ = bound.getsockname()
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def serve_app(app: ASGIApp, bound: socket.socket) -> None:

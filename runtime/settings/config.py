@@ -121,6 +121,11 @@ class Config(BaseModel):
     providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
     mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
     http_token: SecretStr | None = Field(None, description="bearer token of the operator of `callboard http`")
+    http_listen: str = Field(
+        "127.0.0.1:8723",
+        pattern=r"^(off|(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})$",
+        description="where `callboard up` serves HTTP and the page, or a free port beside; or off",
+    )
     http_url: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")] = Field(
         "http://127.0.0.1:8723", description="where people reach `callboard http`: links begin so"
     )
