@@ -4,8 +4,9 @@ The child's life hangs on ours (Linux: PR_SET_PDEATHSIG; everywhere: it inherits
 outlived us still guards its store). A watchdog starts a crashed server again on the port it had, so clients reconnect;
 likewise one that could not write because its disk was full, as soon as there is room.
 
-Below ``<data_dir>/nats``: ``LOCK`` (our pid and the server's), ``port``, ``server.conf``, ``server.log``,
-``server.out`` (what it says before its log is open), ``ports/`` and ``jetstream/`` (the store).
+Whoever connects brings a token that lies in the data directory, for the eyes of its owner; the URL has it. Below
+``<data_dir>/nats``: ``LOCK`` (our pid and the server's), ``port``, ``token``, ``url`` (with both), ``server.conf``,
+``server.log``, ``server.out`` (what it says before its log is open), ``ports/`` and ``jetstream/`` (the store).
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import anyio
 import structlog
 from anyio.abc import Process, TaskGroup
 
+from callboard.bus.credentials import without_secrets
 from callboard.bus.errors import CallboardError, ServerFailed, StoreFull, StoreUnusable
 from callboard.bus.serverprogram import Usage, find_server, health, tied
 from callboard.bus.serverroom import ServerRoom
@@ -100,8 +102,8 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """The server's URL; the same after a restart."""
-        return f"nats://127.0.0.1:{self._port}"
+        """The server's URL, with the token that it asks for; the same after a restart."""
+        return self._store.url(self._port)
 
     @property
     def pid(self) -> int:
@@ -152,7 +154,13 @@ class EmbeddedServer:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._watch, binary)
         self._tasks.start_soon(self._check_health)
-        log.info("embedded server is up", url=self.url, pid=self.pid, sync=self._sync, store=str(self._store.home))
+        log.info(
+            "embedded server is up",
+            url=without_secrets(self.url),
+            pid=self.pid,
+            sync=self._sync,
+            store=str(self._store.home),
+        )
         return self
 
     async def __aexit__(

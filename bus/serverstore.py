@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -40,6 +41,12 @@ ORPHAN_WAIT_S = 5.0
 
 ORPHAN_POLL_S = 0.05
 
+TOKEN_BYTES = 24
+"""Of the token that a server asks for."""
+
+PLAIN_TOKEN = "Plaintext passwords detected"
+"""What the server warns of at every start: its configuration has the token, and only its owner can read that."""
+
 TAIL_LINES = 20
 TAIL_BYTES = 16 * 1024
 
@@ -61,7 +68,9 @@ class ServerStore:
         self.out = home / "server.out"
         self.config = home / "server.conf"
         self.ports = home / "ports"
+        self._url = home / "url"
         self._port = home / "port"
+        self._token = home / "token"
         self._lock = home / "LOCK"
         self._reserve = 0
         self.used: int | None = None
@@ -83,7 +92,7 @@ class ServerStore:
         :raises StoreFull: if there is no room for it
         """
         with self._usable():
-            self.home.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with self._usable():
@@ -121,7 +130,7 @@ class ServerStore:
             self.ports.mkdir(exist_ok=True)
             for stale in self.ports.glob("*.ports"):
                 stale.unlink()
-            self.config.write_text(config, encoding="utf-8")
+            _write_own(self.config, config)
             self.out.write_bytes(b"")
 
     def remembered_port(self) -> int:
@@ -136,6 +145,31 @@ class ServerStore:
         with self._usable():
             self._write_holders(server_pid)
             self._port.write_text(f"{port}\n")
+            _write_own(self._url, f"{self.url(port)}\n")
+
+    def token(self) -> str:
+        """Return what whoever connects has to bring, made with the store: only its owner can read it.
+
+        :raises StoreUnusable: if it cannot be written
+        :raises StoreFull: if there is no room for it
+        """
+        if not (token := self.known_token()):
+            token = secrets.token_hex(TOKEN_BYTES)
+            with self._usable():
+                _write_own(self._token, f"{token}\n")
+        return token
+
+    def known_token(self) -> str:
+        """Return the token; empty if there is none, or not for us."""
+        try:
+            return self._token.read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
+
+    def url(self, port: int) -> str:
+        """Return where the server listens, with what it asks for."""
+        token = self.known_token()
+        return f"nats://{token}@127.0.0.1:{port}" if token else f"nats://127.0.0.1:{port}"
 
     def ports_of(self, pid: int) -> Ports | None:
         """Return where the server of this pid listens, None as long as it has not said."""
@@ -175,7 +209,7 @@ class ServerStore:
         new = self.config.with_suffix(".new")
         with self._usable():
             config = self.config.read_text(encoding="utf-8")
-            new.write_text(_BYTES_MAX.sub(f"max_file_store: {bytes_max}", config), encoding="utf-8")
+            _write_own(new, _BYTES_MAX.sub(f"max_file_store: {bytes_max}", config))
             new.replace(self.config)
 
     def takes(self, size: int = ROOM_BYTES) -> bool:
@@ -206,7 +240,7 @@ class ServerStore:
 
 
 def server_config(store: ServerStore, port: int, sync: str) -> str:
-    """Return the server's configuration: loopback only, everything else in the store."""
+    """Return the server's configuration: loopback only, for those who know the token; all else in the store."""
 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
@@ -221,6 +255,9 @@ log_file: {quoted(store.log)}
 logfile_size_limit: {LOG_SIZE_BYTES_MAX}
 logfile_max_num: {LOG_FILES_MAX}
 max_pending: {PENDING_BYTES_MAX}
+authorization {{
+  token: {quoted(store.token())}
+}}
 jetstream {{
   store_dir: {quoted(store.home)}
   sync_interval: {quoted(sync)}
@@ -246,7 +283,7 @@ def running_url(data_dir: str | Path) -> str | None:
     finally:
         os.close(fd)
     port = store.remembered_port()
-    return f"nats://127.0.0.1:{port}" if server and port != -1 else None
+    return store.url(port) if server and port != -1 else None
 
 
 @contextlib.contextmanager
@@ -279,7 +316,7 @@ def _standby(data_dir: str | Path) -> Path:
 def diagnose(store: ServerStore, returncode: int) -> CallboardError:
     """Say what a dead server died of, from the end of its log."""
     tail = store.tail()
-    loud = [line for line in tail if "[FTL]" in line or "[INF]" not in line]
+    loud = [line for line in tail if "[FTL]" in line or not any(sign in line for sign in ("[INF]", PLAIN_TOKEN))]
     reason = loud[-1].rpartition("[FTL] ")[2] if loud else f"it ended with code {returncode}"
     if any(sign in reason for sign in (*FULL, "not a directory", "permission denied", "read-only file")):
         return unusable(store, reason)
@@ -292,6 +329,15 @@ def unusable(store: ServerStore, reason: str) -> OperatorError:
         return StoreFull(reason, where=str(store.home))
     remedy = "Choose another data directory, or make this one a directory that this user may write to."
     return StoreUnusable(str(store.home), reason, remedy)
+
+
+def _write_own(path: Path, text: str) -> None:
+    """Write a file that only its owner can read."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        # One that was there may have been for everybody.
+        os.fchmod(fd, 0o600)
+        file.write(text)
 
 
 def _try_lock(fd: int) -> bool:

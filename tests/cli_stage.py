@@ -12,6 +12,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from callboard.bus.credentials import without_secrets
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli.main import cli
 from tests.forks import callboard
@@ -72,6 +73,12 @@ SCRIPT: dict[str, Any] = {
 }
 
 ONE_NODE = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Say something.}\nedges: []\n"
+
+
+def shown_url(data_dir: Path) -> str | None:
+    """The URL of the server that runs over a data directory, as people are told it: without what it asks for."""
+    url = running_url(data_dir)
+    return without_secrets(url) if url is not None else None
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,7 @@ class Place:
         """`callboard up` with the triage's tools at hand, ended by Ctrl-C."""
         self.triage()
         with self.up("--import-from", "flows") as (process, said):
-            assert said["url"] == running_url(self.folder / ".callboard")
+            assert said["url"] == shown_url(self.folder / ".callboard")
             yield
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate()

@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from callboard.bus.server import EmbeddedServer
-from callboard.bus.serverstore import running_url, standing_by
+from callboard.bus.serverstore import standing_by
 from callboard.runtime.cli import exits
 from callboard.runtime.operations.errors import NoServer
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.settings.config import load
-from tests.cli_stage import INPUT, Place, next_event
+from tests.cli_stage import INPUT, Place, next_event, shown_url
 from tests.flows import call, flow, returned
 
 LONG = {"text": "late", "delay_ms": 600_000}
@@ -87,7 +87,7 @@ def test_a_run_beside_up_is_performed_with_what_lies_beside_it(place: Place) -> 
         assert f"Joined the server at {said['url']}" in done.stderr
         results = json.loads(done.stdout)["results"]
         assert results["gather"]["toolCalls"][0]["output"] == {"hits": 7, "worked_in": "flows"}
-        assert running_url(place.folder / ".callboard") == said["url"]
+        assert shown_url(place.folder / ".callboard") == said["url"]
 
 
 def test_the_worker_of_a_run_says_itself_whether_it_can_perform_it(place: Place) -> None:
@@ -107,7 +107,7 @@ def test_a_second_run_goes_on_when_the_first_takes_its_server_along(place: Place
         running(place, "first", LONG, until="model.call") as first,
         place.process("run", gated, "--run-id", "second", "--stream") as second,
     ):
-        url = running_url(place.folder / ".callboard")
+        url = shown_url(place.folder / ".callboard")
         next_event(second, "tool.call")
         if killed:
             first.kill()
@@ -140,7 +140,7 @@ def test_a_run_that_waits_for_somebody_blocks_nobody(place: Place) -> None:
         assert place.call("run", *place.one({"text": "x"}), "--json").returncode == exits.OK
         # One that stands for all takes its answer in, and leaves the run where its tools are.
         with place.up() as (_process, said):
-            assert said["url"] == running_url(place.folder / ".callboard")
+            assert said["url"] == shown_url(place.folder / ".callboard")
             assert place.here("answer", "asks", "this one").exit_code == exits.OK
             end = next_event(asks, "run.end")
             assert (end["payload"]["status"], end["payload"]["output"]) == ("completed", "flows")
@@ -148,7 +148,7 @@ def test_a_run_that_waits_for_somebody_blocks_nobody(place: Place) -> None:
             # The server has come to the one that stands.
             assert place.here("start", *place.one({"text": "x"}), "--run-id", "later").exit_code == exits.OK
             assert place.here("watch", "later").exit_code == exits.OK
-            assert running_url(place.folder / ".callboard") == said["url"]
+            assert shown_url(place.folder / ".callboard") == said["url"]
     claims = {event["payload"]["worker"] for event in log_of(place, "asks") if event["type"] == "run.claimed"}
     assert len(claims) == 1
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
+from callboard.bus.credentials import without_secrets
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
-from tests.cli_stage import Place, next_event
+from tests.cli_stage import Place, next_event, shown_url
 
 LONG = {"text": "late", "delay_ms": 60_000}
 """A turn longer than any test waits."""
@@ -130,12 +131,12 @@ def test_an_unknown_run_or_type_cannot_be_watched(standing: Place) -> None:
 
 def test_a_second_one_over_one_store_joins(standing: Place) -> None:
     with standing.up() as (process, said):
-        assert said["url"] == running_url(standing.folder / ".callboard")
+        assert said["url"] == shown_url(standing.folder / ".callboard")
         assert said["data_dir"] == str(standing.folder / ".callboard")
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate()
         assert f"Joined the server at {said['url']}" in err
-    assert running_url(standing.folder / ".callboard") == said["url"]
+    assert shown_url(standing.folder / ".callboard") == said["url"]
 
 
 def test_a_run_at_a_server_that_is_named(standing: Place) -> None:
@@ -152,7 +153,7 @@ async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, al
     def start(url: str) -> int:
         with place.process("worker", "--json", "--nats", url, *(["--allow-scripts"] if allowed else [])) as worker:
             assert worker.stdout is not None
-            assert json.loads(worker.stdout.readline())["url"] == url
+            assert json.loads(worker.stdout.readline())["url"] == without_secrets(url)
             return place.call("start", *place.one({"text": "x"}), "--nats", url).returncode
 
     async with EmbeddedServer(place.folder / "server", sync="1s") as server:
@@ -162,7 +163,7 @@ async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, al
 def test_a_further_worker_joins(standing: Place) -> None:
     with standing.process("worker", "--json", "--import-from", "flows") as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["url"] == running_url(standing.folder / ".callboard")
+        assert json.loads(process.stdout.readline())["url"] == shown_url(standing.folder / ".callboard")
         run = standing.started()
         assert standing.here("watch", run).exit_code == exits.OK
         process.send_signal(signal.SIGTERM)

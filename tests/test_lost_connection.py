@@ -60,7 +60,7 @@ ASKED: dict[str, Callable[[JetStreamLog], Coroutine[Any, Any, Any]]] = {
     "the-api": lambda log: log.last(RUN),
     "a-direct-get": lambda log: log.read(RUN),
     "an-append": lambda log: append(log, RUN, [entry(2)], 2),
-    "a-start": lambda log: Client(log, "acme")._publish(START, "verdicts"),  # pyright: ignore[reportPrivateUsage]
+    "a-start": lambda log: Client(log, "acme")._publish(START),  # pyright: ignore[reportPrivateUsage]
 }
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,22 @@ import anyio
 import anyio.lowlevel
 import nats.errors
 import pytest
+import structlog
 from anyio.streams.buffered import BufferedByteReceiveStream
 from nats.js.api import StreamConfig
 
 from callboard.bus import serverprogram, serverstore
-from callboard.bus.connection import connected
-from callboard.bus.errors import OperatorError, ServerFailed, ServerMissing, StoreFull, StoreLocked, StoreUnusable
+from callboard.bus.connection import connect, connected
+from callboard.bus.credentials import without_secrets
+from callboard.bus.errors import (
+    CredentialsRefused,
+    OperatorError,
+    ServerFailed,
+    ServerMissing,
+    StoreFull,
+    StoreLocked,
+    StoreUnusable,
+)
 from callboard.bus.server import EmbeddedServer, Restarted
 from callboard.bus.serverprogram import find_server
 from callboard.bus.serverstore import ServerStore, diagnose, running_url, server_config
@@ -45,6 +56,33 @@ def alive(pid: int) -> bool:
     return True
 
 
+async def test_nobody_comes_in_without_the_token_which_only_the_owner_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory())
+    home = tmp_path / "nats"
+    async with EmbeddedServer(tmp_path) as server:
+        token = (home / "token").read_text().strip()
+        bare = without_secrets(server.url)
+        assert server.url == f"nats://{token}@{bare.removeprefix('nats://')}"
+        assert (home / "url").read_text() == f"{server.url}\n"
+        for stranger in (bare, bare.replace("//", "//wrong@")):
+            with pytest.raises(CredentialsRefused) as caught:
+                await connect(stranger, name="stranger")
+            assert token not in str(caught.value)
+    for name in ("token", "url", "server.conf"):
+        assert stat.S_IMODE((home / name).stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert token not in server.log_path.read_text()
+    told = capsys.readouterr()
+    assert "embedded server is up" in told.out
+    assert token not in told.out + told.err
+    # A server that comes back asks for the same, so that clients do too.
+    async with EmbeddedServer(tmp_path) as again:
+        assert again.url == server.url
+        assert stat.S_IMODE((home / "server.conf").stat().st_mode) == 0o600
+
+
 async def test_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) -> None:
     async with EmbeddedServer(tmp_path) as server, connected(server.url, name="test") as client:
         js = client.jetstream()
@@ -54,7 +92,7 @@ async def test_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) 
         assert "sync_interval" in (tmp_path / "nats" / "server.conf").read_text()
         assert running_url(tmp_path) == first_url
         assert server.log_path.is_file()
-    assert first_url.startswith("nats://127.0.0.1:")
+    assert without_secrets(first_url).startswith("nats://127.0.0.1:")
     assert not alive(pid)
     assert running_url(tmp_path) is None
     async with EmbeddedServer(tmp_path) as server, connected(server.url, name="test") as client:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from nats.aio.client import Client as NatsClient
 
 from callboard.bus.connection import ConnectionWatch, connected
+from callboard.bus.credentials import Credentials
 from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import Subjects
@@ -49,8 +50,9 @@ async def open_connection(
         if url is None:
             server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
             url = server.url
+        credentials = config.credentials() if server is None else Credentials()
         watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
-        nc = await stack.enter_async_context(connected(url, name=name, credentials=config.credentials(), watch=watch))
+        nc = await stack.enter_async_context(connected(url, name=name, credentials=credentials, watch=watch))
         log = await open_log(
             nc,
             Subjects(config.prefix),

@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import Settings, json_option, settings_options
 
 user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
 
@@ -79,8 +79,11 @@ def rotate(settings: Settings) -> None:
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
-def key() -> None:
+@json_option
+def key(as_json: bool) -> None:
     """Print a new key, for CALLBOARD_CREDENTIALS_KEY or a file that credentials_key_file names."""
     from callboard.runtime.access.keyring import new_key
+    from callboard.runtime.operations.results import compact
 
-    click.echo(new_key())
+    made = new_key()
+    click.echo(compact({"key": made}) if as_json else made)

@@ -173,8 +173,7 @@ def _settings_there(connection: Connection, local: LocalRun) -> Settings:
     settings = local.settings
     if connection.server is None or str(local.config.data_dir) != TEMPORARY:
         return settings
-    kept = {name: value for name, value in settings.flags.items() if name != "data_dir"}
-    return replace(settings, flags={**kept, "nats_url": connection.server.url})
+    return replace(settings, flags={**settings.flags, "data_dir": str(connection.config.data_dir)})
 
 
 async def _conclude(connection: Connection, run: str, local: LocalRun) -> int:

@@ -63,8 +63,8 @@ async def stand(standing: Standing, settings: Settings) -> int:
 
 def _at(connection: Connection, standing: Standing) -> Standing:
     """How a worker beside ours stands: at the same server, whoever runs it."""
-    url = connection.server.url if connection.server else connection.config.nats_url
-    return replace(standing, config=standing.config.absolute().model_copy(update={"nats_url": url}))
+    config = connection.config.absolute()
+    return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
 
 
 async def _served(stack: AsyncExitStack, company: Company, connection: Connection, standing: Standing) -> str | None:
@@ -136,7 +136,7 @@ async def _stop(
 
 def _say_where(connection: Connection, settings: Settings, page: str | None, *, embedded: bool) -> None:
     config = connection.config
-    url = connection.server.url if connection.server else without_secrets(config.nats_url or "")
+    url = without_secrets(connection.server.url if connection.server else config.nats_url or "")
     directory = str(Path(config.data_dir).absolute()) if embedded else None
     if settings.as_json:
         found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix, "page": page}

@@ -12,6 +12,7 @@ import anyio
 from nats.aio.client import Client
 
 from callboard.bus.connection import REFUSED_WAIT_S
+from callboard.bus.credentials import without_secrets
 from callboard.bus.errors import StoreLocked
 from callboard.bus.server import READY_WAIT_S
 from callboard.bus.serverstore import is_stood_by, running_url
@@ -38,7 +39,7 @@ async def reach(
     :raises OperatorError: whatever keeps the server from being usable
     """
     if config.nats_url is None and (url := await _running(config.data_dir)):
-        config = config.model_copy(update={"nats_url": url})
+        config = config.at(url)
     if config.nats_url is None and not reads:
         remedy = "Start one with `callboard up` (in another terminal), or name one with --nats."
         raise NoServer(str(config.data_dir), remedy)
@@ -102,10 +103,10 @@ async def _joined(config: Config, url: str, name: str, say: Say) -> AsyncGenerat
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stand_by, config, url, connected, took_over)
         try:
-            there = config.model_copy(update={"nats_url": url})
+            there = config.at(url)
             async with open_connection(there, name, gaps_expected=True) as connection:
                 nc = connection.nc
-                say(f"Joined the server at {url}, which another command runs over {config.data_dir}.")
+                say(f"Joined the server at {without_secrets(url)}, which another command runs over {config.data_dir}.")
                 yield connection
         except Exception as caught:
             # Raised below: the task group would wrap it.
@@ -127,4 +128,4 @@ async def _opened(stack: AsyncExitStack, config: Config, name: str, refused_wait
                 raise
         await anyio.sleep(POLL_S)
         if url := running_url(config.data_dir):
-            config = config.model_copy(update={"nats_url": url})
+            config = config.at(url)

@@ -42,6 +42,11 @@ _SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token", "http_
 _HIDDEN = (*_SECRETS, "fetch_auth")
 """Settings whose values no message repeats."""
 
+_OF_A_SERVER = (
+    *("nats_user", "nats_password", "nats_token", "nats_nkey_seed", "nats_creds", "nats_ca", "nats_cert", "nats_key"),
+)
+"""Settings that are about a server of one's own."""
+
 _PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key", "credentials_key_file")
 _FOLDERS = ("prompt_folders",)
 
@@ -167,6 +172,10 @@ class Config(BaseModel):
         """Return every setting as JSON has it, in order; secrets are masked."""
         url = without_secrets(self.nats_url) if self.nats_url is not None else None
         return {**self.model_dump(mode="json"), "nats_url": url}
+
+    def at(self, url: str) -> Self:
+        """Return a copy that speaks to an embedded server which stands: its URL has all that it asks for."""
+        return self.model_copy(update={"nats_url": url, **dict.fromkeys(_OF_A_SERVER)})
 
     def credentials(self) -> Credentials:
         """Return what `callboard.bus.connection.connect` presents to the server."""

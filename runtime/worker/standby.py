@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import anyio
 
+from callboard.bus.credentials import without_secrets
 from callboard.bus.errors import ServerFailed, StoreLocked
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import standing_by
@@ -34,7 +35,9 @@ async def stand_by(config: Config, url: str, connected: Callable[[], bool], took
             with suppress(StoreLocked):  # it stands again, or somebody else is about to run it
                 async with EmbeddedServer(config.data_dir, sync=config.sync) as server:
                     if server.url != url:
-                        raise ServerFailed(f"{url} has been taken by somebody else meanwhile", str(server.log_path))
+                        raise ServerFailed(
+                            f"{without_secrets(url)} has been taken by somebody else meanwhile", str(server.log_path)
+                        )
                     server.stage_in_memory(stream_of(Subjects(config.prefix)))
                     took_over()
                     await anyio.sleep_forever()
