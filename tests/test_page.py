@@ -17,7 +17,8 @@ from callboard.bus.events import decode_event
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
 from callboard.runtime.api.connection import Connection
-from callboard.runtime.http.serving import listening, serve_app, url_of
+from callboard.runtime.http.address import listening, url_of
+from callboard.runtime.http.serving import serve_app
 from callboard.runtime.page import shell
 from tests.browser import Opened, opened
 from tests.http_house import PATIENCE_S, application, served

@@ -41,8 +41,8 @@ function frame() {
       h('span', {class: 'stretch'}),
       live,
       h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
-      h('button', {class: 'quiet', 'aria-label': 'Go to anything', title: 'Go to anything (⌘K)', onclick: palette}, '⌘K'),
-      h('button', {class: 'quiet', 'aria-label': 'Keys', title: 'Keys (?)', onclick: help}, '?')),
+      h('button', {class: 'quiet', 'aria-label': '⌘K: go to anything', title: 'Go to anything (⌘K)', onclick: palette}, '⌘K'),
+      h('button', {class: 'quiet', 'aria-label': '?: keys', title: 'Keys (?)', onclick: help}, '?')),
     view,
     h('div', {id: 'said', class: 'heard', role: 'status', 'aria-live': 'polite'}),
   )

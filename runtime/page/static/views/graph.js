@@ -17,7 +17,7 @@ export class Graph {
   constructor(given) {
     this.given = given
     this.element = h('div', {class: 'graph'})
-    /** @type {Map<string, {group: SVGElement, glyph: SVGElement, badge: SVGElement, times: SVGElement}>} */
+    /** @type {Map<string, {group: SVGElement, glyph: SVGElement, badge: SVGElement, times: SVGElement, name: string}>} */
     this.nodes = new Map()
     /** @type {{from: string, to: string, path: SVGElement, count: SVGElement|null}[]} */
     this.edges = []
@@ -56,7 +56,7 @@ export class Graph {
     nodes.after(labels)
     for (const one of scene.edges) this.edge(one, edges, labels)
     for (const one of scene.marks ?? []) edges.append(s('circle', {cx: one.x, cy: one.y, r: one.kind === 'end' ? 6 : 5, class: `mark ${one.kind}`}))
-    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'region', 'aria-label': 'Graph'}, drawing)
+    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing'}, drawing)
     fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms('⤢', 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
     this.frame = frame
     this.drawing = drawing
@@ -90,15 +90,14 @@ export class Graph {
     const top = box ? y + 20 : y + high / 2 - ((lines.length - 1 + (one.aside?.length ? 0.9 : 0)) * LINE_PX) / 2
     const texts = lines.map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + i * LINE_PX, class: 'label'}, line))
     const aside = [one.aside ?? []].flat().map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + (lines.length + i) * LINE_PX - 1, class: 'aside'}, line))
-    const glyph = s('text', {x: x + w - 1, y: y + 1, class: 'glyph'})
+    const glyph = s('text', {x: x + w - 1, y: y + 1, class: 'glyph', 'aria-hidden': 'true'})
     const badge = s('circle', {cx: x + w - 1, cy: y + 1, r: 10, class: 'badge none'})
-    const times = s('text', {x: x + w - 14, y: y + high + 1, class: 'times'})
-    const title = s('title', {}, one.label ?? one.id)
+    const times = s('text', {x: x + w - 14, y: y + high + 1, class: 'times', 'aria-hidden': 'true'})
     const shape = s('rect', {x, y, width: w, height: high, rx: box ? 10 : 8, class: 'shape'})
     if (one.is_node === false) return s('g', {class: 'gbox'}, shape, texts)
     const choose = () => this.given.chosen(one.id)
-    const group = s('g', {class: `gnode ${box ? 'gbox' : ''}`, role: 'button', tabindex: '0', data: {id: one.id}, onclick: choose, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Enter' && choose()}, title, shape, texts, aside, badge, glyph, times)
-    this.nodes.set(one.id, {group, glyph, badge, times})
+    const group = s('g', {class: `gnode ${box ? 'gbox' : ''}`, role: 'button', tabindex: '0', data: {id: one.id}, onclick: choose, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Enter' && choose()}, shape, texts, aside, badge, glyph, times)
+    this.nodes.set(one.id, {group, glyph, badge, times, name: [...lines, one.aside ?? []].flat().join(' ')})
     return group
   }
 
@@ -126,12 +125,12 @@ export class Graph {
     const state = JSON.stringify([[...shown], [...ways], chosen])
     if (state === this.state) return
     this.state = state
-    for (const [id, {group, glyph, badge, times}] of this.nodes) {
+    for (const [id, {group, glyph, badge, times, name}] of this.nodes) {
       const one = shown.get(id)
       const [kind, sign, word] = look(one?.status ?? '')
       const own = `gnode${group.classList.contains('gbox') ? ' gbox' : ''}`
       group.setAttribute('class', `${own}${one ? ` ${kind}` : shown.size ? ' unreached' : ''}${id === chosen ? ' chosen' : ''}`)
-      group.setAttribute('aria-label', `${id}: ${one ? word : 'not reached'}${one && one.times > 1 ? `, ${one.times} times` : ''}`)
+      group.setAttribute('aria-label', `${name}: ${one ? word : 'not reached'}${one && one.times > 1 ? `, ${one.times} times` : ''}`)
       group.setAttribute('aria-pressed', String(id === chosen))
       glyph.textContent = one ? sign : ''
       badge.classList.toggle('none', !one)

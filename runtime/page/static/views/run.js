@@ -84,7 +84,7 @@ export class RunView extends HTMLElement {
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n)})
     this.list = new List({
       label: 'Events', height: EVENTS_PX, row: (index) => this.event(index),
-      head: headings('event-row', ['n', 'After', 'Type', 'Where', 'What', '']),
+      head: headings('event-row', ['n', 'After', 'Type', 'Where', 'What', 'Outcome']),
       chosen: (index) => this.choose(this.events[index].n),
     })
     this.family = h('select', {'aria-label': 'Type of events', onchange: () => this.narrow()}, h('option', {value: ''}, 'all types'), FAMILIES.map((one) => h('option', {value: one}, one)))
@@ -264,7 +264,7 @@ export class RunView extends HTMLElement {
   }
 
   /** @param {Row} row */
-  matches(row) {
+  fits(row) {
     const {family, failed, text} = this.filter
     if (family && row.type !== family && !row.type.startsWith(`${family}.`)) return false
     if (failed && row.outcome !== 'failed' && !row.type.endsWith('.failed')) return false
@@ -375,7 +375,7 @@ export class RunView extends HTMLElement {
     const anew = this.listed !== run.version
     if (anew) {
       const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
-      this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.matches(row)) : run.rows
+      this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
       this.list.set(this.events.length)
       this.counted.textContent = this.events.length === run.last ? '' : `${this.events.length.toLocaleString('en')} of ${run.last.toLocaleString('en')}`
       if (end) this.list.reveal(this.events.length - 1)

@@ -155,14 +155,14 @@ export class RunsView extends HTMLElement {
     if (event.type === 'run.accepted' && !known) {
       const {definition} = event.payload
       const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time}
-      if (this.matches(one)) this.news.unshift(one)
+      if (this.fits(one)) this.news.unshift(one)
     } else if (known) {
       change(known, event)
     }
   }
 
   /** Whether a new run is among those that are asked for, as far as one sees it. @param {any} one */
-  matches(one) {
+  fits(one) {
     const {q, status, definition} = this.asked
     const text = `${one.run} ${one.definition}`.toLowerCase()
     return (!status || status === 'running') && (!definition || definition === one.definition) && (!q || text.includes(q.toLowerCase()))

@@ -40,7 +40,8 @@ export class WorkersView extends HTMLElement {
     const {sheet, note} = this
     if (!sheet || !note) return
     const workers = found.workers ?? []
-    const waiting = Object.entries(found.queue ?? {}).map(([name, count]) => `${count} ${name} waiting`)
+    const {starts = 0, commands = 0, held = 0} = found.queue ?? {}
+    const waiting = [some(starts, 'start'), `${some(commands, 'command')} waiting`, held ? `${some(held, 'run')} held back` : ''].filter(Boolean)
     fill(note, [`${some(workers.length, 'worker')}`, `${found.partitions ?? 0} partitions`, ...waiting].join(' · '))
     if (!workers.length) return fill(sheet, nothing('No worker is there', 'Runs that are started wait until one comes:', h('pre', {}, 'callboard worker')))
     const free = found.unowned ?? []
@@ -48,12 +49,18 @@ export class WorkersView extends HTMLElement {
       free.length ? h('div', {class: 'failure', role: 'alert'}, `Nobody has ${some(free.length, 'partition')}: ${free.join(', ')}`) : null,
       h('table', {}, h('thead', {}, h('tr', {}, ['Worker', 'Last heard', 'Partitions', 'At work'].map((one) => h('th', {scope: 'col'}, one)))),
         h('tbody', {}, workers.map((/** @type {any} */ one) => h('tr', {},
-          h('td', {}, h('strong', {}, one.name)),
+          h('td', {}, h('strong', {}, one.name), one.guest ? h('span', {class: 'soft'}, ' guest') : null, one.word === 'leaving' ? h('span', {class: 'soft'}, ' leaving') : null),
           h('td', {}, h('span', {class: `status ${one.age_s > LATE_S ? 'failed' : 'ok'}`}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, one.age_s > LATE_S ? '✕' : '✓'), `${duration(one.age_s)} ago`)),
-          h('td', {}, (one.partitions ?? []).length ? h('span', {class: 'parts', title: one.partitions.join(', ')}, some(one.partitions.length, 'partition'), partitions(one.partitions, found.partitions)) : h('span', {class: 'soft'}, 'none')),
-          h('td', {class: 'soft'}, Object.entries(one.slots ?? {}).map(([name, slot]) => `${name} ${typeof slot === 'object' && slot ? Object.values(slot).join(' of ') : slot}`).join(' · ')))))))
+          h('td', {}, owned(one.load?.partitions ?? [], found.partitions)),
+          h('td', {}, one.load ? h('span', {class: 'parts'}, share('run', one.load.runs, one.load.runs_max), share('effect', one.load.effects, one.load.effects_max)) : h('span', {class: 'soft'}, 'it does not say')))))))
   }
 }
+
+/** @param {number[]} own @param {number} all */
+const owned = (own, all) => (own.length ? h('span', {class: 'parts', title: own.join(', ')}, some(own.length, 'partition'), partitions(own, all)) : h('span', {class: 'soft'}, 'none'))
+
+/** @param {string} what @param {number} [now] @param {number} [most] */
+const share = (what, now = 0, most = 0) => h('span', {}, `${some(now, what)} of ${most.toLocaleString('en')} `, h('progress', {value: now, max: Math.max(most, 1), 'aria-label': what}))
 
 /** @param {number[]} own @param {number} all */
 function partitions(own, all) {
