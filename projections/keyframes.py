@@ -17,7 +17,7 @@ from callboard.projections.projection import Projection
 EVERY_EVENTS = 1_024
 """How far keyframes are apart, at first."""
 
-KEPT_MAX = 16
+KEPT_MAX = 32
 """Keyframes kept; where there would be more, every second one goes, and the others are twice as far apart."""
 
 F = TypeVar("F", bound=Projection[Any])

@@ -14,7 +14,7 @@ from callboard.projections.projection import Projection
 
 logger = structlog.get_logger(__name__)
 
-CATCH_UP_WAIT_S = 20.0
+CATCH_UP_WAIT_S = 60.0
 """How long a question waits until the fold has come as far as the log."""
 
 V = TypeVar("V")

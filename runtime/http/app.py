@@ -27,6 +27,7 @@ from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.login import Login
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.openapi import document
+from callboard.runtime.http.rings import Rings
 from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.topics import filters_of, runs_of
 from callboard.runtime.http.webhooks import METHODS, Webhooks
@@ -77,7 +78,11 @@ def http_app(
         Path(path, hooks.take, methods=METHODS),
         Path(ANSWERS, answering.serve, methods=["GET", "POST"]),
     ]
-    return Starlette(routes=[*open_paths, Mount("/", guard)], exception_handlers={HTTPException: _unknown})
+    return Starlette(
+        routes=[*open_paths, Mount("/", guard)],
+        exception_handlers={HTTPException: _unknown},
+        lifespan=lambda _app: front.rings.open(),
+    )
 
 
 class Front:
@@ -89,6 +94,7 @@ class Front:
         self._verbs = verbs
         self._active = 0
         self._live = 0
+        self.rings = Rings(log)
 
     def handler(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
         """Return what answers the requests of a route."""
@@ -133,7 +139,7 @@ class Front:
         self._live += 1
         subjects = self._log.subjects
         pieces = {run: subjects.live(RunRef(self._tenant, run), None, "model.delta") for run in runs_of(topics)}
-        return Live(self._log, filters, after, self._leave, pieces)
+        return Live(self._log, self.rings, filters, after, self._leave, pieces)
 
     def _leave(self) -> None:
         self._live -= 1

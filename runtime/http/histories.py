@@ -30,7 +30,7 @@ KEPT_BYTES_MAX = 256 * 1024 * 1024
 EVENT_BYTES = 1_024
 """What an event takes besides what stands in the log."""
 
-READ_EVENTS = 1_000
+READ_EVENTS = 500
 """Events read at once."""
 
 

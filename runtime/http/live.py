@@ -9,7 +9,7 @@ the log. One that finds no room is left out; the result of its turn has the text
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 
 import anyio
@@ -21,7 +21,8 @@ from nats.errors import Error as NatsError
 from starlette.types import Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer, Recorded
+from callboard.bus.log import NoAnswer
+from callboard.runtime.http.rings import Rings
 
 HEARTBEAT_S = 15.0
 WRITE_WAIT_S = 20.0
@@ -49,12 +50,14 @@ class Live:
     def __init__(
         self,
         log: JetStreamLog,
+        rings: Rings,
         filters: Sequence[str],
         after: int | None,
         left: Callable[[], None],
         pieces: Mapping[str, str] | None = None,
     ) -> None:
         self._log = log
+        self._rings = rings
         self._filters = filters
         self._after = after
         self._left = left
@@ -62,7 +65,7 @@ class Live:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ahead = PIECES_AHEAD if self._pieces else EVENTS_AHEAD
-        events, ready = anyio.create_memory_object_stream[Recorded | bytes](ahead)
+        events, ready = anyio.create_memory_object_stream[bytes](ahead)
         try:
             async with self._hearing(events), anyio.create_task_group() as tasks, events, ready:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
@@ -75,7 +78,7 @@ class Live:
             self._left()
 
     @asynccontextmanager
-    async def _hearing(self, events: MemoryObjectSendStream[Recorded | bytes]) -> AsyncGenerator[None]:
+    async def _hearing(self, events: MemoryObjectSendStream[bytes]) -> AsyncGenerator[None]:
         """Hear what is said besides."""
         async with AsyncExitStack() as stack:
             for run, subject in self._pieces.items():
@@ -83,20 +86,21 @@ class Live:
                 stack.push_async_callback(_leave, subscription)
             yield
 
-    async def _follow(self, events: MemoryObjectSendStream[Recorded | bytes]) -> None:
+    async def _follow(self, events: MemoryObjectSendStream[bytes]) -> None:
         with events:
             try:
-                async with self._log.follow(self._filters, self._after) as feed:
-                    async for recorded in feed:
-                        await events.send(recorded)
+                async with aclosing(self._rings.follow(self._filters, self._after)) as told:
+                    async for one in told:
+                        await events.send(one.frame)
             except NoAnswer:
                 # The reader comes back by itself, with what it has seen.
                 return
 
 
-async def _take(run: str, events: MemoryObjectSendStream[Recorded | bytes], message: Msg) -> None:
+async def _take(run: str, events: MemoryObjectSendStream[bytes], message: Msg) -> None:
     try:
-        events.send_nowait(b'{"run":' + msgspec.json.encode(run) + b"," + message.data.lstrip()[1:])
+        piece = b'{"run":' + msgspec.json.encode(run) + b"," + message.data.lstrip()[1:]
+        events.send_nowait(b"event: model.delta\ndata: " + piece.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n")
     except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
         return
 
@@ -106,15 +110,15 @@ async def _leave(subscription: Subscription) -> None:
         await subscription.unsubscribe()
 
 
-async def _tell(ready: MemoryObjectReceiveStream[Recorded | bytes], send: Send, scope: anyio.CancelScope) -> None:
+async def _tell(ready: MemoryObjectReceiveStream[bytes], send: Send, scope: anyio.CancelScope) -> None:
     while True:
-        recorded = None
+        frame = b": beat\n\n"
         with anyio.move_on_after(HEARTBEAT_S):
             try:
-                recorded = await ready.receive()
+                frame = await ready.receive()
             except anyio.EndOfStream:
                 return
-        await _write(send, _frame(recorded) if recorded is not None else b": beat\n\n", scope)
+        await _write(send, frame, scope)
 
 
 async def _write(send: Send, body: bytes, scope: anyio.CancelScope) -> None:
@@ -128,11 +132,3 @@ async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
-
-
-def _frame(recorded: Recorded | bytes) -> bytes:
-    if isinstance(recorded, bytes):
-        return b"event: model.delta\ndata: " + recorded.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
-    head = f"id: {recorded.sequence}\nevent: {recorded.event.type}\ndata: "
-    # An event is one line of JSON.
-    return head.encode() + recorded.data.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"

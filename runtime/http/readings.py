@@ -184,9 +184,10 @@ class Readings:
         asked = read_body(body, OneMoment)
         history = await self._histories.of(asked.run_id)
         last = len(history.events)
-        n = event_at(history.events, asked.n or last).n
+        place = asked.n or last
+        event_at(history.events, place)
         async with history.lock:
-            frame = await self._apart(history.keyframes.at, history.events, n)
+            frame = await self._apart(history.keyframes.at, history.events, place)
         return At(last=last, **msgspec.structs.asdict(await self._apart(frame.view)))
 
     async def replay(self, tenant: str, body: bytes) -> Replayed:

@@ -1,0 +1,137 @@
+"""Rings: one consumer for all who follow the same, nothing missing and nothing twice wherever a reader stands."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import pytest
+
+from callboard.bus.asking import api
+from callboard.bus.events import NodeProgress, encode_event
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Entry, append
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.http import rings as module
+from callboard.runtime.http.rings import Rings
+from callboard.runtime.settings.config import load
+from tests.logs import Log
+
+REF = RunRef("acme", "r")
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def log(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JetStreamLog]:
+    home = tmp_path_factory.mktemp("house")
+    async with open_connection(load({"data_dir": home, "sync": "100ms"}, env={}, cwd=home), "test") as connection:
+        yield connection.log
+
+
+class Writer:
+    """Writes events of one run, one after the other."""
+
+    def __init__(self, log: JetStreamLog, run: str) -> None:
+        self._log = log
+        self.ref = RunRef("acme", run)
+        self.filters = [log.subjects.events("acme", run)]
+        self._made = Log(run)
+        self.sequences: list[int] = []
+
+    async def write(self, count: int, text: str = "") -> None:
+        for _ in range(count):
+            event = self._made.add(NodeProgress("a", text), "a")
+            entry = Entry(event.n, 1, event.type, "cake", f"w.{event.n}", encode_event(event))
+            after = self.sequences[-1] if self.sequences else 0
+            self.sequences.append(await append(self._log, self.ref, [entry], after))
+
+
+async def read(rings: Rings, filters: Sequence[str], after: int | None, count: int, pause: Any = None) -> list[int]:
+    """Follow until so many have come."""
+    found: list[int] = []
+    async with aclosing(rings.follow(filters, after)) as told:
+        async for one in told:
+            assert one.frame.startswith(f"id: {one.sequence}\nevent: node.progress\ndata: ".encode())
+            assert json.loads(one.frame.partition(b"data: ")[2])["type"] == "node.progress"
+            found.append(one.sequence)
+            if pause is not None:
+                await pause(len(found))
+            if len(found) == count:
+                break
+    return found
+
+
+async def consumers(log: JetStreamLog, filters: Sequence[str]) -> int:
+    """How many consumers read by these filters."""
+    found = (await api(log.requests, f"CONSUMER.LIST.{log.stream}", {}))["consumers"] or []
+    return sum(one["config"].get("filter_subjects", [one["config"].get("filter_subject")]) == filters for one in found)
+
+
+async def test_all_who_follow_the_same_share_a_consumer(log: JetStreamLog) -> None:
+    rings, writer = Rings(log), Writer(log, "shared")
+    found: list[list[int]] = []
+
+    async def follow() -> None:
+        found.append(await read(rings, writer.filters, None, 5))
+
+    async with rings.open():
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(7):
+                    tasks.start_soon(follow)
+                while not await consumers(log, writer.filters):  # noqa: ASYNC110 - the server tells nobody
+                    await anyio.sleep(0.01)
+                await writer.write(4)
+                assert await consumers(log, writer.filters) == 1
+                await writer.write(1)
+            assert found == [writer.sequences] * 7
+            while await consumers(log, writer.filters):  # noqa: ASYNC110 - likewise
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("turning", [True, False])
+async def test_a_reader_begins_anywhere(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch, turning: bool) -> None:
+    monkeypatch.setattr(module, "EVENTS_MAX", 4)
+    rings, writer = Rings(log), Writer(log, f"anywhere-{turning}")
+    await writer.write(9)
+
+    async def look() -> None:
+        for place in (-1, 0, 3, 8):
+            after = 0 if place < 0 else writer.sequences[place]
+            expected = writer.sequences[place + 1 :]
+            if expected:
+                assert await read(rings, writer.filters, after, len(expected)) == expected
+
+    with anyio.fail_after(PATIENCE_S):
+        if not turning:
+            await look()
+            return
+        async with rings.open(), aclosing(rings.follow(writer.filters, None)) as kept:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(anext, kept)
+                await look()
+                await writer.write(9)
+            await look()
+
+
+async def test_a_reader_that_falls_behind_the_ring_misses_nothing(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BYTES_MAX", 2_000)
+    rings, writer = Rings(log), Writer(log, "behind")
+    await writer.write(1)
+
+    async def slow(count: int) -> None:
+        if count in (1, 20):
+            await writer.write(20, "x" * 100)
+
+    async with rings.open():
+        with anyio.fail_after(PATIENCE_S):
+            assert await read(rings, writer.filters, 0, 41, slow) == writer.sequences
