@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from callboard.bus.events import NodeEnter, NodeExit, Outline, OutlineEdge, OutlineNode, Route
 from callboard.languages.kit import kits
 from callboard.projections.diagram import Diagram, DiagramFold, NodeColour
+from callboard.projections.drawing import graph as graph_module
 from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.graph import Link, Size, layered
 from callboard.projections.drawing.layout import Layout, Point, lay_out
@@ -150,6 +151,29 @@ def graphs(draw: st.DrawFn) -> tuple[list[Size], list[Link]]:
 def test_nothing_collides_in_any_graph(graph: tuple[list[Size], list[Link]], across: bool) -> None:
     boxes, links = graph
     check(lay_out(boxes, links, across=across), boxes, links)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.booleans())
+def test_nothing_collides_where_edges_run_beside_the_rows(graph: tuple[list[Size], list[Link]], across: bool) -> None:
+    boxes, links = graph
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_module, "LONG_RANKS", 2)
+        check(lay_out(boxes, links, across=across), boxes, links)
+
+
+def test_what_is_very_long_runs_beside_the_rows() -> None:
+    count = graph_module.LONG_RANKS
+    boxes = [BOX] * count
+    links = [Link(i, i + 1) for i in range(count - 1)] + [Link(0, count - 1, Size(60, 23)), Link(count - 2, 1)]
+    layout = lay_out(boxes, links)
+    check(layout, boxes, links)
+    right = max(centre.x + BOX.width / 2 for centre in layout.centres)
+    lanes = [max(point.x for point in points(route.start, route.steps)) for route in layout.routes[-2:]]
+    assert all(lane > right + 20 for lane in lanes)
+    assert abs(lanes[0] - lanes[1]) > 10
+    cut = layered(boxes, links)
+    assert len(cut.vertices) < 3 * count, "rows in between have no part in it"
 
 
 def test_a_chain_is_straight_and_a_loop_goes_aside() -> None:

@@ -41,6 +41,9 @@ LANE_NEXT_PX = 14.0
 THREAD_PX = 10.0
 """How much room an edge takes where it passes a rank."""
 
+LONG_RANKS = 64
+"""An edge over more ranks leaves the rows, and runs beside them: seen or not, it would be in the way of all others."""
+
 _AROUND_PX = 20.0
 _AROUND_BETWEEN_PX = 6.0
 _BESIDE_AROUND_PX = 16.0
@@ -76,6 +79,7 @@ class Chain:
     """The way of one link: its vertices from the upper box to the lower, ``label`` the one that holds the label.
 
     ``loop`` says that the link leads up; ``upper_lane`` and ``lower_lane`` are then the lanes beside its boxes.
+    ``beside`` says that it runs beside the rows between its second vertex and the last but one.
     """
 
     vertices: list[int]
@@ -83,6 +87,12 @@ class Chain:
     loop: bool = False
     upper_lane: float = 0.0
     lower_lane: float = 0.0
+    beside: bool = False
+
+    @property
+    def pieces(self) -> int:
+        """How many segments it has."""
+        return len(self.vertices) - 1 - self.beside
 
 
 @dataclass(slots=True)
@@ -221,13 +231,16 @@ def _chain(cut: Layers, link: Link, back: bool, upper_lane: float, lower_lane: f
     # A label is best where its link begins: beside what it is a way out of.
     labelled = (bottom - 1 if back else top + 1) if link.label.width else None
     way = [upper]
-    for rank in range(top + 1, bottom):
+    beside = bottom - top > LONG_RANKS
+    for rank in (top + 1, bottom - 1) if beside else range(top + 1, bottom):
         size = link.label if rank == labelled else Size(THREAD_PX, 0)
         cut.vertices.append(Vertex(rank, size.width / 2, size.width / 2, size.height))
         way.append(len(cut.vertices) - 1)
     way.append(lower)
     for position, (above, below) in enumerate(pairwise(way)):
+        if beside and position == 1:
+            continue
         first, last = position == 0, position == len(way) - 2
         cut.segments.append(Segment(above, below, upper_lane if first else 0, lower_lane if last else 0, back))
     label = next((one for one in way[1:-1] if cut.vertices[one].rank == labelled), None)
-    return Chain(way, label, back, upper_lane, lower_lane)
+    return Chain(way, label, back, upper_lane, lower_lane, beside)

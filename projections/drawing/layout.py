@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from callboard.projections.drawing.beside import ACROSS_PX, Beside, gaps_crossed, ways_beside
 from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, grown, layered
 from callboard.projections.drawing.order import order
 from callboard.projections.drawing.place import place
@@ -76,16 +77,15 @@ def _laid_out(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
     segment = 0
     routes: list[Route] = []
     for index, chain in enumerate(cut.chains):
-        last = segment + len(chain.vertices) - 2
+        last = segment + chain.pieces - 1
         if not chain.loop:
-            routes.append(plan.down(chain, ports[segment][0], ports[last][1]))
+            routes.append(plan.down(index, ports[segment][0], ports[last][1]))
         elif len(chain.vertices) == 1:
             routes.append(plan.around(chain, links[index].label, plan.around_y[index]))
         else:
-            routes.append(plan.up(chain, *plan.sides[index]))
+            routes.append(plan.up(index, *plan.sides[index]))
         segment = last + 1
-    width = max((vertex.x + vertex.right for vertex in cut.vertices), default=0.0)
-    return Layout(Size(width, plan.rows[-1][1] if plan.rows else 0.0), boxes, plan.centres, routes)
+    return Layout(Size(plan.width, plan.rows[-1][1] if plan.rows else 0.0), boxes, plan.centres, routes)
 
 
 def _rows(cut: Layers, ports: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -95,12 +95,13 @@ def _rows(cut: Layers, ports: list[tuple[float, float]]) -> list[tuple[float, fl
         rank = cut.vertices[piece.upper].rank
         apart = abs(cut.vertices[piece.upper].x + upper - cut.vertices[piece.lower].x - lower)
         aside[rank] = max(aside[rank], apart)
+    across = gaps_crossed(cut)
     found: list[tuple[float, float]] = []
     y = 0.0
     for rank, row in enumerate(cut.rows):
         bottom = y + max((cut.vertices[vertex].height for vertex in row), default=0.0)
         found.append((y, bottom))
-        y = bottom + min(GAP_MAX_PX, max(GAP_PX, aside[rank] * _GAP_PER_ASIDE))
+        y = bottom + min(GAP_MAX_PX, max(GAP_PX, aside[rank] * _GAP_PER_ASIDE)) + across[rank] * ACROSS_PX
     return found
 
 
@@ -114,27 +115,35 @@ class _Plan:
         self._boxes = boxes
         self.rows = _rows(cut, ports)
         self.centres = [Point(vertex.x, sum(self.rows[vertex.rank]) / 2) for vertex in cut.vertices[: len(boxes)]]
+        width = max((vertex.x + vertex.right for vertex in cut.vertices), default=0.0)
+        self._beside, self.width = ways_beside(cut, self.rows, width)
         self.around_y, heights = stacked(links)
         self.sides = sides(cut, boxes, heights)
 
-    def down(self, chain: Chain, upper_port: float, lower_port: float) -> Route:
+    def down(self, index: int, upper_port: float, lower_port: float) -> Route:
         """Out of the upper box below, and into the lower one from above."""
+        chain = self._cut.chains[index]
         first, last = chain.vertices[0], chain.vertices[-1]
         x = self._x(first) + upper_port
         start = Point(x, self.centres[first].y + self._boxes[first].height / 2)
         steps: list[Way] = [(Point(x, self._row(first)[1]),)]
-        for vertex in chain.vertices[1:-1]:
+        for point, vertex in enumerate(chain.vertices[1:-1]):
             top, bottom = self._row(vertex)
             x = self._x(vertex)
-            _go(steps, Point(x, top), bottom)
+            if chain.beside and point:
+                steps += _around_the_rows(steps[-1][-1], self._beside[index], Point(x, top))
+                steps.append((Point(x, bottom),))
+            else:
+                _go(steps, Point(x, top), bottom)
         x = self._x(last) + lower_port
         # The last piece is straight, so that the head of the arrow stands on a line.
         steps.append(_curve(steps[-1][-1], Point(x, self._row(last)[0] - _STRAIGHT_PX)))
         steps.append((Point(x, self.centres[last].y - self._boxes[last].height / 2),))
         return Route(start, steps, self._label(chain))
 
-    def up(self, chain: Chain, out: float, back: float) -> Route:
+    def up(self, index: int, out: float, back: float) -> Route:
         """Out of the lower box to its right, up, and into the upper box from the right."""
+        chain = self._cut.chains[index]
         upper, lower = chain.vertices[0], chain.vertices[-1]
         out, back = self.centres[lower].y + out, self.centres[upper].y + back
         x = self._x(lower) + chain.lower_lane
@@ -144,10 +153,14 @@ class _Plan:
             (Point(x, out), Point(x, out), Point(x, out - _CORNER_PX)),
             (Point(x, self._row(lower)[0]),),
         ]
-        for vertex in chain.vertices[-2:0:-1]:
+        for point, vertex in enumerate(chain.vertices[-2:0:-1]):
             top, bottom = self._row(vertex)
             x = self._x(vertex)
-            _go(steps, Point(x, bottom), top)
+            if chain.beside and point:
+                steps += _around_the_rows(steps[-1][-1], self._beside[index], Point(x, bottom))
+                steps.append((Point(x, top),))
+            else:
+                _go(steps, Point(x, bottom), top)
         x = self._x(upper) + chain.upper_lane
         steps += [
             _curve(steps[-1][-1], Point(x, self._row(upper)[1])),
@@ -181,6 +194,26 @@ class _Plan:
 
     def _label(self, chain: Chain) -> Point | None:
         return Point(self._x(chain.label), sum(self._row(chain.label)) / 2) if chain.label is not None else None
+
+
+def _around_the_rows(start: Point, beside: Beside, end: Point) -> list[Way]:
+    """Go out between two rows, along them in a lane, and in again between two others."""
+    down = 1 if start.y < end.y else -1
+    out, back = (beside.upper, beside.lower)[::down]
+    x, corner = beside.lane, _CORNER_PX
+    near = min(corner, abs(out - start.y)) * down
+    far = min(corner, abs(end.y - back)) * down
+    return [
+        (Point(start.x, out - near),),
+        (Point(start.x, out), Point(start.x, out), Point(start.x + corner, out)),
+        (Point(x - corner, out),),
+        (Point(x, out), Point(x, out), Point(x, out + corner * down)),
+        (Point(x, back - corner * down),),
+        (Point(x, back), Point(x, back), Point(x - corner, back)),
+        (Point(end.x + corner, back),),
+        (Point(end.x, back), Point(end.x, back), Point(end.x, back + far)),
+        (end,),
+    ]
 
 
 def _go(steps: list[Way], first: Point, end: float) -> None:

@@ -144,9 +144,14 @@ def _straighten(cut: Layers, xs: list[float], ports: list[tuple[float, float]], 
             points = chain.vertices[1:-1]
             if points:
                 first_x = xs[chain.vertices[0]] + ports[segment][0]
-                last_x = xs[chain.vertices[-1]] + ports[segment + len(points)][1]
-                _pull(xs, points, [room(point) for point in points], first_x, last_x)
-            segment += len(chain.vertices) - 1
+                last_x = xs[chain.vertices[-1]] + ports[segment + chain.pieces - 1][1]
+                rooms = [room(point) for point in points]
+                if chain.beside:
+                    _pull(xs, points[:1], rooms[:1], first_x, first_x)
+                    _pull(xs, points[1:], rooms[1:], last_x, last_x)
+                else:
+                    _pull(xs, points, rooms, first_x, last_x)
+            segment += chain.pieces
 
 
 def _pull(xs: list[float], points: list[int], rooms: list[tuple[float, float]], first_x: float, last_x: float) -> None:
