@@ -2,6 +2,7 @@
 
 from callboard.languages.authoring import About, Authoring, Times
 from callboard.languages.graph.admit import Options
+from callboard.languages.graph.document import Workflow
 from callboard.languages.graph.entrances import entrances
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
 from callboard.languages.graph.outline import outline
@@ -34,4 +35,5 @@ AUTHORING = Authoring(
     times=_times,
     begun=begun,
     entrances=entrances,
+    document=Workflow,
 )

@@ -35,10 +35,10 @@ def _or_none(value: Any) -> Any:
     return [] if value is None else value
 
 
-Object = Annotated[dict[str, Any], BeforeValidator(_or_empty)]
+Object = Annotated[dict[str, Any], BeforeValidator(_or_empty, json_schema_input_type=dict[str, Any] | None)]
 """An object; null stands for an empty one."""
 
-Ids = Annotated[list[Text], BeforeValidator(_or_none)]
+Ids = Annotated[list[Text], BeforeValidator(_or_none, json_schema_input_type=list[Text] | None)]
 """A list of ids; null stands for an empty one."""
 
 
@@ -83,6 +83,8 @@ class Workflow(Part):
 
     metadata: Metadata
     nodes: Annotated[list[Node], Field(min_length=1)]
-    connections: Annotated[list[Connection], BeforeValidator(_or_none)] = Field(default_factory=list)
+    connections: Annotated[
+        list[Connection], BeforeValidator(_or_none, json_schema_input_type=list[Connection] | None)
+    ] = Field(default_factory=list)
     triggers: Ids = Field(default_factory=list)
     variables: Object = Field(default_factory=dict)

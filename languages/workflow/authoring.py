@@ -23,5 +23,12 @@ def _skills(document: Workflow) -> frozenset[str]:
 
 
 AUTHORING = Authoring(
-    files=_files, outline=outline, options=Options, skills_beside=True, dry_runs=True, about=_about, skills=_skills
+    files=_files,
+    outline=outline,
+    options=Options,
+    skills_beside=True,
+    dry_runs=True,
+    about=_about,
+    skills=_skills,
+    document=Workflow,
 )

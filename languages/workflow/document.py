@@ -6,7 +6,17 @@ a document, is checked in `validate`.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    Tag,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from callboard.languages.parts import Maybe, Part, Text, Texts, Whole, complaint
 from callboard.languages.problems import VARIANT
@@ -39,6 +49,12 @@ class NodeSources(Part):
     @classmethod
     def _from_list(cls, raw: Any) -> Any:
         return {"sources": raw} if isinstance(raw, list) else raw
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema of what stands in a document: a list of sources, or the object."""
+        whole = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [whole["properties"]["sources"], {**whole}]}
 
 
 class Requires(Part):

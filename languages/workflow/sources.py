@@ -9,7 +9,7 @@ from posixpath import normpath
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
 
 from callboard.bus.effects import JSON, Failure
 from callboard.languages.language import Failed, Ok, Stage, Unwound
@@ -41,6 +41,16 @@ class Source(Part):
         if isinstance(raw, dict):
             return _from_tagged(raw)
         raise complaint("SCHEMA", f"is {kind_of(raw)}", "a text, a path, a URL, or {inline|file|url: …}")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema of what stands in a document, which is not how it is kept here."""
+        text = {"type": "string", "minLength": 1}
+        tagged = [
+            {"properties": {tag: text, **more}, "required": [tag], "additionalProperties": False}
+            for tag, more in (("inline", {}), ("file", {}), ("url", {"type": {"const": "fetch"}}))
+        ]
+        return {"anyOf": [text, {"type": "object", "oneOf": tagged}]}
 
 
 def _from_text(raw: str) -> dict[str, Any]:

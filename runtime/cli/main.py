@@ -58,6 +58,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "conformance": "conformance:conformance",
         "skills": "skills:skills",
         "providers": "providers:providers",
+        "schema": "schema:schema",
         "config": "config:config",
         "completion": "completion:completion",
     },

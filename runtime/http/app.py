@@ -32,6 +32,7 @@ from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.topics import filters_of, runs_of
 from callboard.runtime.http.webhooks import METHODS, Webhooks
 from callboard.runtime.page.shell import shell_routes
+from callboard.runtime.schemas.catalog import schema_named
 
 REQUESTS_MAX = 256
 """Requests answered at once, those that wait for a result included."""
@@ -55,6 +56,7 @@ def http_app(
             Path("/api/{tenant}/live", front.live, methods=["GET"]),
             Path("/openapi.json", _document, methods=["GET"]),
             *([Path("/metrics", metrics.serve, methods=["GET"])] if metrics is not None else []),
+            Path("/schemas/{name}", _schema, methods=["GET"]),
             *shell_routes(tenant),
         ],
         exception_handlers={HTTPException: _unknown},
@@ -196,6 +198,14 @@ def _sequence(text: str | None) -> int | None:
 
 async def _document(_request: Request) -> Response:
     return answer(document())
+
+
+async def _schema(request: Request) -> Response:
+    name = request.path_params["name"].removesuffix(".json")
+    try:
+        return answer(schema_named(name))
+    except KeyError:
+        raise HTTPException(404) from None
 
 
 async def _healthy(_request: Request) -> Response:

@@ -1,0 +1,48 @@
+"""The catalog of schemas: what each is called, and what makes it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from callboard.languages.kit import kits
+from callboard.languages.registry import authoring
+from callboard.runtime.schemas.messages import DIALECT, events_schema, start_schema, tells_schema
+
+
+def _config() -> dict[str, Any]:
+    from callboard.runtime.settings.config import Config
+
+    return {"$schema": DIALECT, **Config.model_json_schema()}
+
+
+def _asyncapi() -> dict[str, Any]:
+    from callboard.runtime.schemas.asyncapi import document
+
+    return document()
+
+
+OURS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "events": events_schema,
+    "start": start_schema,
+    "tells": tells_schema,
+    "config": _config,
+    "asyncapi": _asyncapi,
+}
+"""Those that no language has."""
+
+
+def names() -> list[str]:
+    """What there are schemas of."""
+    return [*OURS, *(name for name in kits() if authoring(name).document is not None)]
+
+
+def schema_named(name: str) -> dict[str, Any]:
+    """Return a schema by its name.
+
+    :raises KeyError: if there is none of that name
+    """
+    if name in OURS:
+        return OURS[name]()
+    document = authoring(name).document if name in kits() else None
+    if document is None:
+        raise KeyError(name)
+    return {"$schema": DIALECT, **document.model_json_schema(by_alias=True), "title": f"A {name}"}
