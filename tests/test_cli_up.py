@@ -139,6 +139,14 @@ def test_a_second_one_over_one_store_joins(standing: Place) -> None:
     assert shown_url(standing.folder / ".callboard") == said["url"]
 
 
+def test_the_configuration_says_how_events_get_into_the_log(standing: Place, place: Place) -> None:
+    appends = standing.told("config")["appends"]
+    assert appends["server"] == running_url(standing.folder / ".callboard")
+    assert appends["together"] is (appends["batches"] == "memory")
+    assert f"batches are staged in {appends['batches']}" in standing.here("config").stdout
+    assert place.told("config")["appends"] is None
+
+
 def test_a_run_at_a_server_that_is_named(standing: Place) -> None:
     url = running_url(standing.folder / ".callboard")
     assert url is not None

@@ -1,6 +1,7 @@
 """Whoever keeps the loop of a worker for long lets others have their turn; its log is as if it had not."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,7 +12,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.runtime.interpreter.driver import Driver
 from callboard.runtime.run.log import read_run
-from callboard.runtime.run.pace import SLICE_S, Pace
+from callboard.runtime.run.pace import REST_SHARE, SLICE_S, Pace
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import simulate
@@ -118,6 +119,31 @@ async def test_between_pieces_of_long_work_others_have_their_turns() -> None:
         assert await pace.work(clock.pieces(notes, "a", *[SLICE_S] * 3)) is True
     assert notes.count("a") == notes.count("b") == 3
     assert "".join(notes).strip("b") != "aaa"
+
+
+def test_long_work_rests_only_where_somebody_else_is_at_work() -> None:
+    rested: list[float] = []
+
+    async def work(*, alone: bool) -> None:
+        clock, notes = Clock(), list[str]()
+        pace = Pace(clock=clock)
+
+        async def other() -> None:
+            for _ in range(10):
+                await pace.work(clock.pieces(notes, "b", SLICE_S / 10))
+                await anyio.lowlevel.checkpoint()
+
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            if not alone:
+                tasks.start_soon(other)
+            await pace.work(clock.pieces(notes, "a", *[SLICE_S] * 3))
+            rested.append(anyio.current_time() - began)
+
+    simulate(partial(work, alone=True))
+    simulate(partial(work, alone=False))
+    assert rested[0] == 0.0
+    assert rested[1] == pytest.approx(SLICE_S * REST_SHARE)
 
 
 async def test_of_long_work_only_one_piece_is_done_before_the_loop_looks_at_everything_else() -> None:

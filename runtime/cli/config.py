@@ -11,23 +11,32 @@ from callboard.runtime.cli.options import Settings, settings_options
 def config(settings: Settings) -> None:
     """Show every setting with its value and where that came from; secrets are masked.
 
-    A flag beats the environment (CALLBOARD_NATS_URL), which beats callboard.toml, which beats the default.
+    A flag beats the environment (CALLBOARD_NATS_URL), which beats callboard.toml, which beats the default. If a server
+    stands, the last line says what it was measured to do with what runs append.
     """
+    import anyio
+
     from callboard.runtime.cli.problems import problem_text
     from callboard.runtime.cli.settings import configured
+    from callboard.runtime.operations.measuring import measured
     from callboard.runtime.operations.results import compact
     from callboard.runtime.settings.config import UNKNOWN
 
     found = configured(settings)
     rows = found.explain()
+    appends = anyio.run(measured, found)
     if settings.as_json:
         typed = found.values()
         values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
-        click.echo(compact({"settings": values, "warnings": found.warnings}))
+        click.echo(compact({"settings": values, "warnings": found.warnings, "appends": appends}))
         return
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         click.echo(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
+    if appends is not None:
+        events = "one batch" if appends.together else "one event after the other"
+        runs = "those of several runs merged" if appends.merged else "each run for itself"
+        click.echo(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
     for warning in found.warnings:
         if warning.code != UNKNOWN:  # Every command tells of these.
             click.echo(problem_text(warning), err=True)

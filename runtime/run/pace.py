@@ -19,6 +19,9 @@ SLICE_S = 0.01
 REST_SHARE = 0.5
 """How long long work rests behind a piece, as a share of the time that the piece took: others have many short ones."""
 
+IDLE_SHARE = 0.05
+"""If everything else had to do for less than this share of a slice, nobody is there to rest for."""
+
 
 class Pace:
     """Slices the work of one worker's runs. With an infinite ``slice_s`` no work is interrupted."""
@@ -62,7 +65,7 @@ class Pace:
         return kept
 
     async def _piece(self, pieces: Iterator[None], of: str) -> tuple[bool, bool]:
-        """Work until the loop has been kept long enough, and rest if so.
+        """Work until the loop has been kept long enough, and rest if so, unless nobody else has anything to do.
 
         Return whether that was all, and whether it took long.
         """
@@ -73,8 +76,16 @@ class Pace:
             self.doing = ""
         long = took > self._slice_s
         if long or not done:
-            await anyio.sleep(took * REST_SHARE)
+            others = await self._looked_around()
+            if others >= self._slice_s * IDLE_SHARE:
+                await anyio.sleep(took * REST_SHARE)
         return done, long or not done
+
+    async def _looked_around(self) -> float:
+        """Let the loop look at everything else once; return how long that took."""
+        began = self._clock()
+        await anyio.lowlevel.checkpoint()
+        return self._clock() - began
 
     def _slice(self, pieces: Iterator[None]) -> tuple[bool, float]:
         """Do pieces until the loop has been kept long enough; return whether those were all, and how long it took."""
