@@ -93,14 +93,17 @@ def test_http_is_served_beside_and_nobody_is_refused_when_that_dies(place: Place
     quiet = {"CALLBOARD_LOG_FORMAT": "json", "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0"}
     with place.process("up", "--json", env=quiet) as process:
         assert process.stdout is not None
-        page = json.loads(process.stdout.readline())["page"]
+        page, token = json.loads(process.stdout.readline())["page"].split("/#token=")
+        bearer = {"Authorization": f"Bearer {token}"}
         serving = logged(process, "process beside ours was started")
         assert serving["name"] == "http"
         place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
-        with httpx.Client(base_url=page, timeout=60) as asking:
+        with httpx.Client(base_url=page, timeout=60, headers=bearer) as asking:
             assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"
             os.kill(serving["pid"], signal.SIGKILL)
-        assert httpx.get(f"{page}/api/default/runs/seen", timeout=60).json()["status"] == "completed"
+        # Who may not speak to the server itself may not do so by way of HTTP.
+        assert httpx.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
+        assert httpx.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
         process.terminate()
         process.communicate()
 

@@ -6,11 +6,14 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import click
+from pydantic import SecretStr
 
 from callboard.bus.connection import without_secrets
+from callboard.bus.serverstore import running_url
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
@@ -22,6 +25,7 @@ from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.http.address import LOOPBACK, listening_nearby, url_of
 from callboard.runtime.operations.reach import join, reach
 from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.worker import Worker
@@ -82,8 +86,19 @@ async def _served(stack: AsyncExitStack, company: Company, connection: Connectio
 
         await access_of(config, connection, host, int(port))
     bound = stack.enter_context(listening_nearby(host, int(port), "http"))
-    company.keep(Beside("http", attend, replace(_at(connection, standing), listener=bound.fileno())))
-    return url_of(bound)
+    beside = _at(connection, standing)
+    # Whoever may not speak to the server may not do so by way of HTTP either.
+    token = config.http_token or _token_of(beside.config)
+    config = beside.config.model_copy(update={"http_token": token})
+    company.keep(Beside("http", attend, replace(beside, config=config, listener=bound.fileno())))
+    return f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
+
+
+def _token_of(config: Config) -> SecretStr | None:
+    """The token that the server of a data directory asks for; None of any other server."""
+    url = running_url(config.data_dir)
+    token = urlsplit(url).username if url is not None and url == config.nats_url else None
+    return SecretStr(token) if token else None
 
 
 async def attend(standing: Standing) -> None:
@@ -144,7 +159,7 @@ def _say_where(connection: Connection, settings: Settings, page: str | None, *, 
         return
     ours, here = program(), where_options(settings)
     store = f"\nThe log is kept in {directory}." if directory else ""
-    seen = f"\nSee it at {page}/" if page else ""
+    seen = f"\nSee it at {page}" if page else ""
     click.echo(
         f"Up at {url}, tenant {config.tenant!r}.{store}{seen}\n\n"
         f"  {ours} start{here} FILE      start a run\n"
