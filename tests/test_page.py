@@ -154,7 +154,10 @@ async def test_nothing_but_the_page_itself_is_asked_for(stage: Stage) -> None:
 
     page.on("request", note)
     await page.goto(stage.url())
-    await expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
+    await stage.start("at-home")
+    await expect(page.get_by_role("link", name="at-home").first).to_be_visible()
+    await page.get_by_role("link", name="failed in 24 h").click()
+    await expect(page.get_by_role("row").filter(has_text="at-home")).to_contain_text("failed")
     assert hosts == {stage.client.base_url.netloc.decode()}
 
 

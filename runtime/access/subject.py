@@ -29,6 +29,9 @@ class Subject(Struct, frozen=True):
 NOBODY = Subject("", frozenset(SCOPES), speaks_for_others=True)
 """Whoever reaches the loopback, where nobody needs to be known."""
 
+READER = Subject("", frozenset({"read"}))
+"""Whoever reaches the loopback, where there is only something to look at."""
+
 OPERATOR = Subject("operator", frozenset(SCOPES), speaks_for_others=True)
 """Whoever brings the token of the configuration."""
 

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "diff": "diff:diff",
         "replay": "replay:replay",
         "rebuild": "rebuild:rebuild",
+        "page": "page:page",
     },
     "Tell a run": {
         "cancel": "tell:cancel",

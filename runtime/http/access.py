@@ -23,7 +23,7 @@ BURST = 200
 class Access:
     """Knows requests by their bearer token: the operator's ``token``, an API key, or a token of the identity provider.
 
-    ``open`` says that nobody needs to bring anything as long as there is none of these.
+    ``open`` says that nobody needs to bring anything as long as there is none of these; they are ``nobody`` then.
     """
 
     def __init__(
@@ -31,12 +31,14 @@ class Access:
         token: str | None = None,
         *,
         open: bool = False,
+        nobody: Subject = NOBODY,
         keys: Keys | None = None,
         tokens: Tokens | None = None,
         rates: Rates | None = None,
     ) -> None:
         self._token = token.encode() if token else b""
         self._open = open and not token and tokens is None
+        self._nobody = nobody
         self._keys = keys
         self._tokens = tokens
         self._rates = rates or Rates(RATE_PER_S, BURST)
@@ -45,6 +47,11 @@ class Access:
     def open(self) -> bool:
         """Whether nobody needs to bring anything, unless there are keys."""
         return self._open
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether whoever brings nothing may only look at things."""
+        return self._open and not self._nobody.may("operate")
 
     async def subject(self, scope: Scope) -> Subject:
         """Return who makes a request.
@@ -82,7 +89,7 @@ class Access:
 
     async def _unknown(self) -> Subject:
         if self._open and not (self._keys is not None and await self._keys.any()):
-            return NOBODY
+            return self._nobody
         raise TokenRefused("bring a bearer token")
 
 

@@ -57,7 +57,7 @@ def http_app(
             Path("/openapi.json", _document, methods=["GET"]),
             *([Path("/metrics", metrics.serve, methods=["GET"])] if metrics is not None else []),
             Path("/schemas/{name}", _schema, methods=["GET"]),
-            *shell_routes(tenant),
+            *shell_routes(tenant, reads_only=access.reads_only),
         ],
         exception_handlers={HTTPException: _unknown},
     )

@@ -48,6 +48,7 @@ COMPRESSED_BYTES_MIN = 512
 
 DOCUMENT = "index.html"
 TENANT = b"{{tenant}}"
+MAY = b"{{may}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,12 @@ class File:
     tag: str
 
 
-def shell_routes(tenant: str) -> list[Route]:
-    """The addresses of the page, for whoever serves one tenant."""
+def shell_routes(tenant: str, *, reads_only: bool = False) -> list[Route]:
+    """The addresses of the page, for whoever serves one tenant; with ``reads_only`` it offers nothing but to look."""
     found = _static()
     name = html.escape(tenant, quote=True).encode()
-    document = _file(DOCUMENT, found[DOCUMENT].plain.replace(TENANT, name))
+    may = b"read" if reads_only else b"tell"
+    document = _file(DOCUMENT, found[DOCUMENT].plain.replace(TENANT, name).replace(MAY, may))
 
     async def shell(request: Request) -> Response:
         return _answer(request, document)

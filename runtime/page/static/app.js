@@ -1,6 +1,6 @@
 // The page: what is drawn at an address, the way between addresses, and keys.
 
-import {post, tenant, to} from './lib/api.js'
+import {post, readsOnly, tenant, to} from './lib/api.js'
 import {fill, h} from './lib/dom.js'
 import {again, watch} from './lib/follow.js'
 import {placeOf} from './lib/urls.js'
@@ -15,6 +15,7 @@ import './views/run.js'
 const NAV = [['runs', ['runs'], 'Runs'], ['inbox', ['inbox'], 'Inbox'], ['definitions', ['definitions'], 'Definitions'], ['workers', ['workers'], 'Workers']]
 /** @type {Record<string, [string, string, () => Promise<unknown>]>} */
 const VIEWS = {
+  home: ['cb-home', 'Callboard', () => import('./views/home.js')],
   runs: ['cb-runs', 'Runs', async () => {}],
   run: ['cb-run', '', async () => {}],
   inbox: ['cb-inbox', 'Inbox', async () => {}],
@@ -29,7 +30,7 @@ const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting']
 
 const view = h('main', {id: 'view', tabindex: '-1'})
 const live = h('span', {class: 'live', role: 'status'})
-const nav = h('nav', {'aria-label': 'Views'}, NAV.map(([name, parts, word]) => h('a', {href: to(parts), data: {view: name}}, word)))
+const nav = h('nav', {'aria-label': 'Views'}, (readsOnly ? NAV.slice(0, 1) : NAV).map(([name, parts, word]) => h('a', {href: to(parts), data: {view: name}}, word)))
 
 function frame() {
   fill(
@@ -40,7 +41,7 @@ function frame() {
       nav,
       h('span', {class: 'stretch'}),
       live,
-      h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
+      readsOnly ? h('span', {class: 'soft'}, 'to look at only') : h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
       h('button', {class: 'quiet', 'aria-label': '⌘K: go to anything', title: 'Go to anything (⌘K)', onclick: palette}, '⌘K'),
       h('button', {class: 'quiet', 'aria-label': '?: keys', title: 'Keys (?)', onclick: help}, '?')),
     view,
@@ -54,7 +55,8 @@ function frame() {
 
 /** How many questions are open stands at the inbox. @param {any[]} questions */
 function inbox(questions) {
-  const link = /** @type {HTMLElement} */ (nav.querySelector('[data-view=inbox]'))
+  const link = nav.querySelector('[data-view=inbox]')
+  if (!link) return
   fill(link, 'Inbox', questions.length ? h('span', {class: 'open'}, String(questions.length), h('span', {class: 'heard'}, ' open')) : null)
 }
 
@@ -67,7 +69,7 @@ async function arrive() {
   if (place.tenant !== tenant) {
     return fill(view, nothing(`Tenant ${place.tenant} is not served here`, h('a', {class: 'button', href: to([])}, `Go to ${tenant}`)))
   }
-  if (place.view === 'home') return go(to(['runs']), {replace: true})
+  if (place.view === 'home' && readsOnly) return go(to(['runs']), {replace: true})
   const found = VIEWS[place.view]
   for (const link of nav.children) {
     const own = /** @type {HTMLElement} */ (link).dataset.view
@@ -77,7 +79,7 @@ async function arrive() {
   }
   if (!found) return fill(view, nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
   const [tag, title, load] = found
-  document.title = `${title || place.names.join(' ')} · Callboard`
+  document.title = [title || place.names.join(' '), 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
   await load()
   let element = /** @type {any} */ (view.firstElementChild)
   if (element?.localName !== tag) {
@@ -166,7 +168,7 @@ async function main() {
   document.addEventListener('unauthorized', locked)
   document.addEventListener('keydown', key)
   begin(arrive)
-  watchInbox(inbox)
+  if (!readsOnly) watchInbox(inbox)
   await arrive()
 }
 

@@ -5,6 +5,9 @@ import {address} from './urls.js'
 /** The tenant that is served here. */
 export const tenant = document.querySelector('meta[name="callboard-tenant"]')?.getAttribute('content') ?? ''
 
+/** Whether there is only something to look at. */
+export const readsOnly = document.querySelector('meta[name="callboard-may"]')?.getAttribute('content') === 'read'
+
 /** @typedef {{code: string, message: string, where?: string, expected?: string, line?: number}} Problem */
 
 /** What the server refuses, or cannot do. */

@@ -249,7 +249,7 @@ export class RunView extends HTMLElement {
     try {
       const found = await get(['runs', /** @type {string} */ (this.run_id), 'replay', String(n)])
       const waits = found.open?.length ? `, ${some(found.open.length, 'effect')} open` : ''
-      fill(this.verdict, h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), `asks for exactly what is recorded, up to event ${n}${waits}`))
+      fill(this.verdict, h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), `as recorded, up to event ${n}${waits}`))
     } catch (error) {
       fill(this.verdict, h('span', {class: 'status failed'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✕'), error instanceof Refused ? error.message : String(error)))
     } finally {

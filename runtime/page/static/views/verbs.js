@@ -1,6 +1,6 @@
 // Verbs: what one tells a run. What destroys asks first, and has no key.
 
-import {path, send, to} from '../lib/api.js'
+import {path, readsOnly, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
 import {over} from '../lib/status.js'
 import {go} from './going.js'
@@ -10,6 +10,7 @@ import {dialog, field} from './parts.js'
 export function verbs(run, status, told) {
   const like = h('a', {class: 'button', href: to(['start'], {like: run})}, 'Start like it')
   const compare = h('button', {onclick: () => beside(run)}, 'Compare…')
+  if (readsOnly) return h('span', {class: 'verbs'}, exports(run), compare)
   if (over(status)) return h('span', {class: 'verbs'}, exports(run), compare, like)
   const tell = (/** @type {string} */ verb, /** @type {object} */ body = {}) => send(['runs', run, verb], {by: 'page', ...body})
   const now = (/** @type {string} */ word, /** @type {string} */ verb) => {

@@ -167,7 +167,7 @@ export class Waterfall {
       const text = mark.seconds ? duration(mark.seconds) : '0'
       pen.fillStyle = colours.soft
       pen.fillText(text, x + 3, HEAD_PX / 2)
-      free = x + pen.measureText(text).width + 12
+      free = x + pen.measureText(text).width + 5
     }
     for (const fold of folds) {
       const x = 4 + fold.at * inner

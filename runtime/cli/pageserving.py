@@ -1,0 +1,57 @@
+"""Serving a file of events: a store of its own for as long as it lasts, and the page over it, for reading only."""
+
+import signal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import click
+
+from callboard.runtime.access.subject import READER
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.http.access import Access
+from callboard.runtime.http.address import LOOPBACK, AddressUnusable, listening, url_of
+from callboard.runtime.http.app import http_app
+from callboard.runtime.http.catalogue import Catalogue
+from callboard.runtime.http.readings import Readings
+from callboard.runtime.http.serving import serve_app
+from callboard.runtime.operations.event_files import read_runs, store
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+
+NAME = "callboard page"
+
+
+async def serve(config: Config, settings: Settings, file: str, host: str, port: int) -> int:
+    """Serve until a signal comes; return the exit code.
+
+    :raises OperatorError: if the file has no events, or the address cannot be served
+    """
+    if host not in LOOPBACK:
+        message = "a file is looked at from the loopback alone"
+        raise AddressUnusable("http.address", message, f"{host}:{port}", "Listen on 127.0.0.1.")
+    runs = read_runs(Path(file))
+    with (
+        TemporaryDirectory(prefix="callboard-page-") as folder,
+        anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
+        listening(host, port, "http") as bound,
+    ):
+        alone = config.model_copy(update={"data_dir": Path(folder), "nats_url": None, "sync": "1s"})
+        async with open_connection(alone, NAME) as connection, anyio.create_task_group() as tasks:
+            await store(connection.log, config.tenant, runs)
+            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+            verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+            app = http_app(connection.log, config.tenant, verbs, access=Access(open=True, nobody=READER))
+            tasks.start_soon(serve_app, app, bound)
+            one = f"runs/{next(iter(runs))}" if len(runs) == 1 else "runs"
+            url = f"{url_of(bound)}/t/{config.tenant}/{one}"
+            click.echo(compact({"url": url}) if settings.as_json else f"Look at {url}")
+            async for _first in signals:
+                break
+            tasks.cancel_scope.cancel()
+    return exits.OK

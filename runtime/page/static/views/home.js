@@ -1,0 +1,92 @@
+// Home: how it stands now, in a glance: what waits for people, what failed, what goes on, what came last.
+
+import {get, to} from '../lib/api.js'
+import {fill, h} from '../lib/dom.js'
+import {follow} from '../lib/follow.js'
+import {count, duration, instant, left, short, when} from '../lib/format.js'
+import {chip, look} from '../lib/status.js'
+import {failure, nothing} from './parts.js'
+
+const SHOWN = 6
+const DAY_S = 86_400
+const COUNTED_MAX = 1_000
+const GATHER_MS = 500
+
+/** What the tiles count, each with the list that it leads to. @type {[string, string, Record<string, string>][]} */
+const TILES = [
+  ['running', 'running', {status: 'running'}],
+  ['waiting', 'waiting', {status: 'waiting'}],
+  ['failed', 'failed in 24 h', {status: 'failed', since: String(DAY_S)}],
+  ['completed', 'completed in 24 h', {status: 'completed', since: String(DAY_S)}],
+]
+
+export class HomeView extends HTMLElement {
+  show() {
+    this.load()
+  }
+
+  connectedCallback() {
+    const changed = () => {
+      this.asking ??= setTimeout(() => {
+        this.asking = undefined
+        this.load()
+      }, GATHER_MS)
+    }
+    const leaves = [follow('runs', null, changed), follow('questions', null, changed)]
+    this.leave = () => leaves.forEach((one) => one())
+  }
+
+  disconnectedCallback() {
+    this.leave?.()
+    clearTimeout(this.asking)
+  }
+
+  async load() {
+    try {
+      const [latest, failed, {questions, more}, ...counted] = await Promise.all([
+        get(['runs'], {limit: SHOWN}), get(['runs'], {status: 'failed', since: DAY_S, limit: SHOWN}), get(['questions'], {limit: SHOWN}),
+        ...TILES.map(([, , query]) => get(['runs'], {...query, limit: COUNTED_MAX})),
+      ])
+      if (!this.isConnected) return
+      if (!latest.runs.length) return fill(this, this.empty())
+      fill(this, h('div', {class: 'home'},
+        h('h1', {class: 'heard'}, 'Callboard'),
+        h('div', {class: 'tiles'}, TILES.map(([status, word, query], i) => tile(status, word, counted[i], to(['runs'], query)))),
+        h('div', {class: 'cards'},
+          card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
+          card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
+          card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : ''))))
+    } catch (error) {
+      fill(this, failure(error))
+    }
+  }
+
+  empty() {
+    return nothing('An empty board', 'No run has been posted yet. Start one here, or at the command line:', h('pre', {}, 'callboard new workflow\ncallboard start workflow.yaml'), h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'))
+  }
+}
+
+/** @param {string} status @param {string} word @param {{runs: any[], more: boolean}} found @param {string} url */
+function tile(status, word, {runs, more}, url) {
+  const [kind, glyph] = look(status)
+  return h('a', {class: 'tile', href: url}, h('span', {class: `status ${kind}`}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, glyph), h('span', {class: 'number'}, `${count(runs.length)}${more ? '+' : ''}`)), h('span', {class: 'soft'}, word))
+}
+
+/** @param {string} title @param {string} url @param {Node[]} rows @param {string} more */
+const card = (title, url, rows, more) => h('section', {class: 'card'}, h('header', {}, h('h2', {}, title), more ? h('a', {class: 'soft', href: url}, more) : null), ...rows)
+
+/** @param {any} one */
+function run(one) {
+  const started = one.started_at ?? one.accepted_at
+  const facts = [one.definition, one.ended_at && one.duration_s !== undefined ? duration(one.duration_s) : '', one.tokens ? `${count(one.tokens)} tok` : '']
+  return h('a', {class: 'card-row', href: to(['runs', one.run])}, chip(one.status, {small: true}),
+    h('span', {class: 'card-name'}, h('strong', {}, one.run), h('span', {class: 'soft'}, one.error ? h('span', {class: 'code'}, one.error) : facts.filter(Boolean).join(' · '))),
+    h('time', {class: 'soft', datetime: started, title: instant(started)}, when(started)))
+}
+
+/** @param {any} one */
+const question = (one) => h('a', {class: 'card-row', href: to(['inbox'], {run: one.run, key: one.key})}, chip('waiting', {small: true}),
+  h('span', {class: 'card-name'}, h('strong', {}, short(one.question || one.key, 120)), h('span', {class: 'soft'}, `${one.run} · ${one.definition}`)),
+  h('span', {class: 'soft'}, one.until ? left(one.until) : ''))
+
+customElements.define('cb-home', HomeView)
