@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
-from callboard.bus.events import RunParked, payload_of
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
@@ -53,24 +52,20 @@ async def got(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
     return response.json()
 
 
-async def parked(house: House, run: str, start: dict[str, Any], status: str) -> None:
-    """Start a run and wait until it is parked with a status."""
+async def asked(house: House, run: str, start: dict[str, Any]) -> None:
+    """Start a run and wait until it asks."""
     client, connection = house
     with anyio.fail_after(PATIENCE_S):
-        async with connection.client.follow(run, event_type="run.parked") as feed:
+        async with connection.client.follow(run, event_type="human.asked") as feed:
             started = await client.post("/runs", json={**start, "run_id": run})
             assert started.status_code == 202, started.text
-            async for recorded in feed:
-                payload = payload_of(recorded.event)
-                assert isinstance(payload, RunParked)
-                if payload.status == status:
-                    return
+            await anext(feed)
 
 
 async def test_a_question_is_listed_until_it_is_answered(house: House) -> None:
     start = asking(question="Which?", type="select", options=["red", "blue"], data={"of": 1}, channel="desk")
     client, _ = house
-    await parked(house, "asks", start, "waiting:human")
+    await asked(house, "asks", start)
     (found,) = (await got(client, "/questions", run_id="asks"))["questions"]
     assert found == found | {
         "run": "asks",
@@ -88,7 +83,7 @@ async def test_a_question_is_listed_until_it_is_answered(house: House) -> None:
 
 async def test_the_questions_of_a_run_that_is_killed_are_gone(house: House) -> None:
     client, _ = house
-    await parked(house, "killed", asking(question="Really?", type="confirm"), "waiting:human")
+    await asked(house, "killed", asking(question="Really?", type="confirm"))
     (found,) = (await got(client, "/questions", run_id="killed"))["questions"]
     assert found["schema"] == {"enum": ["yes", "no"]}
     assert [found] == (await got(client, "/questions", definition=found["definition"]))["questions"]

@@ -6,12 +6,11 @@ What is folded is folded in a thread, a few at once, from events that are read o
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
 from anyio import to_thread
-from msgspec import Struct
 
 from callboard.bus.blobs import TooLarge
 from callboard.bus.errors import CallboardError, LogUnreadable
@@ -20,7 +19,7 @@ from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.account import Accounting
-from callboard.projections.columns import Columns, Row, columns
+from callboard.projections.columns import Row, columns
 from callboard.projections.diagram import DiagramFold, Direction
 from callboard.projections.diff import RunDiff, compare
 from callboard.projections.drawing.geometry import Geometry, geometry, outline_hash
@@ -29,11 +28,22 @@ from callboard.projections.jaeger import jaeger
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
 from callboard.projections.spans import SpanFold
-from callboard.projections.standing import Standing
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.verbs import ApiError, read_body
 from callboard.runtime.http.answers import Content
 from callboard.runtime.http.histories import Histories, History, event_at
+from callboard.runtime.http.shapes import (
+    INDEX_EVENTS_MAX,
+    At,
+    Index,
+    OneCall,
+    OneFile,
+    OneGraph,
+    OneMoment,
+    OnePiece,
+    OneValue,
+    TwoRuns,
+)
 from callboard.runtime.http.workers import WorkerList, Workers
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.operations.replays import Replayed, replay_events, secrets_here
@@ -42,8 +52,8 @@ from callboard.runtime.operations.sights import Seen, seen
 FOLDS_AT_ONCE = 2
 """Folds that are computed side by side; more only wait for each other."""
 
-INDEX_EVENTS_MAX = 20_000
-"""Events in one answer of the index."""
+PIECES_MAX = 32
+"""Answers of the index that are kept, of those that stay as they are."""
 
 DRAWINGS_MAX = 64
 """Drawings that are kept, by outline and direction."""
@@ -56,75 +66,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 R = TypeVar("R")
 
 
-class OneGraph(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``geometry``: the run, and whether rows go down (``TB``) or to the right (``LR``)."""
-
-    run_id: str
-    direction: Direction = "TB"
-
-
-class OnePiece(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``index``: the events behind number ``after``, at most so many."""
-
-    run_id: str
-    after: int = 0
-    limit: int = INDEX_EVENTS_MAX
-
-
-class OneMoment(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``at`` and ``replay``: behind which event; 0 is the last one."""
-
-    run_id: str
-    n: int
-
-
-class OneCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``seen``: the effect key of a model's call."""
-
-    run_id: str
-    key: str
-
-
-class OneValue(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``blob``: the digest of a large value."""
-
-    run_id: str
-    sha256: str
-
-
-class OneFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``export``: which file."""
-
-    run_id: str
-    form: Literal["jsonl", "jaeger", "svg"]
-
-
-class TwoRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``diff``."""
-
-    left: str
-    right: str
-
-
-class Index(Columns, frozen=True, kw_only=True):
-    """Answer of ``index``. ``last`` is the number of the last event in it, ``more`` says that there are others behind
-    it by now; ``ended`` that what was read so far has the run's end in it."""
-
-    run: str
-    definition: str
-    after: int
-    last: int
-    count: int
-    more: bool
-    ended: bool
-
-
-class At(Standing, frozen=True, kw_only=True):
-    """Answer of ``at``: how the run stood behind event ``n``; ``last`` is the last that there is."""
-
-    last: int
-
-
 class Readings:
     """What a page asks of the runs of one tenant."""
 
@@ -132,6 +73,7 @@ class Readings:
         self._connection = connection
         self._histories = Histories(connection.log, connection.config.tenant)
         self._folding = anyio.CapacityLimiter(FOLDS_AT_ONCE)
+        self._pieces: OrderedDict[tuple[str, int, int, int], Index] = OrderedDict()
         self._workers = Workers(connection.log)
         self._drawings: OrderedDict[tuple[str, Direction], Geometry] = OrderedDict()
 
@@ -168,16 +110,27 @@ class Readings:
             raise ApiError(400, "api.malformed", f"limit is {asked.limit}", expected=f"1 to {INDEX_EVENTS_MAX}")
         history = await self._histories.of(asked.run_id, asked.after + asked.limit + 1)
         rows = history.rows[asked.after : asked.after + asked.limit]
-        return Index(
+        more = len(history.rows) > asked.after + len(rows)
+        final = more or history.ended
+        key = asked.run_id, history.rows[0].sequence, asked.after, asked.limit
+        if final and key in self._pieces:
+            self._pieces.move_to_end(key)
+            return self._pieces[key]
+        found = Index(
             run=asked.run_id,
             definition=history.events[0].definition,
             after=asked.after,
             last=asked.after + len(rows),
             count=len(rows),
-            more=len(history.rows) > asked.after + len(rows),
+            more=more,
             ended=history.ended,
             **msgspec.structs.asdict(await self._apart(columns, rows, asked.after)),
         )
+        if final:
+            self._pieces[key] = found
+            if len(self._pieces) > PIECES_MAX:
+                self._pieces.popitem(last=False)
+        return found
 
     async def at(self, tenant: str, body: bytes) -> At:
         """Say how a run stood behind one of its events: result, status, nodes, and the colours of its diagram."""
