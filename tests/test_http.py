@@ -400,6 +400,20 @@ def test_it_stands_beside_up_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
+def test_told_to_stop_it_lets_its_readers_go(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.up(), place.process("http", "--json", "--listen", "127.0.0.1:0") as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        with httpx.stream("GET", f"{url}/live", timeout=PATIENCE_S, trust_env=False) as reader:
+            lines = reader.iter_lines()
+            assert next(lines) == ": live"
+            process.terminate()
+            assert list(lines) == [""]
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, said) == (0, "")
+
+
 def test_without_a_server_it_says_so(tmp_path: Path) -> None:
     done = Place(tmp_path).here("http", "--listen", "127.0.0.1:0")
     assert (done.exit_code, "server.none" in done.output) == (4, True)

@@ -23,9 +23,13 @@ from starlette.types import Receive, Scope, Send
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.runtime.http.rings import Rings
+from callboard.runtime.http.serving import STOPPING
 
 HEARTBEAT_S = 15.0
 WRITE_WAIT_S = 20.0
+END_WAIT_S = 1.0
+"""How long a reader may take to hear that we stop."""
+
 EVENTS_AHEAD = 16
 """Events that are ready to be written to one reader."""
 
@@ -69,11 +73,15 @@ class Live:
         try:
             async with self._hearing(events), anyio.create_task_group() as tasks, events, ready:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+                tasks.start_soon(_until_stopped, scope, tasks.cancel_scope)
                 tasks.start_soon(self._follow, events)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 await _write(send, b": live\n\n", tasks.cancel_scope)
                 await _tell(ready, send, tasks.cancel_scope)
                 tasks.cancel_scope.cancel()
+            if STOPPING in scope and scope[STOPPING].is_set():
+                # Whoever reads comes back, to whoever serves next.
+                await _end(send)
         finally:
             self._left()
 
@@ -126,6 +134,17 @@ async def _write(send: Send, body: bytes, scope: anyio.CancelScope) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
     if slow.cancelled_caught:
         scope.cancel()
+
+
+async def _end(send: Send) -> None:
+    with anyio.move_on_after(END_WAIT_S):
+        await send({"type": "http.response.body"})
+
+
+async def _until_stopped(scope: Scope, reading: anyio.CancelScope) -> None:
+    if STOPPING in scope:
+        await scope[STOPPING].wait()
+        reading.cancel()
 
 
 async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:

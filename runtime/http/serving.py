@@ -13,25 +13,36 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 CLOSE_WAIT_S = 2
 """How long open connections may take to end when we stop."""
 
+STOPPING = "callboard.stopping"
+
 
 async def serve_app(app: ASGIApp, bound: socket.socket) -> None:
-    """Serve until cancelled; open connections then have `CLOSE_WAIT_S` to end."""
+    """Serve until cancelled; open connections then have `CLOSE_WAIT_S` to end.
+
+    What has no end of its own waits for the event that its scope has as `STOPPING`.
+    """
+    stopping = anyio.Event()
+
+    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, STOPPING: stopping}, receive, send)
+
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="auto", timeout_graceful_shutdown=CLOSE_WAIT_S
+        told, log_config=None, access_log=False, lifespan="auto", timeout_graceful_shutdown=CLOSE_WAIT_S
     )
     serving = _Server(config)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_when_cancelled, serving)
+        tasks.start_soon(_stop_when_cancelled, serving, stopping)
         # Told to stop and not cancelled, so that sessions are ended in order.
         with anyio.CancelScope(shield=True):
             await serving.serve(sockets=[bound])
         tasks.cancel_scope.cancel()
 
 
-async def _stop_when_cancelled(serving: uvicorn.Server) -> None:
+async def _stop_when_cancelled(serving: uvicorn.Server, stopping: anyio.Event) -> None:
     try:
         await anyio.sleep_forever()
     finally:
+        stopping.set()
         serving.should_exit = True
 
 

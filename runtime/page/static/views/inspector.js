@@ -1,7 +1,7 @@
 // The inspector: of one event, or of what it is a part of, what it was given, what came of it, how it is recorded, and
 // why it failed.
 
-import {get} from '../lib/api.js'
+import {get, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {bytes, count, duration, instant, some} from '../lib/format.js'
 import {chip} from '../lib/status.js'
@@ -80,6 +80,7 @@ export class Inspector {
         span?.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
         h('time', {class: 'soft', datetime: new Date(row.time).toISOString()}, instant(row.time)),
       ),
+      span?.kind === 'child' && span.name ? h('p', {}, h('a', {class: 'button', href: to(['runs', span.name])}, `Open ${span.name}`)) : null,
       span && span.n0 !== span.n1 && span.n1 !== Infinity
         ? h('p', {class: 'facts'}, 'events ', this.jump(span.n0), ' to ', this.jump(span.n1))
         : null,

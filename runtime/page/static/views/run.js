@@ -55,6 +55,8 @@ export class RunView extends HTMLElement {
     /** @type {Row[]} */
     this.events = []
     this.result = null
+    /** @type {HTMLElement[]|undefined} */
+    this.origin = undefined
     this.asked = framed(() => this.draw())
     this.build()
     this.aborted = new AbortController()
@@ -160,11 +162,24 @@ export class RunView extends HTMLElement {
   async summary() {
     const {signal} = /** @type {AbortController} */ (this.aborted)
     try {
+      this.origin ??= await this.begun()
       this.result = await get(['runs', /** @type {string} */ (this.run_id)], {}, signal)
       this.asked()
     } catch (error) {
       if (!signal.aborted) fill(this.trouble, failure(error))
     }
+  }
+
+  /** Where it comes from, in links. */
+  async begun() {
+    const page = await get(['runs', /** @type {string} */ (this.run_id), 'events'], {after: 0, limit: 1})
+    const {parent, forked_from: forked, start} = page.events[0]?.event.payload ?? {}
+    const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
+    return [
+      parent ? link('started by', parent.run) : null,
+      forked?.run ? link('forked from', forked.run, {n: forked.n}) : null,
+      start?.scheduled ? h('span', {class: 'soft'}, `schedule ${start.scheduled.schedule}`) : null,
+    ].filter((one) => one !== null)
   }
 
   /** @param {import('../lib/follow.js').Told[]} told */
@@ -332,7 +347,7 @@ export class RunView extends HTMLElement {
     const {t0, t1} = run.root
     const lasted = run.last ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
     const tokens = run.tokensAt(run.last)
-    const parts = `${status} ${lasted} ${tokens} ${n} ${run.last} ${result?.status}`
+    const parts = `${status} ${lasted} ${tokens} ${n} ${run.last} ${result?.status} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
     const failed = result?.error
@@ -350,6 +365,7 @@ export class RunView extends HTMLElement {
     fill(
       /** @type {HTMLElement} */ (this.told),
       run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
+      this.origin ?? [],
       result?.language ? h('span', {class: 'soft'}, result.language) : null,
       h('span', {}, lasted),
       tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
