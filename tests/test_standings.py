@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from callboard.bus.log import Recorded
+from callboard.bus.subjects import RunRef
 from callboard.projections.runs import RowStatus, RunRow
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
-from callboard.runtime.api.statuses import chosen, matches
+from callboard.runtime.api.statuses import Statuses, chosen, matches
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.flow_providers import ours
@@ -102,6 +104,32 @@ async def test_runs_that_are_over_are_not_read(connection: Connection) -> None:
     assert await chosen(log, connection.config.tenant, rows, None, 2) == (rows[:2], 1)
     assert await chosen(log, connection.config.tenant, rows, "waiting", 2) == ([], 0)
     assert await chosen(log, connection.config.tenant, rows, "completed", 5) == (rows, 0)
+
+
+async def test_of_a_run_at_work_only_what_has_come_is_read(connection: Connection) -> None:
+    caller = Caller(connection.nc, connection.config.tenant)
+    run = await caller.start(script=WAITS)
+    await heard(connection, run, "model.call")
+    read: list[int] = []
+
+    class Noted:
+        async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
+            found = await connection.log.read(ref, after)
+            read.append(len(found))
+            return found
+
+    log: Any = Noted()
+    statuses = Statuses(log, kept_max=1)
+    ref = RunRef(connection.config.tenant, run)
+    assert [await statuses.of(ref) for _ in range(2)] == ["running"] * 2
+    await caller.ask("tell", {"run_id": run, "verb": "pause", "wait_s": 30})
+    assert await statuses.of(ref) == "paused"
+    assert read[0] > 3
+    assert read[1:] == [0, read[2]]
+    assert 0 < read[2] < read[0]
+    await statuses.of(RunRef(connection.config.tenant, "other"))
+    assert await statuses.of(ref) == "paused"
+    assert read[-1] == read[0] + read[2]
 
 
 async def _rows(connection: Connection) -> list[RunRow]:

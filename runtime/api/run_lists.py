@@ -13,6 +13,7 @@ from callboard.projections.projection import Projection
 from callboard.projections.questions import TYPES, Question, Questions
 from callboard.projections.runs import RunRow, Runs
 from callboard.runtime.api.keeping import Kept
+from callboard.runtime.api.statuses import Statuses
 
 RUNS_MAX = 120_000
 """Runs listed per tenant, the newest; older ones are in the log."""
@@ -20,7 +21,7 @@ RUNS_MAX = 120_000
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
 
-TENANTS_MAX = 16
+TENANTS_MAX = 8
 """Tenants whose listings are kept; the one that nobody has asked for the longest is put away first."""
 
 
@@ -34,6 +35,7 @@ class Listings:
         self._log = log
         self._tasks = tasks
         self._runs = _PerTenant[Runs](tenants_max)
+        self.statuses = Statuses(log)
         self._questions = _PerTenant[Questions](tenants_max)
 
     def begin(self, tenant: str) -> None:

@@ -1,10 +1,12 @@
 """Statuses: the list of runs with the statuses that `show` has too, whatever a run waits for.
 
 The list is folded from ``run.*`` events alone. They say it of runs that are parked or over; of those at work, a bounded
-number, their own events are read.
+number, their own events are read: all of them once, and then those that have come since.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import get_args
 
@@ -17,6 +19,9 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
 from callboard.projections.runs import RowStatus, RunRow, Runs, Wanted
 from callboard.projections.status import RunStatus, StatusFold
+
+KEPT_MAX = 1_000
+"""Runs whose status is kept; that which nobody has asked for the longest goes first."""
 
 READ_AT_ONCE = 16
 """Runs that are read side by side."""
@@ -36,13 +41,13 @@ async def chosen(
     """
     if status is None or not any(matches(status, one) for one in _TOLD_BY_EVENTS):
         found = [row for row in rows if matches(status, row.status)]
-        return await _told(log, tenant, found[:limit]), len(found[limit:])
-    found = [row for row in await _told(log, tenant, rows) if matches(status, row.status)]
+        return await _told(Statuses(log), tenant, found[:limit]), len(found[limit:])
+    found = [row for row in await _told(Statuses(log), tenant, rows) if matches(status, row.status)]
     return found[:limit], len(found[limit:])
 
 
 async def page(
-    log: EventLog, tenant: str, runs: Runs, wanted: Wanted, status: str | None, limit: int
+    statuses: "Statuses", tenant: str, runs: Runs, wanted: Wanted, status: str | None, limit: int
 ) -> tuple[list[RunRow], bool]:
     """Return the first ``limit`` rows that are wanted, of a status as it is now, and whether there are more.
 
@@ -61,8 +66,8 @@ async def page(
         more = await to_thread.run_sync(_first, rows, missing) if wanted.text else _first(rows, missing)
         if not more:
             break
-        found += [row for row in await _told(log, tenant, more) if matches(status, row.status)] if told else more
-    return (found if told else await _told(log, tenant, found))[:limit], len(found) > limit
+        found += [row for row in await _told(statuses, tenant, more) if matches(status, row.status)] if told else more
+    return (found if told else await _told(statuses, tenant, found))[:limit], len(found) > limit
 
 
 def _first(rows: Iterator[RunRow], count: int) -> list[RunRow]:
@@ -78,14 +83,14 @@ _ALL: list[RowStatus] = [*get_args(RunStatus), "waiting"]
 _TOLD_BY_EVENTS = [status for status in _ALL if status in (*AT_WORK, "cancelling") or status.startswith("waiting")]
 
 
-async def _told(log: EventLog, tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
+async def _told(statuses: "Statuses", tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
     """Return rows with the status of each run at work as its own events have it."""
     told = list(rows)
     limiter = anyio.CapacityLimiter(READ_AT_ONCE)
 
     async def tell(place: int, row: RunRow) -> None:
         async with limiter:
-            told[place] = msgspec.structs.replace(row, status=await _status(log, RunRef(tenant, row.run)))
+            told[place] = msgspec.structs.replace(row, status=await statuses.of(RunRef(tenant, row.run)))
 
     async with anyio.create_task_group() as tasks:
         for place, row in enumerate(rows):
@@ -94,16 +99,42 @@ async def _told(log: EventLog, tenant: str, rows: Sequence[RunRow]) -> list[RunR
     return told
 
 
-async def _status(log: EventLog, ref: RunRef) -> RunStatus:
-    fold = StatusFold()
-    for recorded in await log.read(ref):
-        event = recorded.event
-        try:
-            payload = known(event)
-        except msgspec.ValidationError:
-            # A member that this needs is stored beside the event; few have any.
-            event = await whole(log, recorded)
-            payload = known(event)
-        if payload is not None:
-            fold.apply(event, payload)
-    return fold.status
+@dataclass(slots=True)
+class _Known:
+    """A run's status as far as its events were read; whoever reads on holds the lock."""
+
+    fold: StatusFold = field(default_factory=StatusFold)
+    sequence: int = 0
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Statuses:
+    """The statuses of runs at work, each as its own events have it; of the runs asked for last it is kept."""
+
+    def __init__(self, log: EventLog, kept_max: int = KEPT_MAX) -> None:
+        self._log = log
+        self._kept_max = kept_max
+        self._kept: OrderedDict[RunRef, _Known] = OrderedDict()
+
+    async def of(self, ref: RunRef) -> RunStatus:
+        """Return a run's status now.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        known_run = self._kept.setdefault(ref, _Known())
+        self._kept.move_to_end(ref)
+        if len(self._kept) > self._kept_max:
+            self._kept.popitem(last=False)
+        async with known_run.lock:
+            for recorded in await self._log.read(ref, known_run.sequence):
+                event = recorded.event
+                try:
+                    payload = known(event)
+                except msgspec.ValidationError:
+                    # A member that this needs is stored beside the event; few have any.
+                    event = await whole(self._log, recorded)
+                    payload = known(event)
+                if payload is not None:
+                    known_run.fold.apply(event, payload)
+                known_run.sequence = recorded.sequence
+            return known_run.fold.status

@@ -251,7 +251,7 @@ class Verbs:
         wanted = Wanted(None, request.definition, _since(request.since), request.q.casefold(), request.before)
         runs = await self._listings.runs(tenant)
         try:
-            return RunList(*await page(self._log, tenant, runs, wanted, request.status, limit))
+            return RunList(*await page(self._listings.statuses, tenant, runs, wanted, request.status, limit))
         except KeyError:
             message = f"there is no run {request.before!r} in the list"
             raise ApiError(404, "run.unknown", message, where="before") from None
