@@ -34,6 +34,7 @@ TOOLS = [
     "get_run",
     "list_runs",
     "watch_run",
+    "list_questions",
     "answer_question",
     "signal_run",
     "resume_run",
@@ -127,7 +128,7 @@ async def test_every_tool_explains_itself(client: Client) -> None:
         assert tool.output_schema["type"] == "object"
         assert tool.annotations is not None
     reading = [tool.name for tool in listed if tool.annotations and tool.annotations.read_only_hint]
-    assert reading == ["list_workflows", "validate_workflow", "get_run", "list_runs", "watch_run"]
+    assert reading == ["list_workflows", "validate_workflow", "get_run", "list_runs", "watch_run", "list_questions"]
 
 
 async def test_workflows_in_the_folder_are_listed_with_their_inputs(client: Client) -> None:
@@ -254,6 +255,18 @@ async def test_what_a_run_is_told_is_recorded_or_refused(client: Client) -> None
     for how in ({}, {"step": True, "variables": {"x": 1}}):
         assert (await refusal(client, "resume_run", run_id="told-1", **how))["code"] == "resume.not_paused"
     await answer(client, "cancel_run", run_id="told-1")
+
+
+async def test_questions_are_listed_until_they_are_answered(client: Client) -> None:
+    asked = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "Which?", "options": ["a", "b"]}}
+    source = json.dumps(flow({"ask": call(asked), "done": returned()}))
+    await answer(client, "start_workflow", source=source, run_id="asks-1")
+    await answer(client, "watch_run", run_id="asks-1", types=["human.asked"], wait_s=60)
+    (question,) = (await answer(client, "list_questions", run_id="asks-1"))["questions"]
+    assert (question["question"], question["schema"]) == ("Which?", {"enum": ["a", "b"]})
+    await answer(client, "answer_question", run_id="asks-1", interaction=question["key"], response="b")
+    assert (await answer(client, "get_run", run_id="asks-1", wait_s=60))["output"] == "b"
+    assert (await answer(client, "list_questions", run_id="asks-1"))["questions"] == []
 
 
 async def test_runs_are_listed(client: Client) -> None:

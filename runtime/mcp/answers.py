@@ -9,6 +9,7 @@ from msgspec import Struct
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import Problem
 from callboard.projections.causes import Cause
+from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
 
 
@@ -101,6 +102,13 @@ class Runs(Struct, frozen=True, kw_only=True):
     """The newest first. ``more`` says that older ones match; ask again with ``before``, the last one's ``run``."""
 
     runs: list[RunRow]
+    more: bool
+
+
+class Questions(Struct, frozen=True, kw_only=True):
+    """The oldest first; an answer names ``run`` and ``key``. ``more`` says that younger ones match."""
+
+    questions: list[Question]
     more: bool
 
 

@@ -112,6 +112,12 @@ class ListRuns(Arguments):
     before: RunId | None = Field(None, description="Only runs accepted before this one: the last one of a list.")
 
 
+class ListQuestions(Arguments):
+    definition: str | None = Field(None, description="Only those of runs of the definition of this name.")
+    run_id: RunId | None = Field(None, description="Only those of this run.")
+    limit: int = Field(20, ge=1, le=LISTED_MAX, description="At most so many, the oldest.")
+
+
 class WatchRun(Arguments):
     run_id: RunId
     after: int = Field(

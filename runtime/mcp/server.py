@@ -80,6 +80,7 @@ def entries(tools: Tools) -> dict[str, Entry]:
         ("Look at a run", arguments.GetRun, answers.Run, tools.get_run, reads),
         ("List runs", arguments.ListRuns, answers.Runs, tools.list_runs, reads),
         ("Watch a run", arguments.WatchRun, answers.Page, tools.watch_run, reads),
+        ("List questions", arguments.ListQuestions, answers.Questions, tools.list_questions, reads),
         ("Answer a question", arguments.AnswerQuestion, answers.Told, tools.answer_question, tells),
         ("Signal a run", arguments.SignalRun, answers.Told, tools.signal_run, tells),
         ("Resume a run", arguments.ResumeRun, answers.Told, tools.resume_run, tells),

@@ -160,6 +160,11 @@ class Tools:
         found: RunList = await self._verbs.runs(self._tenant, body)
         return answers.Runs(runs=found.runs, more=found.more)
 
+    async def list_questions(self, asked: arguments.ListQuestions, _report: Report) -> answers.Questions:
+        """List the questions that wait for an answer, of all runs, the oldest first; `schema` is the response's."""
+        found = await self._verbs.questions(self._tenant, msgspec.json.encode(asked.model_dump(exclude_none=True)))
+        return answers.Questions(questions=found.questions, more=found.more)
+
     async def watch_run(self, asked: arguments.WatchRun, _report: Report) -> answers.Page:
         """Return what has happened in a run behind a sequence, and where to go on from."""
         client = self._connection.client
