@@ -23,7 +23,7 @@ def main() -> int:
     command = run_command(run, claude=bool(os.environ.get("ANTHROPIC_API_KEY")))
     print(f"$ callboard {shlex.join(command)}\n", flush=True)
     code = cli.main(command, prog_name="callboard", standalone_mode=False)
-    for line in further_commands(run):
+    for line in [*further_commands(run), *ways_to_see(run)]:
         print(line)
     return code if isinstance(code, int) else 0
 
@@ -41,6 +41,19 @@ def run_command(run: str, *, claude: bool) -> list[str]:
         *("--set", f"ISSUES_FILE={DATA_DIR.absolute() / 'issues.json'}"),
         *("--data-dir", str(DATA_DIR)),
         *("--run-id", run),
+    ]
+
+
+def ways_to_see(run: str) -> list[str]:
+    """Return what shows a run in the browser."""
+    from callboard.runtime.cli.views import program, where_options
+
+    ours, here = program(), where_options(Settings({"data_dir": str(DATA_DIR)}))
+    return [
+        "",
+        "See it in a browser, while the first of these stands in another terminal:",
+        f"  {ours} up{here}",
+        f"  {ours} show{here} {run} --open",
     ]
 
 

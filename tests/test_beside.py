@@ -104,8 +104,30 @@ def test_http_is_served_beside_and_nobody_is_refused_when_that_dies(place: Place
         # Who may not speak to the server itself may not do so by way of HTTP.
         assert httpx.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
         assert httpx.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
+        # The browser is a program that says what it is given.
+        says = place.folder / "says"
+        browser = _program(place.folder / "bin" / "xdg-open", says)
+        with place.process("show", "seen", "--open", env={"PATH": f"{browser}:{os.environ['PATH']}"}) as showing:
+            leading = place.folder / ".callboard" / "open.html"
+            assert says.read_text() == f"{leading}\n"
+            _, said = showing.communicate()
+        assert f"{page}/t/default/runs/seen" in said
+        assert token not in said
+        assert f"{page}/t/default/runs/seen#token={token}" in leading.read_text()
+        assert leading.stat().st_mode & 0o077 == 0
         process.terminate()
         process.communicate()
+    done = place.here("show", "seen", "--open", "--json")
+    assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == "page.none"
+
+
+def _program(path: Path, says: Path) -> Path:
+    """Write a program that says its last argument to whoever reads a pipe; return its folder."""
+    os.mkfifo(says)
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$last" > {says}\n')
+    path.chmod(0o755)
+    return path.parent
 
 
 def test_a_port_that_is_taken_leads_to_a_free_one() -> None:

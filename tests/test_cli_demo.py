@@ -17,11 +17,14 @@ def test_the_demonstration_and_what_it_suggests(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "■ completed" in done.stdout
-    printed = done.stdout.partition("Look further:\n")[2].splitlines()
+    looking, _, seeing = done.stdout.partition("Look further:\n")[2].partition("\n\n")
+    printed = looking.splitlines()
     assert len(printed) == 8
     for line in printed:
         _program, *args = shlex.split(line)
         assert place.here(*args).exit_code == 0, line
+    up, show = [shlex.split(line)[1:] for line in seeing.splitlines()[1:]]
+    assert (up[0], show[0], show[-1]) == ("up", "show", "--open")
 
 
 def test_with_a_key_it_is_a_real_model_and_real_tools() -> None:

@@ -18,6 +18,7 @@ from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.beside import Beside, Company, Standing, lifeline, open_company
+from callboard.runtime.cli.browsing import noted
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
@@ -91,7 +92,9 @@ async def _served(stack: AsyncExitStack, company: Company, connection: Connectio
     token = config.http_token or _token_of(beside.config)
     config = beside.config.model_copy(update={"http_token": token})
     company.keep(Beside("http", attend, replace(beside, config=config, listener=bound.fileno())))
-    return f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
+    page = f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
+    stack.enter_context(noted(config.data_dir, page))
+    return page
 
 
 def _token_of(config: Config) -> SecretStr | None:

@@ -10,8 +10,9 @@ from callboard.runtime.cli.options import Settings, settings_options
 @click.argument("run")
 @click.option("--full", is_flag=True, help="Results and output whole, not cut to a line.")
 @click.option("--state", is_flag=True, help="Print the state document from which a start can go on (playbooks).")
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser too, where `callboard up` serves it.")
 @settings_options
-def show(settings: Settings, run: str, state: bool, full: bool) -> None:
+def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> None:
     """Show how RUN stands: status, nodes, what it waits for, usage, error.
 
     The exit code is about this command, not about the run.
@@ -23,4 +24,9 @@ def show(settings: Settings, run: str, state: bool, full: bool) -> None:
     from callboard.runtime.cli.reading import show_run
     from callboard.runtime.cli.settings import configured
 
-    anyio.run(partial(show_run, run, configured(settings), settings, state=state, full=full))
+    config = configured(settings)
+    anyio.run(partial(show_run, run, config, settings, state=state, full=full))
+    if opens:
+        from callboard.runtime.cli.browsing import open_run
+
+        open_run(config, run)
