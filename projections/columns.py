@@ -14,7 +14,7 @@ from msgspec import Struct
 from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import effect_key
-from callboard.projections.effects import kind_and_name, outcome_of
+from callboard.projections.effects import failed_result, kind_and_name, outcome_of
 from callboard.projections.projection import known
 
 NAME_CHARS_MAX = 120
@@ -188,7 +188,11 @@ def _of_outcome(payload: Payload) -> str:
 
 
 def _ended(payload: Payload) -> str:
-    return payload.outcome if isinstance(payload, ev.HumanClosed) else outcome_of(payload)[0]
+    if isinstance(payload, ev.HumanClosed):
+        return payload.outcome
+    if isinstance(payload, ev.EffectResult) and failed_result(payload.value):
+        return "failed"
+    return outcome_of(payload)[0]
 
 
 def _tokens(payload: Payload) -> int:

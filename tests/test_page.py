@@ -16,6 +16,8 @@ from playwright.async_api import Page, Request, expect
 from callboard.bus.events import decode_event
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
+from callboard.projections.trace import TraceFold
+from callboard.projections.tree import Node
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.serving import serve_app
@@ -28,6 +30,7 @@ SHELL_BYTES_MAX = 150_000
 """Of all files together, as they are sent."""
 
 LOOKED_AT = 50
+GOLDEN = Path(__file__).parent / "golden"
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 
@@ -197,6 +200,38 @@ async def test_behind_any_event_it_stands_as_the_log_says(stage: Stage) -> None:
         }"""
         spent = view.usage.input_tokens + view.usage.output_tokens
         assert await asked(page, script, n) == [view.status, spent, nodes], n
+
+
+def shaped(node: Node) -> list[Any]:
+    """A node of a trace as the page shows it: where it is, what it did, and the same of those inside of it."""
+    inner = [(child.first_n, shaped(child)) for child in node.children]
+    effects = [(effect.first_n, [effect.key, effect.outcome]) for effect in node.effects]
+    return [node.path, node.iteration, [one for _, one in sorted(inner + effects, key=lambda one: one[0])]]
+
+
+FOLDED = """async (recorded) => {
+    const {rowOf} = await import('/static/lib/rows.js')
+    const {Run} = await import('/static/lib/run.js')
+    const run = new Run()
+    run.take(recorded.map((event, i) => rowOf(event, i + 1)))
+    const told = (outcome) => outcome === '' || outcome === 'caller' ? null : outcome
+    const shaped = (one) => one.kind === 'node' || one.kind === 'run'
+        ? [one.path, one.iteration, one.children.map(shaped)] : [one.key, told(one.outcome)]
+    return [run.rows.map((row) => [run.statusAt(row.n), run.tokensAt(row.n)]), shaped(run.root)]
+}"""
+
+
+async def test_logs_of_all_languages_are_folded_as_python_folds_them(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("runs"))
+    files = [file for file in sorted(GOLDEN.glob("*.jsonl")) if file.stem != "events"]
+    assert len(files) > 8
+    for file in files:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        events = [decode_event(line.encode()) for line in lines]
+        statuses, tree = await asked(page, FOLDED, [json.loads(line) for line in lines])
+        views = [fold(Results(), events[:n]) for n in range(1, len(events) + 1)]
+        assert statuses == [[one.status, one.usage.input_tokens + one.usage.output_tokens] for one in views], file.stem
+        assert tree == shaped(fold(TraceFold(), events).root), file.stem
 
 
 async def test_what_is_pushed_is_folded_as_what_is_fetched(stage: Stage) -> None:

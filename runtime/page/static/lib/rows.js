@@ -85,10 +85,17 @@ function outcomeOf(type, payload) {
     case 'child.end': return {completed: 'ok', cancelled: 'cancelled'}[/** @type {string} */ (payload.status)] ?? 'failed'
     case 'effect.cancelled': return 'cancelled'
     case 'tool.call': return payload.via === 'caller' ? 'caller' : ''
-    case 'model.result': case 'tool.result': case 'effect.result': case 'timer.fired': case 'signal.received': case 'run.resumed':
+    case 'effect.result': return payload.error || failedResult(payload.value) ? 'failed' : 'ok'
+    case 'model.result': case 'tool.result': case 'timer.fired': case 'signal.received': case 'run.resumed':
       return payload.error ? 'failed' : 'ok'
     default: return ''
   }
+}
+
+/** Whether a provider answers with a failure. @param {any} value */
+function failedResult(value) {
+  const result = value?.result
+  return typeof result?.type === 'string' && typeof result.code === 'string' && result.type !== 'success'
 }
 
 /** @param {string} type @param {any} payload */

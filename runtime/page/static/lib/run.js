@@ -50,6 +50,8 @@ export class Run {
     this.nodes = new Map()
     /** @type {Map<string, Span>} the execution of each path that began last */
     this.latest = new Map()
+    /** @type {Map<string, Span[]>} those that go on, by path */
+    this.going = new Map()
     /** @type {Map<string, Span[]>} by path */
     this.byPath = new Map()
     /** @type {[number, string][]} from which event on it stood how */
@@ -116,7 +118,12 @@ export class Run {
       case 'node.enter': this.enter(row); break
       case 'node.exit': {
         const node = this.nodes.get(`${row.path}#${row.iteration}`)
-        if (node) Object.assign(node, {n1: row.n, t1: row.time, outcome: row.outcome})
+        if (node) {
+          Object.assign(node, {n1: row.n, t1: row.time, outcome: row.outcome})
+          const going = (this.going.get(row.path) ?? []).filter((one) => one !== node)
+          if (going.length) this.going.set(row.path, going)
+          else this.going.delete(row.path)
+        }
         break
       }
       case 'node.retry': this.owner(row).retries++; break
@@ -131,6 +138,7 @@ export class Run {
     this.put(node, this.above(row.path))
     this.nodes.set(id, node)
     this.latest.set(row.path, node)
+    this.going.set(row.path, [...(this.going.get(row.path) ?? []), node])
     const same = this.byPath.get(row.path)
     if (same) same.push(node)
     else this.byPath.set(row.path, [node])
@@ -167,19 +175,18 @@ export class Run {
     parent.children.push(one)
   }
 
-  /** The node that something at a row's place belongs to. @param {Row} row */
+  /** The node that something at a row's place belongs to: its own, or the nearest above. @param {Row} row */
   owner(row) {
-    return this.nodes.get(`${row.path}#${row.iteration}`) ?? this.latest.get(row.path) ?? this.above(row.path)
+    return this.nodes.get(`${row.path}#${row.iteration}`) ?? this.above(row.path)
   }
 
-  /** The nearest node above a path. @param {string} path */
+  /** The nearest node above a path, rather one that goes on. @param {string} path */
   above(path) {
-    for (let at = up(path); at; at = up(at)) {
-      const found = this.latest.get(at) ?? this.latest.get(at.replace(/:[^/]*$/, '')) ?? this.latest.get(at.replace(/[[:][^/]*$/, ''))
+    for (const one of above(path)) {
+      const found = this.going.get(one)?.at(-1) ?? this.latest.get(one)
       if (found) return found
     }
-    const own = path.replace(/[[:][^/]*$/, '')
-    return (own !== path && this.latest.get(own)) || this.root
+    return this.root
   }
 
   /** How the run stands now. */
@@ -311,8 +318,27 @@ function before(pairs, n) {
   return pairs[low - 1]
 }
 
-/** @param {string} path */
-const up = (path) => path.slice(0, Math.max(path.lastIndexOf('/'), 0))
+/**
+ * The paths above a path, the nearest first: without the last word of an aspect, the aspect, the index, the segment.
+ * @param {string} path
+ */
+function* above(path) {
+  while (path) {
+    const at = path.lastIndexOf('/') + 1
+    const head = path.slice(0, at)
+    let segment = path.slice(at)
+    const colon = segment.indexOf(':')
+    if (colon >= 0) segment = segment.slice(0, Math.max(segment.lastIndexOf('.'), colon))
+    else if (segment.endsWith(']')) segment = segment.slice(0, segment.indexOf('['))
+    else {
+      path = head.slice(0, -1)
+      if (path) yield path
+      continue
+    }
+    path = head + segment
+    yield path
+  }
+}
 
 /** The name in a path's last segment. @param {string} path */
 export function last(path) {

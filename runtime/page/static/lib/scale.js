@@ -7,6 +7,8 @@ const LONG = 10
 /** A gap in which a run only waits is folded above so many times the median gap. */
 const FOLDED_SHARE = 0.04, FOLDED_SHARE_MAX = 0.25
 /** How wide a folded gap is, beside all that is not: together not more than the second. */
+const SHORT_MS = 2_000
+/** A shorter gap is never folded. */
 const MARKS = 6
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
 
@@ -39,11 +41,11 @@ export function scaleOf(run, n, until) {
 /** @param {Run} run @param {number} n @param {number[]} times @param {number} until */
 function idle(run, n, times, until) {
   const lengths = Float64Array.from(times, (time, i) => (times[i + 1] ?? until) - time).filter((gap) => gap > 0).sort()
-  const bound = Math.max(LONG * (lengths[lengths.length >> 1] ?? 0), (until - (times[0] ?? until)) * FOLDED_SHARE * 2)
+  const bound = Math.max(SHORT_MS, LONG * (lengths[lengths.length >> 1] ?? 0), (until - (times[0] ?? until)) * FOLDED_SHARE * 2)
   /** @type {{start: number, end: number}[]} */
   const found = []
   for (const [at, status] of run.statuses) {
-    if (at > n || !/^(waiting|paused|accepted)/.test(status)) continue
+    if (at > n || !/^(waiting:(human|timer|signal|tool)|waiting$|paused|accepted)/.test(status)) continue
     // A run that waits tells little; its idle stretches lie close behind the event from which on it waited.
     for (let i = at - 1; i < n && run.statusAt(i + 1) === status; i++) {
       const end = times[i + 1] ?? until
