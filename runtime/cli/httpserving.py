@@ -18,6 +18,7 @@ from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.beside import Standing, lifeline
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.engine.routes import engine_routes, health_route
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import LOOPBACK, check_address, listening, url_of
 from callboard.runtime.http.app import http_app
@@ -76,7 +77,17 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
         secrets = {name: one.revealed() for name, one in config.webhooks.items()}
-        app = http_app(connection.log, config.tenant, verbs, access=access, webhooks=secrets, metrics=metrics)
+        engine = engine_routes(connection.log, config.tenant, verbs)
+        app = http_app(
+            connection.log,
+            config.tenant,
+            verbs,
+            access=access,
+            webhooks=secrets,
+            metrics=metrics,
+            more=engine,
+            open_to_all=[health_route()],
+        )
         tasks.start_soon(serve_app, app, bound)
         yield
         tasks.cancel_scope.cancel()

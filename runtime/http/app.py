@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Scope
 
@@ -45,9 +45,12 @@ def http_app(
     access: Access,
     webhooks: Mapping[str, Sequence[str]] | None = None,
     metrics: Metrics | None = None,
+    more: Sequence[BaseRoute] = (),
+    open_to_all: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
     """Make the application of one tenant; ``webhooks`` are the secrets of senders by ``<definition>/<trigger>``,
-    ``metrics`` the figures that are told, if any are."""
+    ``metrics`` the figures that are told, if any are. ``more`` are other routes, for whoever is known, and
+    ``open_to_all`` for everybody."""
     front = Front(log, tenant, verbs)
     paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
@@ -57,6 +60,7 @@ def http_app(
             Path("/openapi.json", _document, methods=["GET"]),
             *([Path("/metrics", metrics.serve, methods=["GET"])] if metrics is not None else []),
             Path("/schemas/{name}", _schema, methods=["GET"]),
+            *more,
             *shell_routes(tenant, reads_only=access.reads_only),
         ],
         exception_handlers={HTTPException: _unknown},
@@ -76,6 +80,7 @@ def http_app(
     # whoever answers by a link has that.
     answering = Answering(log, tenant, verbs)
     open_paths = [
+        *open_to_all,
         Path("/healthz", _healthy, methods=["GET"]),
         Path(path, hooks.take, methods=METHODS),
         Path(ANSWERS, answering.serve, methods=["GET", "POST"]),

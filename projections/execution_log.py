@@ -1,0 +1,116 @@
+"""The log of a run for its users: what has happened, entry by entry, in words."""
+
+import datetime as dt
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import (
+    Event,
+    HumanAsked,
+    HumanClosed,
+    NodeEnter,
+    NodeExit,
+    NodeProgress,
+    NodeRetry,
+    NodeWarning,
+    RunEnd,
+    RunStart,
+    ToolCall,
+)
+from callboard.projections.projection import known
+
+Level = Literal["INFO", "WARNING", "ERROR"]
+
+
+class LogEntry(Struct, frozen=True, kw_only=True):
+    """An entry; ``id`` is the number of its event, ``timestamp`` in milliseconds of the epoch."""
+
+    id: int
+    timestamp: int
+    node_name: str
+    event_type: str
+    message: str
+    level: Level = "INFO"
+    data: JSON = None
+
+
+class ExecutionLog:
+    """Folds one run into the entries of its log."""
+
+    def __init__(self) -> None:
+        self._entries: list[LogEntry] = []
+        self._names: dict[str, tuple[str, dt.datetime]] = {}
+        self._started: dt.datetime | None = None
+        self._steps = self._done = 0
+
+    def apply(self, event: Event) -> None:
+        match known(event):
+            case RunStart():
+                self._started = event.time
+                self._add(event, "workflow_started", "Workflow started")
+            case RunEnd(status=status):
+                self._end(event, status)
+            case NodeEnter(name=name, node=node, input=given) if event.path:
+                self._names[event.path] = name or node or event.path, event.time
+                self._steps += 1
+                self._add(event, "step_started", f"Started: {self._name(event)}", data={"input_params": given})
+            case NodeExit(outcome=outcome, error=error) if event.path:
+                self._exit(event, outcome, error.message if error is not None else "")
+            case NodeRetry(reason=reason):
+                self._add(event, "step_retried", f"Again: {self._name(event)}: {reason}", level="WARNING")
+            case NodeWarning(reason=reason, code=code):
+                self._add(event, "warning", reason, level="WARNING", data={"code": code})
+            case NodeProgress(message=message, data=data):
+                self._add(event, "workflow_progress", message, data=data)
+            case ToolCall(tool=tool):
+                self._add(event, "data_processing", f"Used: {tool}", data={"tool": tool})
+            case HumanAsked(question=question):
+                self._add(event, "human_interaction", question)
+            case HumanClosed(outcome=outcome):
+                self._add(event, "human_interaction", f"The question was closed: {outcome}")
+            case _:
+                pass
+
+    def view(self) -> list[LogEntry]:
+        return list(self._entries)
+
+    def _exit(self, event: Event, outcome: str, error: str) -> None:
+        began = self._names.get(event.path, ("", event.time))[1]
+        data: dict[str, JSON] = {"success": outcome == "ok", "duration_ms": _ms(event.time) - _ms(began)}
+        if outcome in ("ok", "skipped"):
+            self._done += 1
+            self._add(event, "step_completed", f"Completed: {self._name(event)}", data=data)
+        else:
+            data["error_message"] = error
+            self._add(event, "step_failed", f"Failed: {self._name(event)}: {error}", level="ERROR", data=data)
+
+    def _end(self, event: Event, status: str) -> None:
+        took = (event.time - (self._started or event.time)).total_seconds()
+        if status == "completed":
+            words = f"Workflow completed ({self._done}/{self._steps} steps) in {took:.2f}s"
+            self._add(event, "workflow_completed", words)
+        else:
+            self._add(event, "workflow_failed", f"Workflow {status}", level="ERROR")
+
+    def _name(self, event: Event) -> str:
+        return self._names.get(event.path, (event.path, event.time))[0]
+
+    def _add(self, event: Event, kind: str, message: str, *, level: Level = "INFO", data: Any = None) -> None:
+        name = self._name(event) if event.path else ""
+        self._entries.append(
+            LogEntry(
+                id=event.n,
+                timestamp=_ms(event.time),
+                node_name=name,
+                event_type=kind,
+                message=message,
+                level=level,
+                data=data,
+            )
+        )
+
+
+def _ms(time: dt.datetime) -> int:
+    return int(time.timestamp() * 1000)

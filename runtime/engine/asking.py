@@ -1,0 +1,82 @@
+"""Asking: how requests of the engine's interface are read, and answered when they come to nothing."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.log import NoAnswer
+from callboard.runtime.access.subject import Subject
+from callboard.runtime.admission.large_starts import START_BYTES_MAX
+from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.access import check
+from callboard.runtime.http.answers import answer, refusal
+
+Handler = Callable[[Request], Awaitable[Any]]
+
+
+def said(error: ApiError) -> str:
+    """An error in one text, with its problems."""
+    problems = "; ".join(f"{one.where}: {one.message}" if one.where else one.message for one in error.problems)
+    return f"{error.message}: {problems}" if problems else error.message
+
+
+def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Answer requests of who has a scope with what a handler returns; errors are ``{"detail": …}``."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            check(subject_of(request), scope)
+        except ApiError as error:
+            return refusal(error)
+        try:
+            return answer(await handler(request))
+        except ApiError as error:
+            return answer({"detail": said(error)}, error.status)
+        except UnknownRun as error:
+            return answer({"detail": error.message}, 404)
+        except (CallboardError, NoAnswer) as error:
+            return answer({"detail": str(error)}, 503)
+
+    return handle
+
+
+def subject_of(request: Request) -> Subject:
+    """Who makes a request."""
+    return request.state.subject
+
+
+async def object_of(request: Request) -> dict[str, Any]:
+    """Read the body of a request: a JSON object, empty if there is none.
+
+    :raises ApiError: if it is none, or too large
+    """
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > START_BYTES_MAX:
+            raise ApiError(413, "http.too_large", f"the body has more than {START_BYTES_MAX} bytes")
+    try:
+        found = msgspec.json.decode(bytes(received) or b"{}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "api.malformed", "the body is no JSON object")
+    return found
+
+
+def number_in(request: Request, name: str, default: int, most: int) -> int:
+    """Read a number of the query, from 0 to a bound.
+
+    :raises ApiError: if it is none
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not given.isascii() or not given.isdigit() or len(given) > 15:
+        raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be a number from 0")
+    return min(int(given), most)

@@ -1,0 +1,241 @@
+"""Executions: starting them, answering what they ask, cancelling them, and looking at them and their logs."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.projections.execution_log import ExecutionLog, LogEntry
+from callboard.projections.projection import fold
+from callboard.projections.questions import Question
+from callboard.projections.results import view_of
+from callboard.runtime.admission.versions import meant
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.outcomes import Verb, outcome
+from callboard.runtime.api.verbs import WAIT_MAX_S, ApiError
+from callboard.runtime.engine.asking import number_in, object_of, said, subject_of
+
+CHANNEL = "api"
+"""How answers come: past the filter for messages that may not be meant as one."""
+
+LISTED = 50
+LISTED_MAX = 100
+LOGS = 100
+LOGS_MAX = 5_000
+
+ENDED = ("SUCCESS", "ERROR", "CANCELED", "TIMEOUT")
+
+
+class Inline(Struct, frozen=True):
+    """Of ``POST /v2/execute``: the workflow that stands in the request; the rest is as with a registered one."""
+
+    workflow: dict[str, Any]
+
+
+class Executions:
+    """The executions of one tenant, of definitions in one ``language``."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb], language: str) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._verbs = verbs
+        self._language = language
+        self._client = Client(log, tenant)
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def execute(self, request: Request) -> Any:
+        """``POST /v2/workflows/{id}/execute``: start a registered workflow."""
+        name = request.path_params["id"]
+        kept = await meant(self._log, self._tenant, name)
+        if kept is None or kept.language != self._language:
+            return _failed(f"Workflow {name} not found")
+        return await self._started(request, name, {"name": name}, await object_of(request))
+
+    async def execute_inline(self, request: Request) -> Any:
+        """``POST /v2/execute``: start a workflow that stands in the request."""
+        body = await object_of(request)
+        try:
+            workflow = msgspec.convert(body, Inline).workflow
+        except msgspec.ValidationError as error:
+            return _failed(str(error))
+        source = {"language": self._language, "source": msgspec.json.encode(workflow).decode()}
+        metadata: Any = workflow.get("metadata")
+        name = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
+        return await self._started(request, name, source, body)
+
+    async def _started(self, request: Request, name: str, definition: Any, body: dict[str, Any]) -> Any:
+        data = body.get("trigger_data", body.get("input_data"))
+        chosen = {name: body.get(name) for name in ("start_from_node", "trigger", "user_id", "skip_trigger_validation")}
+        options = {name: value for name, value in chosen.items() if value is not None}
+        message: dict[str, Any] = {"definition": definition, "options": options}
+        message |= {"input": data} if data is not None else {}
+        message |= {"model": body["model"]} if "model" in body else {}
+        message |= {"script": body["script"]} if "script" in body else {}
+        if key := request.headers.get("idempotency-key"):
+            message["run_id"] = key
+        if by := subject_of(request).name:
+            message["by"] = by
+        begun = await outcome(self._verbs["start"], self._tenant, msgspec.json.encode(message))
+        if isinstance(begun, ApiError):
+            return _failed(said(begun))
+        run = begun.run_id
+        if body.get("async_execution", True) is not False:
+            told = {"id": run, "workflow_id": name, "status": "RUNNING", "start_time": int(time.time() * 1000)}
+            return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}}
+        asked = msgspec.json.encode({"run_id": run, "wait_s": WAIT_MAX_S})
+        await outcome(self._verbs["result"], self._tenant, asked)
+        execution = await self._execution(run)
+        success = execution["status"] == "SUCCESS"
+        error = {} if success else {"error": _reason(execution)}
+        return {"success": success, "execution_id": run, "execution": execution, **error}
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def resume(self, request: Request) -> Any:
+        """``POST /v2/executions/{id}/resume``: answer what an execution asks, or what it waits for."""
+        run = request.path_params["id"]
+        body = await object_of(request)
+        await self._execution(run)
+        response = body.get("user_response", body.get("resume_data"))
+        if response is None:
+            raise ApiError(400, "api.malformed", "user_response is missing")
+        question = await self._question(run, body.get("node_id"), body.get("interaction_id"))
+        by = {"by": subject.name} if (subject := subject_of(request)).name else {}
+        if question is not None:
+            answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
+            await self._tell(run, "answer", answer)
+        else:
+            await self._tell(run, "signal", {"name": await self._awaited(run, body), "data": response, **by})
+        return {"message": "Execution resumed", "execution_id": run}
+
+    async def cancel(self, request: Request) -> Any:
+        """``POST /v2/executions/{id}/cancel``."""
+        run = request.path_params["id"]
+        execution = await self._execution(run)
+        if execution["status"] in ENDED:
+            return {"success": False, "message": f"Execution is {execution['status']}", "execution_id": run}
+        by = {"by": subject.name} if (subject := subject_of(request)).name else {}
+        await self._tell(run, "cancel", by)
+        return {"success": True, "message": "Execution cancelled", "execution_id": run}
+
+    async def _question(self, run: str, node: Any, interaction: Any) -> Question | None:
+        found = await self._asked("questions", {"run_id": run})
+        open: list[Question] = found.questions
+        if interaction is not None:
+            open = [one for one in open if interaction == one.key] or open
+        chosen = [one for one in open if node is None or node == _node(one.path)]
+        return chosen[0] if chosen else None
+
+    async def _awaited(self, run: str, body: Mapping[str, Any]) -> str:
+        """The node that waits for a signal.
+
+        :raises ApiError: if nothing waits there
+        """
+        shown = await self._asked("show", {"run_id": run})
+        waiting = [_node(one.path) for one in shown.open if one.type == "signal.awaited"]
+        node = body.get("node_id")
+        chosen = [one for one in waiting if node in (None, one)]
+        if not chosen:
+            where = f"node {node!r}" if node is not None else "the execution"
+            raise ApiError(409, "answer.no_question", f"{where} waits for nothing")
+        return chosen[0]
+
+    async def _tell(self, run: str, verb: str, body: dict[str, Any]) -> None:
+        await self._asked("tell", {"run_id": run, "verb": verb, "body": body})
+
+    async def _asked(self, verb: str, asked: dict[str, Any]) -> Any:
+        found = await outcome(self._verbs[verb], self._tenant, msgspec.json.encode(asked))
+        if isinstance(found, ApiError):
+            # What the run does not follow is a conflict, whoever of us finds out.
+            raise ApiError(409 if found.code == "tell.refused" else found.status, found.code, said(found))
+        return found
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def show(self, request: Request) -> Any:
+        """``GET /v2/executions/{id}``."""
+        return await self._execution(request.path_params["id"])
+
+    async def progress(self, request: Request) -> Any:
+        """``GET /v2/executions/{id}/progress``: how far it has come."""
+        run = request.path_params["id"]
+        execution = await self._execution(run)
+        nodes: dict[str, Any] = execution["node_executions"]
+        done = sum(1 for one in nodes.values() if one["status"] in ("COMPLETED", "FAILED", "SKIPPED"))
+        names = ("status", "current_node_id", "execution_sequence")
+        told = {**{name: execution[name] for name in names}, "completed_nodes": done, "total_nodes": len(nodes)}
+        return {"execution_id": run, "progress": told}
+
+    async def listed(self, request: Request) -> Any:
+        """``GET /v2/workflows/{id}/executions``: the newest first."""
+        limit = max(1, number_in(request, "limit", LISTED, LISTED_MAX))
+        found = await self._asked("runs", {"definition": request.path_params["id"], "limit": limit})
+        executions = [_head(await self._execution(row.run)) for row in found.runs]
+        return {"executions": executions, "total_count": len(executions), "has_more": found.more}
+
+    async def logs(self, request: Request) -> Any:
+        """``GET /v2/workflows/executions/{id}/logs``."""
+        run = request.path_params["id"]
+        limit, offset = number_in(request, "limit", LOGS, LOGS_MAX), number_in(request, "offset", 0, 10**9)
+        since, until = number_in(request, "start_time", 0, 10**15), number_in(request, "end_time", 10**15, 10**15)
+        given = request.query_params.get("level", "").upper()
+        level = "WARNING" if given == "WARN" else given
+        entries = [
+            one
+            for one in await self._log_of(run)
+            if since <= one.timestamp <= until and (not level or one.level == level)
+        ]
+        page = entries[offset : offset + limit]
+        told = {"limit": limit, "offset": offset, "has_more": offset + limit < len(entries)}
+        return {"execution_id": run, "logs": page, "total_count": len(entries), "pagination": told}
+
+    async def summary(self, request: Request) -> Any:
+        """``GET /v2/executions/{id}/logs/summary``: how many entries there are, by what."""
+        run = request.path_params["id"]
+        entries = await self._log_of(run)
+        counts = {
+            "by_level": Counter(one.level for one in entries),
+            "by_event": Counter(one.event_type for one in entries),
+            "by_node": Counter(one.node_name for one in entries if one.node_name),
+        }
+        span = {"first": entries[0].timestamp, "last": entries[-1].timestamp} if entries else {}
+        return {"execution_id": run, "total_count": len(entries), **counts, "timeline": span}
+
+    async def _log_of(self, run: str) -> list[LogEntry]:
+        return fold(ExecutionLog(), await self._client.events(run))
+
+    async def _execution(self, run: str) -> dict[str, Any]:
+        view = view_of(self._language)
+        assert view is not None
+        events = await self._client.events(run)
+        execution = msgspec.to_builtins(fold(view.result(), events))
+        return {**execution, "created_at": _ms(events[0].time), "updated_at": _ms(events[-1].time)}
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """How starts come to nothing: with an answer that says so."""
+    return {"success": False, "execution_id": "", "error": error}
+
+
+def _reason(execution: Mapping[str, Any]) -> str:
+    error = execution["error"]
+    return str(error.get("error_message") or error.get("message") or error) if isinstance(error, dict) else str(error)
+
+
+def _head(execution: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("id", "execution_id", "workflow_id", "status", "start_time", "end_time", "created_at", "updated_at")
+    return {name: execution[name] for name in names}
+
+
+def _node(path: str) -> str:
+    return path.rpartition("/")[2].partition("[")[0]
+
+
+def _ms(time: Any) -> int:
+    return int(time.timestamp() * 1000)

@@ -1,0 +1,263 @@
+"""The engine's own interface over HTTP: workflows, executions and their logs, in the words of its design document."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from callboard.bus.events import HumanAsked, RunParked, payload_of
+from callboard.runtime.access.keys import Keys
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.engine.routes import engine_routes, health_route
+from callboard.runtime.http.access import Access
+from callboard.runtime.http.app import http_app
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+
+PATIENCE_S = 30.0
+
+GO = {"id": "go", "name": "go", "type": "TRIGGER", "subtype": "MANUAL", "configurations": {}}
+SORT = {
+    "id": "sort",
+    "name": "sort",
+    "type": "FLOW",
+    "subtype": "IF",
+    "configurations": {"condition_expression": "true"},
+}
+ASK = {
+    "id": "approve",
+    "name": "approve",
+    "type": "HUMAN_IN_THE_LOOP",
+    "subtype": "IN_APP_APPROVAL",
+    "configurations": {"interaction_type": "approval", "message": "Ship it?"},
+}
+WAIT = {"id": "paid", "name": "paid", "type": "FLOW", "subtype": "WAIT", "configurations": {"wait_type": "event"}}
+
+
+def body(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    wires = [{"id": f"c-{one['id']}", "from_node": "go", "to_node": one["id"]} for one in nodes]
+    return {"name": "Desk", "created_by": "ada", "nodes": [GO, *nodes], "connections": wires, **more}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+House = tuple[httpx.AsyncClient, Connection]
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    home = tmp_path_factory.mktemp("engine")
+    flags = {"data_dir": home, "sync": "1s", "tenant": "acme", "partitions": 2, "park_linger_s": 0.0}
+    async with (
+        open_connection(load(flags, env={}, cwd=home), "test") as connection,
+        open_worker(connection, env={}),
+        anyio.create_task_group() as tasks,
+    ):
+        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        access = Access("0perator", keys=Keys(connection.log, "acme"))
+        engine = engine_routes(connection.log, "acme", verbs)
+        app = http_app(connection.log, "acme", verbs, access, more=engine, open_to_all=[health_route()])
+        headers = {"authorization": "Bearer 0perator"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            client.timeout = httpx.Timeout(PATIENCE_S)
+            yield client, connection
+        tasks.cancel_scope.cancel()
+
+
+async def said(client: httpx.AsyncClient, method: str, path: str, status: int = 200, **more: Any) -> Any:
+    answer = await client.request(method, path, **more)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def made(client: httpx.AsyncClient, *nodes: dict[str, Any], **more: Any) -> str:
+    return (await said(client, "POST", "/v2/workflows", json=body(*nodes, **more)))["workflow"]["id"]
+
+
+async def begun(house: House, workflow: str, waits_for: str) -> str:
+    """Start a workflow and wait until its run has come to an event."""
+    client, connection = house
+    started = await said(client, "POST", f"/v2/workflows/{workflow}/execute", json={"trigger_data": {"user_id": "ada"}})
+    run = started["execution_id"]
+    with anyio.fail_after(PATIENCE_S):
+        async with connection.client.follow(run, event_type=waits_for) as feed:
+            async for _ in feed:
+                return run
+    raise AssertionError("the feed has ended")
+
+
+async def ended(house: House, run: str) -> Any:
+    client, connection = house
+    with anyio.fail_after(PATIENCE_S):
+        async with connection.client.follow(run, event_type="run.end") as feed:
+            async for _ in feed:
+                break
+    return await said(client, "GET", f"/v2/executions/{run}")
+
+
+# -- workflows --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_workflow_is_made_shown_changed_and_listed(house: House) -> None:
+    client, _ = house
+    whole = (await said(client, "POST", "/v2/workflows", json=body(SORT, tags=["desk"])))["workflow"]
+    assert (whole["user_id"], whole["active"], whole["triggers"]) == ("ada", True, ["go"])
+    id = whole["id"]
+    found = await said(client, "GET", f"/v2/workflows/{id}")
+    assert (found["found"], found["workflow"]["name"]) == (True, "Desk")
+    changed = await said(client, "PUT", f"/v2/workflows/{id}", json={"name": "Counter"})
+    assert (changed["success"], changed["workflow"]["name"], changed["workflow"]["tags"]) == (True, "Counter", ["desk"])
+    listed = await said(client, "GET", "/v2/workflows", params={"tags": "desk", "limit": 1})
+    assert [one["id"] for one in listed["workflows"]] == [id]
+    assert (await said(client, "GET", "/v2/workflows/nix"))["found"] is False
+    assert "not found" in (await said(client, "PUT", "/v2/workflows/nix", 404, json={}))["detail"]
+
+
+async def test_what_is_no_workflow_is_told(house: House) -> None:
+    client, _ = house
+    assert "nodes" in (await said(client, "POST", "/v2/workflows", 400, json={"name": "x"}))["detail"]
+    odd = body({**SORT, "id": "go"})
+    assert "go" in (await said(client, "POST", "/v2/workflows", 400, json=odd))["detail"]
+    assert "no JSON object" in (await said(client, "POST", "/v2/workflows", 400, json=[1]))["detail"]
+
+
+async def test_templates_are_those_of_the_nodes(house: House) -> None:
+    client, _ = house
+    everything = await said(client, "GET", "/v2/workflows/node-templates")
+    flows = await said(client, "GET", "/v2/workflows/node-templates", params={"node_type": "FLOW"})
+    assert everything["total_count"] > flows["total_count"] > 5
+    assert {one["category"] for one in flows["node_templates"]} == {"flow"}
+    hook = next(one for one in everything["node_templates"] if one["id"] == "TRIGGER.WEBHOOK")
+    assert hook["required_params"] == ["webhook_path"]
+
+
+# -- executions -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_execution_is_awaited_or_not(house: House) -> None:
+    client, _ = house
+    id = await made(client, SORT)
+    at_once = await said(client, "POST", f"/v2/workflows/{id}/execute", json={"trigger_data": {"items": [1]}})
+    assert (at_once["success"], at_once["execution"]["status"], at_once["execution"]["workflow_id"]) == (
+        True,
+        "RUNNING",
+        id,
+    )
+    waited = await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False})
+    assert (waited["success"], waited["execution"]["status"]) == (True, "SUCCESS")
+    assert waited["execution"]["execution_sequence"] == ["go", "sort"]
+    shown = await ended(house, at_once["execution_id"])
+    assert (shown["status"], shown["workflow_id"], shown["created_at"] <= shown["updated_at"]) == ("SUCCESS", id, True)
+    listed = await said(client, "GET", f"/v2/workflows/{id}/executions")
+    assert {one["execution_id"] for one in listed["executions"]} == {at_once["execution_id"], waited["execution_id"]}
+    # The same key again is the same execution.
+    key = {"idempotency-key": "once"}
+    runs = [await said(client, "POST", f"/v2/workflows/{id}/execute", headers=key, json={}) for _ in range(2)]
+    assert [one["execution_id"] for one in runs] == ["once", "once"]
+
+
+async def test_starts_that_come_to_nothing_say_so(house: House) -> None:
+    client, _ = house
+    unknown = await said(client, "POST", "/v2/workflows/nix/execute", json={})
+    assert unknown == {"success": False, "execution_id": "", "error": "Workflow nix not found"}
+    id = await made(client, SORT)
+    refused = await said(client, "POST", f"/v2/workflows/{id}/execute", json={"start_from_node": "nix"})
+    assert (refused["success"], "there is no node 'nix'" in refused["error"]) == (False, True)
+    assert (await said(client, "POST", "/v2/execute", json={}))["success"] is False
+
+
+async def test_a_workflow_in_the_request_is_executed(house: House) -> None:
+    client, _ = house
+    workflow = {"metadata": {"id": "inline", "name": "Inline", "created_by": "ada"}, **body(SORT), "triggers": ["go"]}
+    asked = {"workflow": workflow, "trigger": {"trigger_type": "MANUAL", "trigger_data": {"n": 1}}}
+    done = await said(client, "POST", "/v2/execute", json={**asked, "async_execution": False})
+    assert (done["success"], done["execution"]["trigger_info"]["trigger_data"]) == (True, {"n": 1})
+
+
+async def test_an_execution_that_asks_is_resumed_once(house: House) -> None:
+    client, connection = house
+    run = await begun(house, await made(client, ASK), HumanAsked.type)
+    assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "WAITING_FOR_HUMAN"
+    path = f"/v2/executions/{run}/resume"
+    assert "waits for nothing" in (await said(client, "POST", path, 409, json=_answer("go")))["detail"]
+    assert "user_response" in (await said(client, "POST", path, 400, json={"node_id": "approve"}))["detail"]
+    resumed = await said(client, "POST", path, json=_answer("approve"))
+    assert resumed == {"message": "Execution resumed", "execution_id": run}
+    done = await ended(house, run)
+    assert done["status"] == "SUCCESS"
+    assert done["node_executions"]["approve"]["output_data"]["confirmed"]["comment"] == "Good."
+    await said(client, "POST", path, 409, json=_answer("approve"))
+    await said(client, "POST", "/v2/executions/nix/resume", 404, json=_answer("approve"))
+    answered = [event for event in await connection.client.events(run) if event.type == "human.answered"]
+    assert [payload_of(event).by for event in answered] == ["operator"]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _answer(node: str) -> dict[str, Any]:
+    return {"node_id": node, "user_response": {"approved": True, "comment": "Good."}}
+
+
+async def test_an_execution_that_waits_is_resumed(house: House) -> None:
+    client, _ = house
+    run = await begun(house, await made(client, WAIT), RunParked.type)
+    await said(client, "POST", f"/v2/executions/{run}/resume", json={"node_id": "paid", "resume_data": {"eur": 3}})
+    assert (await ended(house, run))["status"] == "SUCCESS"
+
+
+async def test_an_execution_is_cancelled_and_stays_so(house: House) -> None:
+    client, _ = house
+    run = await begun(house, await made(client, ASK), HumanAsked.type)
+    cancelled = await said(client, "POST", f"/v2/executions/{run}/cancel")
+    assert (cancelled["success"], cancelled["execution_id"]) == (True, run)
+    assert (await ended(house, run))["status"] == "CANCELED"
+    assert (await said(client, "POST", f"/v2/executions/{run}/cancel"))["success"] is False
+    await said(client, "POST", f"/v2/executions/{run}/resume", 409, json=_answer("approve"))
+    assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "CANCELED"
+
+
+async def test_what_happened_is_told_entry_by_entry(house: House) -> None:
+    client, _ = house
+    id = await made(client, SORT)
+    run = (await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False}))["execution_id"]
+    logs = await said(client, "GET", f"/v2/workflows/executions/{run}/logs")
+    kinds = [one["event_type"] for one in logs["logs"]]
+    assert (kinds[0], kinds[-1], kinds.count("step_completed")) == ("workflow_started", "workflow_completed", 2)
+    assert "2/2 steps" in logs["logs"][-1]["message"]
+    page = await said(
+        client, "GET", f"/v2/workflows/executions/{run}/logs", params={"limit": 2, "offset": 1, "level": "info"}
+    )
+    assert page["logs"] == logs["logs"][1:3]
+    assert page["pagination"] == {"limit": 2, "offset": 1, "has_more": True}
+    assert (await said(client, "GET", f"/v2/workflows/executions/{run}/logs", params={"level": "warn"}))["logs"] == []
+    summary = await said(client, "GET", f"/v2/executions/{run}/logs/summary")
+    assert summary["by_event"]["step_started"] == 2
+    progress = (await said(client, "GET", f"/v2/executions/{run}/progress"))["progress"]
+    assert (progress["completed_nodes"], progress["total_nodes"], progress["status"]) == (2, 2, "SUCCESS")
+    await said(client, "GET", "/v2/workflows/executions/nix/logs", 404)
+    await said(client, "GET", f"/v2/workflows/executions/{run}/logs", 400, params={"limit": "x"})
+
+
+async def test_it_asks_who_somebody_is_but_for_health(house: House) -> None:
+    client, connection = house
+    reader, _ = await Keys(connection.log, "acme").add("engine", ["read"], (await _first(connection)).time)
+    nobody = {"authorization": ""}
+    assert (await said(client, "GET", "/health", headers=nobody))["status"] == "healthy"
+    await said(client, "GET", "/v2/workflows", 401, headers=nobody)
+    bearer = {"authorization": f"Bearer {reader}"}
+    await said(client, "GET", "/v2/workflows", headers=bearer)
+    for path in ("/v2/execute", "/v2/workflows", "/v2/executions/x/resume", "/v2/executions/x/cancel"):
+        await said(client, "POST", path, 403, headers=bearer, json={})
+
+
+async def _first(connection: Connection) -> Any:
+    rows = await connection.log.last_message("cb.run.acme.>")
+    assert rows is not None
+    return rows
