@@ -24,7 +24,8 @@ from callboard.runtime.interpreter.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What the first event of a run says: the plan, its language, and the start it came from."""
+    """What the first event of a run says: the plan, its language, and the start it came from, which ``accepted`` has no
+    more: as long as the run is active it need not be there twice."""
 
     accepted: ev.RunAccepted
     start: StartRun
@@ -54,7 +55,7 @@ def admitted(first: Event, language_of: LanguageOf) -> Admitted:
         raise CallboardError(
             "replay.not_admitted", f"the run's start is no longer accepted: {problems}", where=first.run
         )
-    return Admitted(accepted, start, spoken, plan)
+    return Admitted(msgspec.structs.replace(accepted, start={}), start, spoken, plan)
 
 
 def build_stage(

@@ -119,11 +119,13 @@ class RunActor:
         if self._activated_before(recorded):
             return "parked"
         claim = await self._claim(recorded)
+        events = [*events_of(recorded), claim]
+        recorded.clear()
         error: CallboardError | None = None
         with ExitStack() as self._parting:
             async with self._tasks:
                 try:
-                    await self._perform([*events_of(recorded), claim])
+                    await self._perform(events)
                 except CallboardError as caught:
                     # Raised below: a task group would wrap it.
                     error = caught
@@ -186,6 +188,8 @@ class RunActor:
         # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
         self._runlog.numbered.clear()
         await self._work(self._replaying(events))
+        # As long as the run is active, its log need not be in memory too.
+        events.clear()
         self._active.stage.ledger.verify_replayed()
         await self._live()
 
