@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
+from callboard.bus.asking import api
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
@@ -123,8 +124,12 @@ async def two(house: House, turns: list[ModelTurn]) -> str:
     return "two"
 
 
+async def events_page(client: httpx.AsyncClient, run: str) -> list[dict[str, Any]]:
+    return (await got(client, f"/runs/{run}/events", limit=1000))["events"]
+
+
 async def events_of(client: httpx.AsyncClient, run: str) -> list[dict[str, Any]]:
-    return [one["event"] for one in (await got(client, f"/runs/{run}/events", limit=1000))["events"]]
+    return [one["event"] for one in await events_page(client, run)]
 
 
 async def test_the_geometry_of_a_run(client: httpx.AsyncClient, two: str) -> None:
@@ -288,3 +293,19 @@ async def test_the_workers_say_what_they_do(house: House) -> None:
     assert worker["load"]["runs_max"] == connection.config.runs_active_max
     assert worker["load"]["effects_max"] == connection.config.effects_active_max
     assert (found["unowned"], found["queue"]["starts"], worker["word"]) == ([], 0, "here")
+
+
+async def test_a_run_that_was_removed_is_not_told_from_memory(house: House) -> None:
+    client, connection = house
+    for number in (1, 2):
+        start = {**TWO, "run_id": "gone", "script": {"turns": {"a": [{"text": str(number)}], "b": [{"text": "b"}]}}}
+        assert (await client.post("/runs", json=start)).status_code == 202
+        await got(client, "/runs/gone/result", wait_s=PATIENCE_S)
+        whole = await got(client, "/runs/gone/index")
+        assert whole["sequence"][0] == (await events_page(client, "gone"))[0]["sequence"]
+        assert (await got(client, "/runs/gone/at/0"))["n"] == whole["count"]
+        for family in ("run", "blob", "cmd.*"):
+            purge = {"filter": f"cb.{family}.acme.gone.>"}
+            await api(connection.log.requests, f"STREAM.PURGE.{connection.log.stream}", purge)
+        for path in ("index", "at/0", "replay/0", "export.jsonl"):
+            assert (await client.get(f"/runs/gone/{path}")).status_code == 404

@@ -128,6 +128,9 @@ class Statuses:
         async with known_run.lock:
             for recorded in await self._log.read(ref, known_run.sequence):
                 event = recorded.event
+                if event.n == 1:
+                    # Its beginning, or that of another run under its id.
+                    known_run.fold = StatusFold()
                 try:
                     payload = known(event)
                 except msgspec.ValidationError:

@@ -1,7 +1,7 @@
 """Histories: the events of runs that were read of late, kept for whoever reads on in them.
 
-A run is read from the log once, and then only what has come since. What is kept is bounded; a run that is larger than
-`RUN_BYTES_MAX` is read in pages, and not here.
+A run is read from the log once, and then only what has come since. What the log no longer has is not kept either. All
+of it is bounded; a run that is larger than `RUN_BYTES_MAX` is read in pages, and not here.
 """
 
 from collections import OrderedDict
@@ -39,11 +39,14 @@ class History:
 
     def __init__(self, ref: RunRef) -> None:
         self.ref = ref
+        self.lock = anyio.Lock()
+        """Held by whoever lets it grow, or folds on in it."""
+        self._begin()
+
+    def _begin(self) -> None:
         self.events: list[Event] = []
         self.rows: list[Row] = []
         self.keyframes = Keyframes(Standings)
-        self.lock = anyio.Lock()
-        """Held by whoever lets it grow, or folds on in it."""
         self.size = 0
 
     @property
@@ -53,8 +56,16 @@ class History:
     async def grow(self, log: JetStreamLog, until: int | None = None) -> None:
         """Read on, up to event ``until`` at least, or to the last one that there is.
 
+        :raises UnknownRun: if there is no such run, or no longer
         :raises ApiError: ``api.too_large``
         """
+        last = await log.last(self.ref)
+        if last is None:
+            raise UnknownRun(self.ref)
+        if self.rows and last.sequence == self.rows[-1].sequence:
+            return
+        if last.readable and (self.ended or last.event.n <= len(self.events)):
+            self._begin()
         while not self.ended and (until is None or len(self.events) < until):
             after = self.rows[-1].sequence if self.rows else 0
             found = await log.read(self.ref, after, READ_EVENTS)
@@ -69,6 +80,9 @@ class History:
 
     async def _take(self, log: JetStreamLog, recorded: Recorded) -> None:
         event = recorded.event
+        if event.n == 1 and self.events:
+            # Removed, and begun anew under its id.
+            self._begin()
         if event.blobs:
             try:
                 known(event)
@@ -91,7 +105,7 @@ class Histories:
     async def of(self, run: str, until: int | None = None) -> History:
         """Return a run's history, read up to event ``until`` at least, or to the last one that there is.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if there is no such run, or no longer
         :raises ApiError: ``api.too_large``
         """
         history = self._kept.setdefault(run, History(RunRef(self._tenant, run)))
@@ -99,7 +113,7 @@ class Histories:
         try:
             async with history.lock:
                 await history.grow(self._log, until)
-        except ApiError:
+        except (ApiError, UnknownRun):
             self._kept.pop(run, None)
             raise
         if not history.events:
