@@ -30,6 +30,7 @@ SHELL_BYTES_MAX = 150_000
 """Of all files together, as they are sent."""
 
 LOOKED_AT = 50
+TOKEN = "t0ken"
 GOLDEN = Path(__file__).parent / "golden"
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
@@ -331,6 +332,23 @@ async def test_a_server_that_was_gone_leaves_no_gap_and_no_duplicate(stage: Stag
         rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
         assert rows == [one["sequence"] for one in whole]
         await page.context.close()
+
+
+async def test_a_token_in_the_address_is_brought_once_and_seen_no_more(
+    browser: Opened, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async with served(tmp_path_factory.mktemp("token"), TOKEN) as (client, _):
+        page = await browser.page(str(client.base_url.join("/t/acme/runs")))
+        await page.get_by_label("Token").fill("wrong")
+        await page.get_by_role("button", name="Go in").click()
+        await expect(page.get_by_text("A token is needed")).to_be_visible()
+        again = await browser.tab(page.context, str(client.base_url.join(f"/t/acme/runs#token={TOKEN}")))
+        await expect(again.get_by_text("No runs yet")).to_be_visible()
+        await expect(again.locator(".live .live")).to_be_visible()
+        assert "token" not in again.url
+        [cookie] = await again.context.cookies()
+        assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+        await browser.close_pages()
 
 
 # -- what one says -----------------------------------------------------------------------------------------------------

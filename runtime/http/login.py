@@ -18,6 +18,8 @@ from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import HEADERS, refusal
 
 COOKIE = "callboard"
+"""How the cookie's name begins; the port is the rest, since cookies of a host are shared by all its ports."""
+
 TOKEN_BYTES_MAX = 2_048
 PATH = "/login"
 
@@ -45,13 +47,19 @@ class Login:
 
 def kept(headers: Mapping[str, str]) -> bytes | None:
     """Return the token that a request brings as a cookie; None if it brings none, or another one by itself."""
-    if "authorization" in headers or COOKIE not in headers.get("cookie", ""):
+    name = _name(headers)
+    if "authorization" in headers or name not in headers.get("cookie", ""):
         return None
     try:
-        found = SimpleCookie(headers["cookie"]).get(COOKIE)
+        found = SimpleCookie(headers["cookie"]).get(name)
         return urlsafe_b64decode(found.value) if found is not None else None
     except (CookieError, ValueError):
         return None
+
+
+def _name(headers: Mapping[str, str]) -> str:
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}-{port}" if port.isdigit() else COOKIE
 
 
 async def _login(request: Request) -> Response:
@@ -68,7 +76,7 @@ async def _login(request: Request) -> Response:
         return refusal(ApiError(400, "api.malformed", str(error), expected='{"token": "…"}'))
     answer = Response(status_code=204, headers=HEADERS)
     answer.set_cookie(
-        COOKIE,
+        _name(request.headers),
         urlsafe_b64encode(token.encode()).decode(),
         max_age=None if token else 0,
         httponly=True,
