@@ -14,7 +14,10 @@ from jsonschema import Draft202012Validator
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.asking import api
+from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.http import histories
+from callboard.runtime.http.histories import Histories
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
 from tests.flows import call, flow, returned
@@ -309,3 +312,35 @@ async def test_a_run_that_was_removed_is_not_told_from_memory(house: House) -> N
             await api(connection.log.requests, f"STREAM.PURGE.{connection.log.stream}", purge)
         for path in ("index", "at/0", "replay/0", "export.jsonl"):
             assert (await client.get(f"/runs/gone/{path}")).status_code == 404
+
+
+async def test_the_first_rows_do_not_wait_for_the_last(house: House, two: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "READ_EVENTS", 1)
+    _, connection = house
+    read: list[int] = []
+
+    class Noted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection.log, name)
+
+        async def read(self, ref: RunRef, after: int, limit: int) -> Any:
+            found = await connection.log.read(ref, after, limit)
+            read.append(len(found))
+            begun.set()
+            return found
+
+    begun = anyio.Event()
+    log: Any = Noted()
+    kept = Histories(log, "acme")
+    order: list[str] = []
+
+    async def look(until: int | None) -> None:
+        await kept.of(two, until)
+        order.append("first" if until else "all")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look, None)
+        await begun.wait()
+        tasks.start_soon(look, 3)
+    assert order == ["first", "all"]
+    assert sum(read) == len((await kept.of(two)).events)

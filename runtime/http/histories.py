@@ -40,7 +40,10 @@ class History:
     def __init__(self, ref: RunRef) -> None:
         self.ref = ref
         self.lock = anyio.Lock()
-        """Held by whoever lets it grow, or folds on in it."""
+        """Held by whoever reads on, for one batch, so that others need not wait for the end."""
+        self.folding = anyio.Lock()
+        """Held by whoever folds on from the keyframes."""
+        self._newest = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -53,30 +56,39 @@ class History:
     def ended(self) -> bool:
         return bool(self.events) and self.events[-1].type == RunEnd.type
 
-    async def grow(self, log: JetStreamLog, until: int | None = None) -> None:
-        """Read on, up to event ``until`` at least, or to the last one that there is.
+    async def look(self, log: JetStreamLog) -> None:
+        """Find out how far the log goes.
 
         :raises UnknownRun: if there is no such run, or no longer
-        :raises ApiError: ``api.too_large``
         """
         last = await log.last(self.ref)
         if last is None:
             raise UnknownRun(self.ref)
-        if self.rows and last.sequence == self.rows[-1].sequence:
-            return
-        if last.readable and (self.ended or last.event.n <= len(self.events)):
+        newer = bool(self.rows) and last.readable and last.sequence > self.rows[-1].sequence
+        if newer and (self.ended or last.event.n <= len(self.events)):
+            # Removed, and begun anew under its id.
             self._begin()
-        while not self.ended and (until is None or len(self.events) < until):
-            after = self.rows[-1].sequence if self.rows else 0
-            found = await log.read(self.ref, after, READ_EVENTS)
-            for recorded in found:
-                if recorded.readable:
-                    await self._take(log, recorded)
-            if self.size > RUN_BYTES_MAX:
-                message = f"the run has more than {RUN_BYTES_MAX} bytes"
-                raise ApiError(413, "api.too_large", message, expected="to be read in pages, by /events")
-            if len(found) < READ_EVENTS:
-                return
+        self._newest = last.sequence
+
+    def reaches(self, until: int | None) -> bool:
+        """Whether it goes to event ``until``, or as far as the log when that was looked at."""
+        if until is not None and len(self.events) >= until:
+            return True
+        return bool(self.rows) and self.rows[-1].sequence >= self._newest
+
+    async def grow(self, log: JetStreamLog) -> bool:
+        """Read on by one batch; say whether there may be more.
+
+        :raises ApiError: ``api.too_large``
+        """
+        found = await log.read(self.ref, self.rows[-1].sequence if self.rows else 0, READ_EVENTS)
+        for recorded in found:
+            if recorded.readable:
+                await self._take(log, recorded)
+        if self.size > RUN_BYTES_MAX:
+            message = f"the run has more than {RUN_BYTES_MAX} bytes"
+            raise ApiError(413, "api.too_large", message, expected="to be read in pages, by /events")
+        return len(found) == READ_EVENTS
 
     async def _take(self, log: JetStreamLog, recorded: Recorded) -> None:
         event = recorded.event
@@ -112,7 +124,11 @@ class Histories:
         self._kept.move_to_end(run)
         try:
             async with history.lock:
-                await history.grow(self._log, until)
+                await history.look(self._log)
+            more = True
+            while more and not history.reaches(until):
+                async with history.lock:
+                    more = history.reaches(until) or await history.grow(self._log)
         except (ApiError, UnknownRun):
             self._kept.pop(run, None)
             raise

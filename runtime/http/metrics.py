@@ -6,6 +6,7 @@ process of this kind is to be scraped, or runs count twice.
 
 import datetime as dt
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,6 +21,7 @@ from callboard.projections.questions import Question
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.export.metrics_exporter import MetricsExporter
 from callboard.runtime.export.prometheus import MEDIA_TYPE, Family, Sample, exposition, families_of
 from callboard.runtime.http.access import check
@@ -28,20 +30,19 @@ from callboard.runtime.http.workers import OneWorker, Queue, Workers, queue_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 
 class Metrics:
     """Answers ``/metrics``; its tasks run in the group that it is given."""
 
     def __init__(self, connection: Connection, listings: Listings, tasks: anyio.abc.TaskGroup) -> None:
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
         self._log = connection.log
         self._tenant = connection.config.tenant
         self._listings = listings
         self._workers = Workers(connection.log)
         self._tasks = tasks
-        self._reader = InMemoryMetricReader()
+        self._reader: InMemoryMetricReader | None = None
         self._counting = False
 
     async def serve(self, request: Request) -> Response:
@@ -59,8 +60,9 @@ class Metrics:
         if not self._counting:
             self._counting = True
             exporter = MetricsExporter(self._log, self._provider, self._tenant)
-            self._tasks.start_soon(exporter.run, False)
-        counted = families_of(await to_thread.run_sync(self._reader.get_metrics_data))
+            self._tasks.start_soon(persistently, "metrics", partial(exporter.run, False))
+        reader = self._reader
+        counted = families_of(await to_thread.run_sync(reader.get_metrics_data)) if reader is not None else []
         runs = await self._listings.runs(self._tenant)
         standing = [Sample(count, {"status": status}) for status, count in sorted(runs.counts().items())]
         return [
@@ -74,8 +76,10 @@ class Metrics:
 
     def _provider(self) -> "MeterProvider":
         from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-        return MeterProvider([self._reader], shutdown_on_exit=False)
+        reader = self._reader = InMemoryMetricReader()
+        return MeterProvider([reader], shutdown_on_exit=False)
 
     async def _asked(self, verb: str) -> dict[str, Any]:
         answer = await api(self._log.requests, verb, {})

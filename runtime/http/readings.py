@@ -139,7 +139,7 @@ class Readings:
         last = len(history.events)
         place = asked.n or last
         event_at(history.events, place)
-        async with history.lock:
+        async with history.folding:
             frame = await self._apart(history.keyframes.at, history.events, place)
         return At(last=last, **msgspec.structs.asdict(await self._apart(frame.view)))
 
