@@ -403,6 +403,28 @@ async def test_a_question_goes_to_slack_discord_and_teams(api: ServiceApi) -> No
     assert api.last.body["text"] == WHOLE
 
 
+async def test_a_question_has_a_link_which_is_not_recorded(api: ServiceApi) -> None:
+    asked: list[tuple[str, str, str | None]] = []
+
+    async def link(question: str, by: str, until: str | None) -> str:
+        asked.append((question, by, until))
+        return "https://example.com/answer/l1nk-of-the-test"
+
+    for purpose in ("request", "warning", "confirmation"):
+        request = {
+            "purpose": purpose,
+            "channel_type": "discord",
+            "interaction": "approve#1.1!ask",
+            "user_id": "u",
+            "message": "Ship it?",
+        }
+        api.instead = [Reply(200, {"id": "1", "content": "https://example.com/answer/l1nk-of-the-test"})]
+        value, _ = await Channels(env(api)).carry(JOB, request, link=link)
+        assert "l1nk-of-the-test" not in str(value)
+        assert ("l1nk-of-the-test" in api.last.body["content"]) == (purpose != "confirmation")
+    assert asked == [("approve#1.1!ask", "u", None)] * 2
+
+
 async def test_a_question_goes_to_a_webhook(api: ServiceApi) -> None:
     await send(env(api), "webhook")
     assert api.last.headers["idempotency-key"] == JOB.idempotency_key

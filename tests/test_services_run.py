@@ -134,7 +134,8 @@ async def test_a_person_is_asked(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     mail = {"SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(post.port), "SMTP_FROM": "cb@example.com"}
     monkeypatch.setitem(ACTIONS, "ask", (subtype, {**config, "message": "Shall we?"}))
-    payloads, stored = await performed(tmp_path, {**variables(api), **mail}, "ask", until=ev.EffectResult.type)
+    env = {**variables(api), **mail, "CALLBOARD_HTTP_URL": "https://example.com/desk/"}
+    payloads, stored = await performed(tmp_path, env, "ask", until=ev.EffectResult.type)
     assert [payload for payload in payloads if isinstance(payload, ev.NodeWarning)] == []
     [sent] = [payload.value for payload in payloads if isinstance(payload, ev.EffectResult)]
     assert isinstance(sent, dict)
@@ -144,4 +145,7 @@ async def test_a_person_is_asked(
     ]
     assert len(told) == 1
     assert "Shall we?" in told[0]
+    # Who has the link can answer, so that it is nowhere else.
+    assert "Answer here: https://example.com/desk/answer/" in told[0]
+    assert b"/answer/" not in stored
     assert TOKEN.encode() not in stored

@@ -6,7 +6,7 @@ not come this way: it is a command, whatever channel the person uses.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,15 @@ AT_ONCE_MAX = 16
 """How many messages one worker sends at once: each has a thread."""
 
 
+LinkTo = Callable[[str, str, str | None], Awaitable[str]]
+"""Returns an address at which somebody can answer: of a question by its key, for whom, until when; empty for none."""
+
+
+async def nowhere(_question: str, _by: str, _until: str | None) -> str:
+    """There are no such addresses."""
+    return ""
+
+
 class _Request(msgspec.Struct, frozen=True):
     channel_type: str
     message: str
@@ -44,6 +53,7 @@ class _Request(msgspec.Struct, frozen=True):
     channel_config: dict[str, Any] = {}
     interaction: str = ""
     interaction_type: str = ""
+    user_id: str = ""
     options: list[Any] | None = None
     timeout_at: str | None = None
 
@@ -56,15 +66,19 @@ class _Letter:
     run: str
     config: Mapping[str, str]
     idempotency_key: str
+    link: str = ""
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
 
     @property
     def text(self) -> str:
         """What is written to people: the message, and to a question how it can be answered."""
+        here = f"Answer here: {self.link}" if self.link else ""
+        if self.asked.purpose == "warning" and here:
+            return f"{self.asked.message}\n{here}"
         if self.asked.purpose != "request":
             return self.asked.message
         options = ", ".join(str(one) for one in self.asked.options or [])
-        lines = [self.asked.message, f"Answers: {options}" if options else ""]
+        lines = [self.asked.message, f"Answers: {options}" if options else "", here]
         lines.append(f"Question {self.asked.interaction} of run {self.run}")
         lines.append(f"Open until {self.asked.timeout_at}" if self.asked.timeout_at else "")
         return "\n".join(line for line in lines if line)
@@ -92,6 +106,7 @@ def _by_mail(letter: _Letter) -> Any:
 
 def _by_webhook(letter: _Letter) -> Any:
     payload = {**msgspec.to_builtins(letter.asked), "run": letter.run}
+    payload |= {"link": letter.link} if letter.link else {}
     del payload["channel_config"]
     return notification.notify_webhook(letter, payload, url=letter.to("url", "webhook_url"))
 
@@ -135,8 +150,10 @@ class Channels:
         self._env = env
         self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
 
-    async def carry(self, job: Job, request: JSON, account: Account = nobody) -> tuple[JSON, JSON]:
-        """Send a message: an effect of kind ``channel``; with an ``account``, where there is one.
+    async def carry(
+        self, job: Job, request: JSON, account: Account = nobody, link: LinkTo = nowhere
+    ) -> tuple[JSON, JSON]:
+        """Send a message: an effect of kind ``channel``; with an ``account``, and a ``link``, where there are any.
 
         :raises EffectFailed: ``channel.malformed``, ``channel.unknown``, ``channel.failed``, or if the account cannot
             be read
@@ -150,8 +167,11 @@ class Channels:
             message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
             raise _failed("channel.unknown", message)
         env, secrets = await with_account(self._env, asked.channel_type, account)
-        letter = _Letter(asked, job.ref.run, env, job.idempotency_key)
-        hidden = hiding(asked.channel_type, secrets)
+        asks = asked.interaction and asked.purpose != "confirmation"
+        there = await link(asked.interaction, asked.user_id or asked.channel_type, asked.timeout_at) if asks else ""
+        letter = _Letter(asked, job.ref.run, env, job.idempotency_key, there)
+        # Whoever has the link can answer: it is not recorded either.
+        hidden = hiding(asked.channel_type, [*secrets, *([there] if there else [])])
         try:
             return hidden.value(await answer_of(lambda: send(letter), self._turns)), None
         except ServiceFailed as error:

@@ -12,14 +12,17 @@ import secrets
 from hashlib import sha256
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from callboard.bus.jetstream import JetStreamLog
-from callboard.runtime.access.store import DeskStore
+from callboard.runtime.access.store import DeskStore, StoreSilent
 
 LINK_DAYS_MAX = 30
 LINK_CHARS_MAX = 2_048
 KEY_BYTES = 32
+
+logger = structlog.get_logger(__name__)
 
 _PURPOSE = b"callboard answer link 1\0"
 """What is signed begins so: a signature made for anything else is none of a link."""
@@ -92,6 +95,32 @@ class Links:
             assert kept is not None
             self._key = kept
         return hmac.digest(self._key, _PURPOSE + said, sha256)
+
+
+class Addresses:
+    """The addresses of links, for those who write to people; ``url`` is where they reach us, None if nowhere."""
+
+    def __init__(self, log: JetStreamLog, url: str | None, replicas: int = 1) -> None:
+        self._log = log
+        self._url = url
+        self._replicas = replicas
+
+    async def to(self, tenant: str, run: str, key: str, by: str, until: str | None) -> str:
+        """Return an address at which somebody can answer; empty where there is none: the message goes without."""
+        if self._url is None:
+            return ""
+        try:
+            end = dt.datetime.fromisoformat(until) if until else None
+            link = await Links(self._log, tenant, self._replicas).made(run, key, by, dt.datetime.now(dt.UTC), end)
+        except (StoreSilent, ValueError) as error:
+            logger.warning("a question is asked without a link", run=run, error=str(error))
+            return ""
+        return address(self._url, link)
+
+
+def address(url: str, link: str) -> str:
+    """The address of a link."""
+    return f"{url.rstrip('/')}/answer/{link}"
 
 
 def _text(data: bytes) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from callboard.projections.inbox import Inbox, Item
 from callboard.projections.projection import fold
 from callboard.projections.runs import RunRow
-from callboard.runtime.access.links import Links
+from callboard.runtime.access.links import Links, address
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli.options import Settings
@@ -19,6 +19,9 @@ from callboard.runtime.operations.narration import local, short
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
+
+HERE = "http://127.0.0.1:8723"
+"""Where `callboard http` is, if nothing is said."""
 
 _ENDED = frozenset({"completed", "failed", "cancelled", "expired", "cancelling"})
 
@@ -51,7 +54,7 @@ async def _links(config: Config, connection: Connection, items: list[Item], by: 
     now = dt.datetime.now(dt.UTC)
     asked = [item for item in items if item.kind == "question"]
     made = {(item.run, item.key): await links.made(item.run, item.key, by, now, item.until) for item in asked}
-    return {place: f"{config.http_url.rstrip('/')}/answer/{link}" for place, link in made.items()}
+    return {place: address(config.http_url or HERE, link) for place, link in made.items()}
 
 
 def _linked(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:

@@ -131,8 +131,8 @@ class Config(BaseModel):
         pattern=r"^(off|(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})$",
         description="where `callboard up` serves HTTP and the page, or a free port beside; or off",
     )
-    http_url: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")] = Field(
-        "http://127.0.0.1:8723", description="where people reach `callboard http`: links begin so"
+    http_url: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")] | None = Field(
+        None, description="where people reach `callboard http`: links begin so; none: messages have none"
     )
     http_rate_per_s: float = Field(
         50.0, gt=0, le=100_000, description="requests that one key, or one person, may make in a second"

@@ -40,6 +40,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.access.credentials import Wallet
 from callboard.runtime.access.keyring import keyring_of
+from callboard.runtime.access.links import Addresses
 from callboard.runtime.admission.admission import Admission, definition_token
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.interpreter.replay import Admitted, admitted
@@ -95,6 +96,7 @@ class Services:
         self._texts = _text_store(config.vectors, bucket_of(log.subjects))
         self._services = service.Services(env)
         self._channels = channel.Channels(env)
+        self._addresses = Addresses(log, config.http_url, config.replicas)
         self._wallet = Wallet(log, partial(keyring_of, config), config.replicas)
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
@@ -209,6 +211,7 @@ class Services:
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
             return await prompts.resolve(request), None
 
+        link = partial(self._addresses.to, ref.tenant, ref.run)
         account = partial(self._wallet.account, ref.tenant, admission.plan.behalf)
         default = admission.start.model or self._config.model or ""
         return Carrier(
@@ -221,7 +224,7 @@ class Services:
                 "code": self._code.carry,
                 "memory": self._memory(default).carry,
                 "service": partial(self._services.carry, account=account),
-                "channel": partial(self._channels.carry, account=account),
+                "channel": partial(self._channels.carry, account=account, link=link),
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
