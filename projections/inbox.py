@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from callboard.bus.answer_schemas import answer_schema
 from callboard.bus.effects import JSON
 from callboard.bus.events import (
     Event,
@@ -26,8 +27,8 @@ Kind = Literal["question", "pause", "tool", "signal"]
 class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Something that waits for somebody outside.
 
-    ``who`` is the channel that a question goes to, empty for anybody; ``key`` is what an answer names; ``until`` is
-    when it is too late, None if it never is, or nobody knows.
+    ``who`` is the channel that a question goes to, empty for anybody; ``key`` is what an answer names, ``schema`` the
+    JSON Schema of the response to a question; ``until`` is when it is too late, None if it never is, or nobody knows.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     question: str = ""
     type: str = ""
     options: list[Any] = []
+    schema: JSON = None
     name: str = ""
     data: JSON = None
     since: dt.datetime
@@ -82,6 +84,7 @@ class Inbox:
                     "question": asked.question,
                     "type": asked.interaction_type,
                     "options": asked.options,
+                    "schema": answer_schema(asked.options) if asked.schema is None else asked.schema,
                     "data": asked.request_data,
                     "until": asked.timeout_at,
                 }

@@ -4,10 +4,10 @@ Whoever follows the same shares a consumer, and the bytes of a ring that it feed
 that has fallen behind the ring, or begins before it, is served from the log at its own pace until it has caught up.
 """
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import takewhile
 from typing import NamedTuple
 
 import anyio
@@ -101,8 +101,8 @@ class Ring:
             await self._grown.wait()
         if sequence < self.base:
             return None
-        held = list(self._told)
-        return held[bisect_right(held, sequence, key=lambda told: told.sequence) :]
+        # Most readers lack the last one only.
+        return list(takewhile(lambda told: told.sequence > sequence, reversed(self._told)))[::-1]
 
 
 class Rings:
