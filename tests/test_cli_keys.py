@@ -14,7 +14,9 @@ def test_keys_are_made_listed_and_removed(tmp_path: Path) -> None:
     assert {**listed, "key": made["key"]} == made
     again = place.here("keys", "add", "ci")
     assert (again.exit_code, "keys.exists" in again.output) == (1, True)
-    assert place.here("keys", "add", "").exit_code == 2
+    for odd in ("", "x" * 81, "é" * 80, "a\nb"):
+        assert place.here("keys", "add", odd).exit_code == 2
+    assert place.here("keys", "remove", "x" * 500).exit_code == 1
     assert place.told("keys", "remove", "ci") == {"removed": "ci"}
     gone = place.here("keys", "remove", "ci")
     assert (gone.exit_code, "keys.unknown" in gone.output) == (1, True)

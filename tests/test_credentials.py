@@ -122,7 +122,8 @@ async def test_actions_have_the_account_of_whom_they_are_for_and_nothing_stored_
         assert (await acted(connection, "own", "ada"))[0].status == "failed"
         await credentials.put(founded_keyring(config), "telegram", "ada", {"TELEGRAM_BOT_TOKEN": TOKEN}, NOW)
         assert (await acted(connection, "ada", "ada"))[0].status == "completed"
-        assert (await acted(connection, "bob", "bob"))[0].status == "failed"
+        for nobody in ("bob", "b" * 500, "ada.*>"):
+            assert (await acted(connection, f"{nobody[:3]}{len(nobody)}", nobody))[0].status == "failed"
         # A service that repeats it, as a value and in an error.
         api.instead = [Reply(200, {"ok": True, "result": {"message_id": 1, "text": f"{TOKEN} says"}})]
         assert "says" in str((await acted(connection, "echo", "ada"))[1])
@@ -162,7 +163,8 @@ def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> Non
         "GOOGLE_ACCESS_TOKEN=first-secret=\nGOOGLE_REFRESH_TOKEN=second-secret\n", "google_calendar", "--user", "ada"
     )
     assert both.exit_code == 0, both.output
-    for said, words in (("x", ["nix"]), ("", ["slack"]), ("A=1\nB=2\n", ["slack"])):
+    long = ["slack", "--user", "x" * 500]
+    for said, words in (("x", ["nix"]), ("", ["slack"]), ("A=1\nB=2\n", ["slack"]), ("x", long)):
         assert add(said, *words).exit_code == 2
     listed = place.told("credentials", "list")
     assert [(one["provider"], one["user"], one["variables"]) for one in listed] == [

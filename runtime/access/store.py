@@ -8,9 +8,12 @@ from callboard.actors.memory.store import Conflict, Unavailable
 from callboard.bus.errors import CallboardError
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.stream import bucket_of
-from callboard.bus.subjects import token
+from callboard.bus.subjects import is_name, token
 
 T = TypeVar("T")
+
+TRIES_MAX = 10
+"""How often a document is changed anew because somebody else did."""
 
 
 class StoreSilent(CallboardError):
@@ -33,25 +36,30 @@ class DeskStore:
 
         :raises StoreSilent: if no answer came
         """
+        if not all(map(is_name, names)):
+            return None  # nothing can be kept under it
         found = await self._answered(self._kept.get(self._key(names)))
         return found.value if found is not None else None
 
     async def put(self, value: bytes, *names: str) -> None:
         """Keep a document, in the place of one of this name.
 
-        :raises StoreSilent: if no answer came
+        :raises ValueError: if nothing can be called so
+        :raises StoreSilent: if no answer came, or others change it all the time
         """
-        while True:
+        for _ in range(TRIES_MAX):
             before = await self._answered(self._kept.get(self._key(names)))
             try:
                 revision = before.revision if before is not None else 0
                 return await self._answered(self._kept.put(self._key(names), value, revision))
             except Conflict:
                 continue
+        raise StoreSilent("others change the same document all the time")
 
     async def add(self, value: bytes, *names: str) -> bool:
         """Keep a document unless there is one of this name; say whether it is kept.
 
+        :raises ValueError: if nothing can be called so
         :raises StoreSilent: if no answer came
         """
         try:
@@ -63,15 +71,20 @@ class DeskStore:
     async def remove(self, *names: str) -> bool:
         """Forget a document; say whether there was one.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if no answer came, or others change it all the time
         """
-        while (found := await self._answered(self._kept.get(self._key(names)))) is not None:
+        if not all(map(is_name, names)):
+            return False
+        for _ in range(TRIES_MAX):
+            found = await self._answered(self._kept.get(self._key(names)))
+            if found is None:
+                return False
             try:
                 await self._answered(self._kept.delete(found.key, found.revision))
             except Conflict:
                 continue
             return True
-        return False
+        raise StoreSilent("others change the same document all the time")
 
     async def all(self) -> list[bytes]:
         """Return all documents.

@@ -6,6 +6,7 @@ import sys
 import click
 
 from callboard.actors.credentials import ACCOUNTS
+from callboard.bus.subjects import is_name
 from callboard.runtime.access.credentials import VALUE_BYTES_MAX, Credentials
 from callboard.runtime.access.keyring import founded_keyring
 from callboard.runtime.cli.options import Settings
@@ -39,8 +40,11 @@ def given_values(provider: str) -> dict[str, str]:
 async def add_credential(provider: str, user: str, values: dict[str, str], config: Config, settings: Settings) -> None:
     """Keep a credential.
 
+    :raises UsageInvalid: if nobody can be called so
     :raises CallboardError: if there is no key, or whatever keeps the store from being used
     """
+    if not is_name(user):
+        raise UsageInvalid("is too long for a name", "--user")
     keyring = founded_keyring(config)
     async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
         kept = Credentials(connection.log, config.tenant, config.replicas)

@@ -5,6 +5,7 @@ import datetime as dt
 import click
 import msgspec
 
+from callboard.bus.subjects import is_name
 from callboard.runtime.access.keys import NAME_CHARS_MAX, ApiKey, Keys
 from callboard.runtime.access.subject import scopes_of
 from callboard.runtime.cli.options import Settings
@@ -23,8 +24,8 @@ async def add_key(
     :raises UsageInvalid: if it cannot be called so
     :raises CallboardError: if there is one of this name, or whatever keeps the store from being used
     """
-    if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isascii() or not name.isprintable():
-        raise UsageInvalid(f"is no name of 1 to {NAME_CHARS_MAX} letters, digits and signs", "NAME")
+    if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable() or not is_name(name):
+        raise UsageInvalid(f"is no name of 1 to {NAME_CHARS_MAX} characters, or a subject takes none such", "NAME")
     now = dt.datetime.now(dt.UTC)
     until = now + dt.timedelta(seconds=expires_s) if expires_s is not None else None
     async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
