@@ -425,6 +425,23 @@ async def test_a_question_has_a_link_which_is_not_recorded(api: ServiceApi) -> N
     assert asked == [("approve#1.1!ask", "u", None)] * 2
 
 
+async def test_a_question_has_buttons_in_slack_where_that_is_wanted(api: ServiceApi) -> None:
+    async def link(_question: str, _by: str, _until: str | None) -> str:
+        return "https://example.com/answer/l1nk-of-the-test"
+
+    request = {"channel_type": "slack", "interaction": "approve#1.1!ask", "message": "Ship it?", "options": ["a", "b"]}
+    for wanted in (True, False):
+        config = {"channel": "#approvals", "buttons": wanted}
+        value, _ = await Channels(env(api)).carry(JOB, {**request, "channel_config": config}, link=link)
+        assert "l1nk-of-the-test" not in str(value)
+        assert ("blocks" in api.last.body) is wanted
+        if wanted:
+            section, actions = api.last.body["blocks"]
+            assert section["text"]["text"].startswith("Ship it?")
+            told = [(one["text"]["text"], one["value"]) for one in actions["elements"]]
+            assert told == [("a", "l1nk-of-the-test#0"), ("b", "l1nk-of-the-test#1")]
+
+
 async def test_a_question_goes_to_a_webhook(api: ServiceApi) -> None:
     await send(env(api), "webhook")
     assert api.last.headers["idempotency-key"] == JOB.idempotency_key

@@ -20,6 +20,7 @@ from callboard.actors.services.asking import answer_of
 from callboard.actors.services.mail import Mail, send_mail
 from callboard.actors.skills import notification, slack
 from callboard.actors.skills.service import ServiceFailed, member, segment
+from callboard.bus.answer_schemas import choice
 from callboard.bus.effects import JSON, Failure
 
 CREDENTIALS = (
@@ -32,6 +33,11 @@ CREDENTIALS = (
     "TELEGRAM_BOT_TOKEN",
 )
 """The variables of the worker's environment that are secrets."""
+
+BUTTONS_MAX = 25
+BUTTON_CHARS_MAX = 75
+TEXT_CHARS_MAX = 3_000
+"""What Slack takes: elements of a block, and characters of a button and of a section."""
 
 AT_ONCE_MAX = 16
 """How many messages one worker sends at once: each has a thread."""
@@ -92,7 +98,28 @@ class _Letter:
 
 
 def _by_slack(letter: _Letter) -> Any:
-    return slack.send_message(letter, letter.text, channel=letter.to("channel", "channel_id", "channel_name"))
+    channel = letter.to("channel", "channel_id", "channel_name")
+    return slack.send_message(letter, letter.text, channel=channel, blocks=_buttons(letter))
+
+
+def _buttons(letter: _Letter) -> list[dict[str, Any]] | None:
+    """The message with a button for each option, if the node wants that and there is a link to answer by."""
+    options = letter.asked.options or []
+    wanted = letter.asked.channel_config.get("buttons") is True and letter.asked.purpose == "request"
+    if not (wanted and letter.link and 0 < len(options) <= BUTTONS_MAX):
+        return None
+    link = letter.link.rpartition("/")[2]
+    labels = [choice(option).label[:BUTTON_CHARS_MAX] or "…" for option in options]
+    buttons = [
+        {"type": "button", "action_id": f"answer-{i}", "value": f"{link}#{i}", "text": _plain(label)}
+        for i, label in enumerate(labels)
+    ]
+    text = letter.text[:TEXT_CHARS_MAX]
+    return [{"type": "section", "text": _plain(text)}, {"type": "actions", "elements": buttons}]
+
+
+def _plain(text: str) -> dict[str, str]:
+    return {"type": "plain_text", "text": text}
 
 
 def _by_mail(letter: _Letter) -> Any:
@@ -171,7 +198,7 @@ class Channels:
         there = await link(asked.interaction, asked.user_id or asked.channel_type, asked.timeout_at) if asks else ""
         letter = _Letter(asked, job.ref.run, env, job.idempotency_key, there)
         # Whoever has the link can answer: it is not recorded either.
-        hidden = hiding(asked.channel_type, [*secrets, *([there] if there else [])])
+        hidden = hiding(asked.channel_type, [*secrets, *([there, there.rpartition("/")[2]] if there else [])])
         try:
             return hidden.value(await answer_of(lambda: send(letter), self._turns)), None
         except ServiceFailed as error:

@@ -15,7 +15,7 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from callboard.bus.answer_schemas import answer_schema
+from callboard.bus.answer_schemas import answer_schema, choice
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import HumanAsked
 from callboard.bus.jetstream import JetStreamLog
@@ -40,6 +40,8 @@ DATA_CHARS_MAX = 20_000
 """How much is shown of what a question is about."""
 
 TELL_WAIT_S = 10.0
+PRESS_WAIT_S = 1.5
+"""How long it is waited for what a run makes of an answer; who presses a button in a chat is told sooner."""
 
 logger = structlog.get_logger(__name__)
 
@@ -86,18 +88,46 @@ class Answering:
             return _form(asked, filled, [str(error)])
         if isinstance(schema, dict) and (wrong := violations(schema, value)):
             return _form(asked, filled, wrong)
-        body = {"interaction": link.key, "user_response": value, "by": link.by, "channel": CHANNEL}
-        said = {"run_id": link.run, "verb": "answer", "body": body, "wait_s": TELL_WAIT_S}
-        found = await outcome(self._verbs["tell"], self._tenant, msgspec.json.encode(said))
+        found = await self._told(link, value, link.by, TELL_WAIT_S)
         if isinstance(found, Told):
             taken = "was taken" if found.verdict == "accepted" else "is recorded"
             return notice("Thank you", f"Your answer {taken}.", 200)
-        assert isinstance(found, ApiError)
         if found.code == "answer.not_understood":
             return _form(asked, filled, [found.message])
         fate = await self._fate(link)
         if fate.outcome:
             return _closed(fate)
+        raise found
+
+    async def _told(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
+        body = {"interaction": link.key, "user_response": value, "by": by, "channel": CHANNEL}
+        said = {"run_id": link.run, "verb": "answer", "body": body, "wait_s": wait_s}
+        return await outcome(self._verbs["tell"], self._tenant, msgspec.json.encode(said))
+
+    async def chosen(self, text: str, place: str, by: str) -> str:
+        """Answer the question of a link with the option at a place; return in words what became of that.
+
+        :raises ApiError: if it comes to nothing for another reason than that the question is closed
+        """
+        try:
+            link = await self._links.read(text, dt.datetime.now(dt.UTC))
+            fate = await self._fate(link)
+        except BadLink:
+            return "This holds no longer."
+        except (CallboardError, NoAnswer) as error:
+            raise ApiError(503, "log.unavailable", str(error)) from error
+        if fate.asked is None or fate.outcome:
+            return ". ".join(_why_closed(fate))
+        options: list[Any] = fate.asked.options
+        if not place.isascii() or not place.isdigit() or int(place[:4]) >= len(options):
+            raise ApiError(400, "api.malformed", f"there is no option {place[:40]!r}")
+        option = choice(options[int(place[:4])])
+        found = await self._told(link, option.value, by, PRESS_WAIT_S)
+        if isinstance(found, Told):
+            return f"{fate.asked.question}\n{option.label}, says {by}."
+        fate = await self._fate(link)
+        if fate.outcome:
+            return ". ".join(_why_closed(fate))
         raise found
 
 
@@ -131,13 +161,18 @@ def _form(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong: Sequenc
 
 
 def _closed(fate: Fate) -> Response:
+    return notice(*_why_closed(fate), 410)
+
+
+def _why_closed(fate: Fate) -> tuple[str, str]:
+    """In a title and a sentence."""
     if fate.outcome == "answered":
         who = f" by {fate.by}" if fate.by else ""
         when = f" at {fate.at:%Y-%m-%d %H:%M} UTC" if fate.at is not None else ""
-        return notice("This has been answered", f"It was answered{who}{when}. That answer counts.", 410)
+        return "This has been answered", f"It was answered{who}{when}. That answer counts."
     if fate.outcome == "timeout":
-        return notice("It is too late", "The time for an answer is over.", 410)
-    return notice("Nobody asks this any more", "The question was withdrawn.", 410)
+        return "It is too late", "The time for an answer is over."
+    return "Nobody asks this any more", "The question was withdrawn."
 
 
 def _bad(error: BadLink) -> Response:

@@ -29,6 +29,9 @@ from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.rings import Rings
 from callboard.runtime.http.routes import ROUTES, Route
+from callboard.runtime.http.slack_buttons import PATH as BUTTONS
+from callboard.runtime.http.slack_buttons import SECRET as BUTTONS_SECRET
+from callboard.runtime.http.slack_buttons import SlackButtons
 from callboard.runtime.http.topics import filters_of, runs_of
 from callboard.runtime.http.webhooks import METHODS, Webhooks
 from callboard.runtime.page.shell import shell_routes
@@ -79,10 +82,12 @@ def http_app(
     # Whoever looks whether we live need not be known; services that call in prove themselves by what they send, and
     # whoever answers by a link has that.
     answering = Answering(log, tenant, verbs)
+    buttons = SlackButtons(tenant, answering, (webhooks or {}).get(BUTTONS_SECRET, ()))
     open_paths = [
         *open_to_all,
         Path("/healthz", _healthy, methods=["GET"]),
         Path(path, hooks.take, methods=METHODS),
+        Path(BUTTONS, buttons.take, methods=["POST"]),
         Path(ANSWERS, answering.serve, methods=["GET", "POST"]),
     ]
     return Starlette(
