@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.bus.events import Event, ModelCall, payload_of
+from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections import keyframes
@@ -15,8 +15,8 @@ from callboard.projections.columns import Row, columns
 from callboard.projections.keyframes import Keyframes
 from callboard.projections.projection import fold
 from callboard.projections.standing import Standings
-from callboard.runtime.interpreter.replay import admitted
-from callboard.runtime.operations.sights import seen
+from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.operations.sights import Seen, seen
 from tests.logs import Log, everything
 from tests.test_golden import NAMES, events_of
 
@@ -76,6 +76,11 @@ def called(events: list[Event]) -> list[Event]:
     return [event for event in events if event.type == ModelCall.type]
 
 
+def sight(events: list[Event], admission: Admitted, event: Event) -> Seen | None:
+    reply = next(one for one in events if one.key == event.key and one.type == ModelResult.type)
+    return seen(RunRef("default", event.run), events[: event.n], admission, {}, reply)
+
+
 def test_what_a_model_saw_grows_turn_by_turn() -> None:
     events = events_of("incident-triage")
     admission = admitted(events[0], language)
@@ -83,7 +88,7 @@ def test_what_a_model_saw_grows_turn_by_turn() -> None:
     for event in called(events):
         call = payload_of(event)
         assert isinstance(call, ModelCall)
-        found = seen(RunRef("default", event.run), events, admission, {}, event)
+        found = sight(events, admission, event)
         assert found is not None
         new = [one for one in found.messages if one.new]
         assert found.result is not None
@@ -94,7 +99,7 @@ def test_what_a_model_saw_grows_turn_by_turn() -> None:
             continue
         turns += 1
         before = next(one for one in called(events) if one.key == call.base)
-        seen_before = seen(RunRef("default", event.run), events, admission, {}, before)
+        seen_before = sight(events, admission, before)
         assert seen_before is not None
         old = [one for one in found.messages if not one.new]
         assert [one.message for one in old] == [one.message for one in seen_before.messages]

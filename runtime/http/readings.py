@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from callboard.bus.blobs import TooLarge
 from callboard.bus.errors import CallboardError, LogUnreadable
-from callboard.bus.events import Event, ModelCall, RunAccepted, payload_of
+from callboard.bus.events import Event, ModelCall, ModelResult, RunAccepted, payload_of
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -154,11 +154,19 @@ class Readings:
     async def seen(self, tenant: str, body: bytes) -> Seen:
         """Return what a model saw at one of its calls: the whole conversation, and what of it was new."""
         asked = read_body(body, OneCall)
-        ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
-        called = next((one for one in events if one.type == ModelCall.type and one.key == asked.key), None)
+        history = await self._histories.of(asked.run_id)
+        ours = [event for event in history.events if event.key == asked.key]
+        called = next((event for event in ours if event.type == ModelCall.type), None)
         if called is not None:
+            # What comes behind the call has no part in it.
+            events = await self._whole(asked.run_id, called.n)
+            answered = [
+                row for row in history.rows if row.event.key == asked.key and row.event.type == ModelResult.type
+            ]
+            reply = await self._joined(history, answered[0]) if answered else None
             admission, secrets = await self._admission(events)
-            if (found := await self._verified(seen, ref, events, admission, secrets, called)) is not None:
+            found = await self._verified(seen, RunRef(tenant, asked.run_id), events, admission, secrets, reply)
+            if found is not None:
                 return found
         raise ApiError(404, "replay.no_call", f"no model was called as {asked.key[:200]!r}", run_id=asked.run_id)
 
@@ -191,12 +199,14 @@ class Readings:
         """List the workers that live, with what they have to do, and what waits in the queues: of all tenants."""
         return await self._workers.listed()
 
-    async def _whole(self, run: str) -> Sequence[Event]:
-        """Return all events of a run with their large values."""
-        history = await self._histories.of(run)
-        return [await self._joined(history, row) if row.event.blobs else row.event for row in list(history.rows)]
+    async def _whole(self, run: str, until: int | None = None) -> Sequence[Event]:
+        """Return the events of a run, up to one of them, with their large values."""
+        history = await self._histories.of(run, until)
+        return [await self._joined(history, row) for row in history.rows[:until]]
 
     async def _joined(self, history: History, row: Row) -> Event:
+        if not row.event.blobs:
+            return row.event
         recorded = Recorded(row.sequence, history.ref, "", b"", row.event)
         return await whole(self._connection.log, recorded)
 

@@ -52,13 +52,16 @@ class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def seen(
-    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], called: Event
+    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], reply: Event | None
 ) -> Seen | None:
-    """Return what the model saw at a ``model.call``; None if the call was withdrawn before it was made.
+    """Return what the model saw at the ``model.call`` that is the last of a run's events; ``reply`` is its outcome.
+
+    None if the call was withdrawn before it was made.
 
     :raises ReplayDiverged: if a replay asks for something else than was recorded
     :raises CallboardError: ``replay.not_started``
     """
+    called = events[-1]
     stage, _ = replayed_to(ref, events, admission, secrets, called.n)
     effect = stage.waits.effects.get(called.key)
     call = payload_of(called)
@@ -88,7 +91,7 @@ def seen(
         choices=turn.choices,
         max_output_tokens=turn.max_output_tokens,
         temperature=turn.temperature,
-        result=_reply(events, called.key),
+        result=_reply(reply),
     )
 
 
@@ -113,8 +116,6 @@ def _call(event: Event) -> ModelCall:
     return payload
 
 
-def _reply(events: Sequence[Event], key: str) -> Reply | None:
-    for event in events:
-        if event.key == key and isinstance(payload := payload_of(event), ModelResult):
-            return Reply(event.n, payload)
-    return None
+def _reply(event: Event | None) -> Reply | None:
+    payload = payload_of(event) if event is not None else None
+    return Reply(event.n, payload) if event is not None and isinstance(payload, ModelResult) else None
