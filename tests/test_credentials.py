@@ -12,6 +12,7 @@ import pytest
 from callboard.actors.credentials import ACCOUNTS
 from callboard.actors.kinds.service import SERVICES
 from callboard.bus import events as ev
+from callboard.runtime.access.account import Account
 from callboard.runtime.access.credentials import Credentials
 from callboard.runtime.access.keyring import FILE_NAME, Keyring, KeyringUnusable, founded_keyring, keyring_of, new_key
 from callboard.runtime.api.connection import Connection, open_connection
@@ -120,7 +121,7 @@ async def test_actions_have_the_account_of_whom_they_are_for_and_nothing_stored_
     async with open_connection(config) as connection, open_worker(connection, env):
         credentials = Credentials(connection.log, config.tenant)
         assert (await acted(connection, "own", "ada"))[0].status == "failed"
-        await credentials.put(founded_keyring(config), "telegram", "ada", {"TELEGRAM_BOT_TOKEN": TOKEN}, NOW)
+        await credentials.put(founded_keyring(config), "telegram", "ada", Account({"TELEGRAM_BOT_TOKEN": TOKEN}), NOW)
         assert (await acted(connection, "ada", "ada"))[0].status == "completed"
         for nobody in ("bob", "b" * 500, "ada.*>"):
             assert (await acted(connection, f"{nobody[:3]}{len(nobody)}", nobody))[0].status == "failed"
@@ -130,9 +131,9 @@ async def test_actions_have_the_account_of_whom_they_are_for_and_nothing_stored_
         api.instead = [Reply(403, {"ok": False, "description": f"{TOKEN} was kicked"})]
         assert "was kicked" in str((await acted(connection, "kicked", "ada"))[1])
         # The tenant's own is for everybody who has none.
-        await credentials.put(founded_keyring(config), "telegram", "", {"TELEGRAM_BOT_TOKEN": TOKEN}, NOW)
+        await credentials.put(founded_keyring(config), "telegram", "", Account({"TELEGRAM_BOT_TOKEN": TOKEN}), NOW)
         assert (await acted(connection, "any", "bob"))[0].status == "completed"
-        await credentials.put(ours, "telegram", "", {"TELEGRAM_BOT_TOKEN": TOKEN}, NOW)
+        await credentials.put(ours, "telegram", "", Account({"TELEGRAM_BOT_TOKEN": TOKEN}), NOW)
         end, error = await acted(connection, "lost", "bob")
         assert (end.status, error.code) == ("failed", "credentials.key")
     files = [path for path in home.rglob("*") if path.is_file()]

@@ -5,16 +5,21 @@ where an action is carried out, and nowhere else; no event has them.
 """
 
 import datetime as dt
+import time
 from collections.abc import Callable, Mapping
 
+import anyio
 import msgspec
 from msgspec import Struct
 
 from callboard.actors.credentials import ACCOUNTS, AccountUnreadable
 from callboard.bus.errors import CallboardError
 from callboard.bus.jetstream import JetStreamLog
+from callboard.runtime.access.account import Account
 from callboard.runtime.access.keyring import Keyring, Sealed
+from callboard.runtime.access.oauth import Clock, OAuthFailed, renewed
 from callboard.runtime.access.store import DeskStore
+from callboard.runtime.settings.oauth_settings import OAuthSettings
 
 VALUE_BYTES_MAX = 64 * 1024
 
@@ -45,15 +50,13 @@ class Credentials:
         self._store = DeskStore(log, tenant, "credential", replicas)
         self._tenant = tenant
 
-    async def put(
-        self, keyring: Keyring, provider: str, user: str, values: Mapping[str, str], now: dt.datetime
-    ) -> None:
+    async def put(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> None:
         """Keep a credential, in the place of the one before.
 
         :raises StoreSilent: if no answer came
         """
-        sealed = keyring.seal(msgspec.json.encode(values), self._place(provider, user))
-        kept = Credential(provider, user, sorted(values), now, sealed)
+        sealed = keyring.seal(msgspec.json.encode(account), self._place(provider, user))
+        kept = Credential(provider, user, sorted(account.values), now, sealed)
         await self._store.put(msgspec.json.encode(kept), user, provider)
 
     async def all(self) -> list[Credential]:
@@ -73,8 +76,8 @@ class Credentials:
         if not await self._store.remove(user, provider):
             raise CredentialUnknown(provider, user)
 
-    async def values(self, keyring: Keyring, provider: str, user: str) -> dict[str, str] | None:
-        """Return the variables of a user's credential, or else of the tenant's own; None if there is none.
+    async def found(self, keyring: Keyring, provider: str, user: str) -> tuple[str, Account] | None:
+        """Return the account of a user, or else the tenant's own, and whose it is; None if there is none.
 
         :raises KeyringUnusable: if it cannot be decrypted
         :raises StoreSilent: if no answer came
@@ -84,7 +87,7 @@ class Credentials:
             if kept is not None:
                 found = msgspec.json.decode(kept, type=Credential)
                 said = keyring.open(found.sealed, self._place(provider, whose))
-                return msgspec.json.decode(said, type=dict[str, str])
+                return whose, msgspec.json.decode(said, type=Account)
         return None
 
     async def rotate(self, keyring: Keyring) -> int:
@@ -108,17 +111,28 @@ class Credentials:
 
 
 class Wallet:
-    """Looks accounts up for the actions of a worker; ``keyring`` is asked each time: its file may come later."""
+    """Looks accounts up for the actions of a worker, and renews them; ``keyring`` is asked each time: its file may come
+    later. ``oauth`` are the applications that accounts are connected by."""
 
-    def __init__(self, log: JetStreamLog, keyring: Callable[[], Keyring | None], replicas: int = 1) -> None:
+    def __init__(
+        self,
+        log: JetStreamLog,
+        keyring: Callable[[], Keyring | None],
+        replicas: int = 1,
+        oauth: Mapping[str, OAuthSettings] | None = None,
+        clock: Clock = time.time,
+    ) -> None:
         self._log = log
         self._keyring = keyring
         self._replicas = replicas
+        self._oauth = oauth or {}
+        self._clock = clock
+        self._renewing = anyio.Lock()
 
     async def account(self, tenant: str, user: str, provider: str) -> Mapping[str, str] | None:
         """Return the variables of an account; None if there is none.
 
-        :raises AccountUnreadable: if it cannot be read just now, or with these keys
+        :raises AccountUnreadable: if it cannot be read just now, or with these keys, or has ended
         """
         if provider not in ACCOUNTS:
             return None
@@ -126,6 +140,33 @@ class Wallet:
             keyring = self._keyring()
             if keyring is None:
                 return None
-            return await Credentials(self._log, tenant, self._replicas).values(keyring, provider, user)
+            credentials = Credentials(self._log, tenant, self._replicas)
+            found = await credentials.found(keyring, provider, user)
+            if found is not None and found[1].refresh_token and found[1].ends_soon(self._clock()):
+                async with self._renewing:
+                    found = await self._renewed(credentials, keyring, provider, user)
+            return found[1].values if found is not None else None
+        except OAuthFailed as error:
+            raise AccountUnreadable(error.code, error.message, again=not error.refused) from error
         except CallboardError as error:
             raise AccountUnreadable(error.code, error.message, again=error.code == "log.unavailable") from error
+
+    async def _renewed(
+        self, credentials: Credentials, keyring: Keyring, provider: str, user: str
+    ) -> tuple[str, Account] | None:
+        """Renew an account, unless somebody else has meanwhile."""
+        now = self._clock()
+        found = await credentials.found(keyring, provider, user)
+        if found is None or not found[1].ends_soon(now) or (settings := self._oauth.get(provider)) is None:
+            return found
+        whose, account = found
+        try:
+            account = await renewed(provider, settings, account, now)
+        except OAuthFailed:
+            # Another worker may have been faster, and have used up what renews it.
+            found = await credentials.found(keyring, provider, user)
+            if found is not None and found[1].expires_at > now:
+                return found
+            raise
+        await credentials.put(keyring, provider, whose, account, dt.datetime.fromtimestamp(now, dt.UTC))
+        return whose, account

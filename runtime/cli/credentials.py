@@ -37,6 +37,24 @@ def add(provider: str, user: str, settings: Settings) -> None:
     anyio.run(add_credential, provider, user, given_values(provider), config, settings)
 
 
+@credentials.command(epilog=exits.EXIT_CODES)
+@click.argument("provider")
+@user_option
+@settings_options
+def connect(provider: str, user: str, settings: Settings) -> None:
+    """Have somebody connect their account at a provider in a browser (OAuth 2); it is renewed by itself from then on.
+
+    The setting `oauth` names the application that they are asked for. Where it has a redirect_url, the address that the
+    browser is sent to is read from stdin; else it comes back to this machine.
+    """
+    import anyio
+
+    from callboard.runtime.cli.crediting import connect_account
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(connect_account, provider, user, configured(settings), settings)
+
+
 @credentials.command("list", epilog=exits.EXIT_CODES)
 @settings_options
 def list_(settings: Settings) -> None:

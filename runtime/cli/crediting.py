@@ -2,19 +2,26 @@
 
 import datetime as dt
 import sys
+import time
+from collections.abc import Mapping
 
 import click
+from anyio import to_thread
 
 from callboard.actors.credentials import ACCOUNTS
 from callboard.bus.subjects import is_name
+from callboard.runtime.access.account import Account
 from callboard.runtime.access.credentials import VALUE_BYTES_MAX, Credentials
 from callboard.runtime.access.keyring import founded_keyring
+from callboard.runtime.access.oauth import Connecting
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.returning import Returning
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.oauth_settings import OAuthSettings
 
 
 def given_values(provider: str) -> dict[str, str]:
@@ -48,7 +55,7 @@ async def add_credential(provider: str, user: str, values: dict[str, str], confi
     keyring = founded_keyring(config)
     async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
         kept = Credentials(connection.log, config.tenant, config.replicas)
-        await kept.put(keyring, provider, user, values, dt.datetime.now(dt.UTC))
+        await kept.put(keyring, provider, user, Account(values), dt.datetime.now(dt.UTC))
     told = {"provider": provider, "user": user, "variables": sorted(values)}
     whose = f" of {user}" if user else ""
     click.echo(compact(told) if settings.as_json else f"{provider}{whose}: {', '.join(sorted(values))}")
@@ -91,3 +98,33 @@ async def rotate_credentials(config: Config, settings: Settings) -> None:
         count = await Credentials(connection.log, config.tenant, config.replicas).rotate(keyring)
     told = {"rotated": count, "key": keyring.current}
     click.echo(compact(told) if settings.as_json else f"{count} encrypted anew with the key {keyring.current}")
+
+
+async def connect_account(provider: str, user: str, config: Config, settings: Settings) -> None:
+    """Have somebody let us have their account: print where they have to go, and wait until they come back.
+
+    :raises UsageInvalid: if no application is configured for the provider
+    :raises OAuthFailed: if they do not let us, or the provider gives no token
+    :raises CallboardError: if there is no key, or whatever keeps the store from being used
+    """
+    applications: Mapping[str, OAuthSettings] = {**config.oauth}
+    application = applications.get(provider)
+    if application is None or not is_name(user):
+        raise UsageInvalid(f"needs an application of {provider}: the setting oauth, and a name", "PROVIDER")
+    keyring = founded_keyring(config)
+    if application.redirect_url is not None:
+        connecting = Connecting(provider, application, application.redirect_url)
+        click.echo(f"Open {connecting.url}", err=True)
+        click.echo("and paste the address that you are sent to:", err=True)
+        came_back = await to_thread.run_sync(sys.stdin.readline)
+    else:
+        with Returning() as returning:
+            connecting = Connecting(provider, application, returning.url)
+            click.echo(f"Open {connecting.url}", err=True)
+            came_back = await to_thread.run_sync(returning.wait)
+    account = await connecting.account(came_back, time.time())
+    async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
+        kept = Credentials(connection.log, config.tenant, config.replicas)
+        await kept.put(keyring, provider, user, account, dt.datetime.now(dt.UTC))
+    told = {"provider": provider, "user": user, "variables": sorted(account.values)}
+    click.echo(compact(told) if settings.as_json else f"{provider} connected")

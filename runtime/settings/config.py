@@ -24,6 +24,7 @@ from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
 from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
+from callboard.runtime.settings.oauth_settings import OAuthSettings, Provider, read_oauth
 from callboard.runtime.settings.oidc_settings import OidcSettings, read_oidc
 from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
 from callboard.runtime.settings.vector_settings import VectorSettings, read_vectors
@@ -144,6 +145,10 @@ class Config(BaseModel):
     )
     credentials_key: SecretStr | None = Field(None, description="key, or keys, that credentials are encrypted with")
     credentials_key_file: Path | None = Field(None, description="file with those keys, instead of them")
+    oauth: dict[Provider, OAuthSettings] = Field(
+        default_factory=dict[Provider, OAuthSettings],
+        description="applications that connect accounts; a table",
+    )
     otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
     metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
         None, description="address at which a worker tells its figures to Prometheus; none: nowhere"
@@ -203,6 +208,7 @@ class Config(BaseModel):
         found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
         found += [*self.providers.secrets(), *self.vectors.secrets()]
         found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
+        found += [one.client_secret.get_secret_value() for one in self.oauth.values()]
         found += (_revealed(self.credentials_key) or "").replace(",", " ").split()
         found += [secret for one in self.webhooks.values() for secret in one.revealed()]
         for url in (self.nats_url or "").split(","):
@@ -294,6 +300,7 @@ _TABLES: Mapping[str, Callable[[Any, Mapping[str, str], str], tuple[Any, list[Pr
     "endpoints": read_endpoints,
     "vectors": read_vectors,
     "oidc": read_oidc,
+    "oauth": read_oauth,
     "webhooks": read_webhooks,
 }
 """Settings that are tables, with what reads them: a value, if there is one, what is wrong, and what looks wrong."""

@@ -97,7 +97,7 @@ class Services:
         self._services = service.Services(env)
         self._channels = channel.Channels(env)
         self._addresses = Addresses(log, config.http_url, config.replicas)
-        self._wallet = Wallet(log, partial(keyring_of, config), config.replicas)
+        self._wallet = Wallet(log, partial(keyring_of, config), config.replicas, {**config.oauth})
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
 
