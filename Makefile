@@ -19,7 +19,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	projection_runs projection_spans projection_trace projection_workflow \
 	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
-.PHONY: setup browser demo test quick coverage matrix lint format bench bench-peers lock clean
+.PHONY: setup browser demo test quick coverage matrix lint format bench bench-page bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -82,6 +82,10 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# The page in a browser: how soon, how smoothly.
+bench-page: setup
+	$(BIN)/python -m benchmarks.page
 
 # Beside Restate, LangGraph and DBOS, which get an environment of their own; without npm, Restate is left out.
 bench-peers: setup

@@ -48,6 +48,8 @@ COMPRESSED_BYTES_MIN = 512
 
 DOCUMENT = "index.html"
 TENANT = b"{{tenant}}"
+VERSION = b"{{version}}"
+PRELOADS = b"{{preloads}}"
 MAY = b"{{may}}"
 
 
@@ -66,14 +68,21 @@ def shell_routes(tenant: str, *, reads_only: bool = False) -> list[Route]:
     found = _static()
     name = html.escape(tenant, quote=True).encode()
     may = b"read" if reads_only else b"tell"
-    document = _file(DOCUMENT, found[DOCUMENT].plain.replace(TENANT, name).replace(MAY, may))
+    version = _version()
+    # All at once, and not one after the other as each is found to import the next.
+    modules = [one for one in sorted(found) if one.endswith(".js") and "/" in one]
+    preloads = "\n".join(f'<link rel="modulepreload" href="/static/{version}/{one}">' for one in modules).encode()
+    text = found[DOCUMENT].plain.replace(PRELOADS, preloads).replace(VERSION, version.encode()).replace(MAY, may)
+    document = _file(DOCUMENT, text.replace(TENANT, name))
 
     async def shell(request: Request) -> Response:
         return _answer(request, document)
 
     async def static(request: Request) -> Response:
-        file = found.get(request.path_params["name"])
-        return _answer(request, file) if file is not None else Response(status_code=404, headers=HEADERS)
+        first, _, rest = request.path_params["name"].partition("/")
+        kept = first == version
+        file = found.get(rest if kept else request.path_params["name"])
+        return _answer(request, file, kept=kept) if file is not None else Response(status_code=404, headers=HEADERS)
 
     return [
         Route("/", shell, methods=["GET"]),
@@ -95,6 +104,12 @@ def _static() -> Mapping[str, File]:
     }
 
 
+@cache
+def _version() -> str:
+    """What names all files of the page as they are now: at an address with it they never change."""
+    return sha256("".join(f"{name} {file.tag}\n" for name, file in sorted(_static().items())).encode()).hexdigest()[:12]
+
+
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
         if entry.is_dir():
@@ -110,9 +125,10 @@ def _file(name: str, data: bytes) -> File:
     return File(f"{kind}; charset=utf-8" if text else kind, data, packed, f'"{sha256(data).hexdigest()[:16]}"')
 
 
-def _answer(request: Request, file: File) -> Response:
-    # Asked for anew each time, so that a newer Callboard is never half an older one.
-    headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": file.tag, "Vary": "Accept-Encoding"}
+def _answer(request: Request, file: File, *, kept: bool = False) -> Response:
+    # What may change is asked for each time, so that a newer Callboard is never half an older one.
+    keeping = "public, max-age=31536000, immutable" if kept else "no-cache"
+    headers = {**HEADERS, "Cache-Control": keeping, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     packed = file.packed if "gzip" in request.headers.get("accept-encoding", "") else None

@@ -60,7 +60,7 @@ function inbox(questions) {
   fill(link, 'Inbox', questions.length ? h('span', {class: 'open'}, String(questions.length), h('span', {class: 'heard'}, ' open')) : null)
 }
 
-const mark = () => h('img', {src: '/static/icon.svg', alt: '', width: '20', height: '20'})
+const mark = () => h('img', {src: new URL('icon.svg', import.meta.url).href, alt: '', width: '20', height: '20'})
 
 /** Draw what stands at the address. */
 async function arrive() {

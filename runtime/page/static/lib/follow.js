@@ -27,10 +27,9 @@ function become(now) {
 const way = typeof SharedWorker === 'function' ? shared() : alone()
 
 function shared() {
-  const trusted = /** @type {any} */ (globalThis).trustedTypes?.createPolicy('callboard', {
-    createScriptURL: () => '/static/stream-worker.js',
-  })
-  const address = trusted ? trusted.createScriptURL('') : '/static/stream-worker.js'
+  const own = new URL('../stream-worker.js', import.meta.url).href
+  const trusted = /** @type {any} */ (globalThis).trustedTypes?.createPolicy('callboard', {createScriptURL: () => own})
+  const address = trusted ? trusted.createScriptURL('') : own
   const worker = new SharedWorker(address, {type: 'module', name: 'callboard'})
   /** @param {object} asked */
   const ask = (asked) => worker.port.postMessage({url: URL_OF, ...asked})

@@ -54,9 +54,12 @@ export class RunView extends HTMLElement {
     this.filter = {family: '', failed: false, text: ''}
     /** @type {Row[]} */
     this.events = []
-    this.result = null
+    /** @type {any} the payload of its last event, once it has ended */
+    this.ending = null
+    this.language = ''
     /** @type {HTMLElement[]|undefined} */
     this.origin = undefined
+    this.loaded = false
     this.asked = framed(() => this.draw())
     this.build()
     this.aborted = new AbortController()
@@ -146,6 +149,7 @@ export class RunView extends HTMLElement {
       }
       if (signal.aborted) return
       this.loaded = true
+      this.asked()
       this.summary()
       if (!over(this.run.statusAt(this.run.last))) this.unfollow = follow(`run:${id}`, sequence, (told) => this.hear(told))
     } catch (error) {
@@ -158,28 +162,28 @@ export class RunView extends HTMLElement {
     }
   }
 
-  /** What only the end says. */
+  /** What only its first and its last event say: nothing has to be folded for that. */
   async summary() {
     const {signal} = /** @type {AbortController} */ (this.aborted)
     try {
-      this.origin ??= await this.begun()
-      this.result = await get(['runs', /** @type {string} */ (this.run_id)], {}, signal)
+      if (!this.origin) {
+        const {definition, parent, forked_from: forked, start} = await this.payload(0)
+        this.language = definition?.language
+        this.origin = links(parent, forked, start)
+      }
+      const last = this.run.rows.findLast((row) => row.type === 'run.end' || row.type === 'run.quarantined')
+      if (last) this.ending = await this.payload(last.sequence - 1)
       this.asked()
     } catch (error) {
       if (!signal.aborted) fill(this.trouble, failure(error))
     }
   }
 
-  /** Where it comes from, in links. */
-  async begun() {
-    const page = await get(['runs', /** @type {string} */ (this.run_id), 'events'], {after: 0, limit: 1})
-    const {parent, forked_from: forked, start} = page.events[0]?.event.payload ?? {}
-    const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
-    return [
-      parent ? link('started by', parent.run) : null,
-      forked?.run ? link('forked from', forked.run, {n: forked.n}) : null,
-      start?.scheduled ? h('span', {class: 'soft'}, `schedule ${start.scheduled.schedule}`) : null,
-    ].filter((one) => one !== null)
+  /** Of the event behind a sequence. @param {number} after */
+  async payload(after) {
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    const page = await get(['runs', /** @type {string} */ (this.run_id), 'events'], {after, limit: 1}, signal)
+    return page.events[0]?.event.payload ?? {}
   }
 
   /** @param {import('../lib/follow.js').Told[]} told */
@@ -312,6 +316,8 @@ export class RunView extends HTMLElement {
   /** What is looked at where nobody has chosen: the first failure, else what is going on, else the whole run. */
   settled() {
     const {run} = this
+    // What is still being read is not yet what it will be.
+    if (!this.loaded) return 1
     if (run.final === 'failed' || run.final === 'expired') {
       const deepest = [...run.nodes.values()].filter((one) => one.outcome === 'failed').sort((a, b) => b.depth - a.depth || a.n1 - b.n1)[0]
       const effect = deepest?.children.find((one) => one.outcome === 'failed')
@@ -341,17 +347,17 @@ export class RunView extends HTMLElement {
 
   /** @param {number} n */
   header(n) {
-    const {run, result} = this
+    const {run, ending} = this
     const id = /** @type {string} */ (this.run_id)
     const status = run.last ? run.statusAt(run.last) : 'accepted'
     const {t0, t1} = run.root
     const lasted = run.last ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
     const tokens = run.tokensAt(run.last)
-    const parts = `${status} ${lasted} ${tokens} ${n} ${run.last} ${result?.status} ${this.origin?.length}`
+    const parts = `${status} ${lasted} ${tokens} ${n} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
-    const failed = result?.error
-    const standing = `${status} ${result?.error?.code} ${id}`
+    const failed = ending?.error ?? (ending?.code ? ending : null)
+    const standing = `${status} ${failed?.code} ${id}`
     if (standing !== this.stood) {
       this.stood = standing
       this.told = h('div', {class: 'facts'})
@@ -366,12 +372,12 @@ export class RunView extends HTMLElement {
       /** @type {HTMLElement} */ (this.told),
       run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
       this.origin ?? [],
-      result?.language ? h('span', {class: 'soft'}, result.language) : null,
+      this.language ? h('span', {class: 'soft'}, this.language) : null,
       h('span', {}, lasted),
       tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
       h('span', {class: 'soft'}, some(run.last, 'event')),
       t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
-      result?.warnings?.length ? h('span', {class: 'soft'}, some(result.warnings.length, 'warning')) : null,
+      ending?.warnings?.length ? h('span', {class: 'soft'}, some(ending.warnings.length, 'warning')) : null,
     )
   }
 
@@ -443,6 +449,16 @@ export class RunView extends HTMLElement {
     keys[key]?.()
     return key in keys
   }
+}
+
+/** Where a run comes from. @param {any} parent @param {any} forked @param {any} start */
+function links(parent, forked, start) {
+  const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
+  return [
+    parent ? link('started by', parent.run) : null,
+    forked?.run ? link('forked from', forked.run, {n: forked.n}) : null,
+    start?.scheduled ? h('span', {class: 'soft'}, `schedule ${start.scheduled.schedule}`) : null,
+  ].filter((one) => one !== null)
 }
 
 customElements.define('cb-run', RunView)
