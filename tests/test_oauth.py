@@ -17,10 +17,10 @@ import pytest
 
 from callboard.actors.credentials import AccountUnreadable
 from callboard.bus.errors import ConfigInvalid
-from callboard.runtime.access.account import Account
+from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.access.credentials import Credentials, Wallet
 from callboard.runtime.access.keyring import Keyring
-from callboard.runtime.access.oauth import PROVIDERS, Connecting, OAuthFailed, renewed
+from callboard.runtime.access.oauth import PROVIDERS, Connecting, renewed
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oauth_settings import OAuthSettings

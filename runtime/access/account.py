@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from callboard.bus.errors import CallboardError
+
 RENEW_AHEAD_S = 60
 """So long before its end a token is renewed."""
 
@@ -19,3 +21,12 @@ class Account(Struct, frozen=True, omit_defaults=True):
     def ends_soon(self, now: float) -> bool:
         """Whether it has to be renewed."""
         return bool(self.expires_at) and now >= self.expires_at - RENEW_AHEAD_S
+
+
+class OAuthFailed(CallboardError):
+    """A provider gives no token; ``refused`` says that it will not do so later either."""
+
+    def __init__(self, provider: str, reason: str, *, refused: bool = True) -> None:
+        message = f"{provider} gives no token: {reason}"
+        super().__init__("credentials.oauth", message, remedy="`callboard credentials connect` connects it anew.")
+        self.refused = refused

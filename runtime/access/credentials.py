@@ -15,9 +15,8 @@ from msgspec import Struct
 from callboard.actors.credentials import ACCOUNTS, AccountUnreadable
 from callboard.bus.errors import CallboardError
 from callboard.bus.jetstream import JetStreamLog
-from callboard.runtime.access.account import Account
+from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.access.keyring import Keyring, Sealed
-from callboard.runtime.access.oauth import Clock, OAuthFailed, renewed
 from callboard.runtime.access.store import DeskStore
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 
@@ -120,7 +119,7 @@ class Wallet:
         keyring: Callable[[], Keyring | None],
         replicas: int = 1,
         oauth: Mapping[str, OAuthSettings] | None = None,
-        clock: Clock = time.time,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
         self._keyring = keyring
@@ -155,6 +154,9 @@ class Wallet:
         self, credentials: Credentials, keyring: Keyring, provider: str, user: str
     ) -> tuple[str, Account] | None:
         """Renew an account, unless somebody else has meanwhile."""
+        # What speaks HTTP is imported where it is needed: most workers renew nothing.
+        from callboard.runtime.access.oauth import renewed
+
         now = self._clock()
         found = await credentials.found(keyring, provider, user)
         if found is None or not found[1].ends_soon(now) or (settings := self._oauth.get(provider)) is None:

@@ -11,8 +11,6 @@ import secrets
 from collections.abc import Sequence
 from hashlib import sha256
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from callboard.bus.errors import OperatorError
@@ -45,6 +43,9 @@ class Keyring:
     """Encrypts with the first of its keys, and decrypts with whichever it was."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
+        # Imported where there are keys: most workers have none.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._keys = {_id(key): AESGCM(key) for key in keys}
         self.current = _id(keys[0])
 
@@ -59,6 +60,8 @@ class Keyring:
 
         :raises KeyringUnusable: if its key is not here, or it does not belong to the place
         """
+        from cryptography.exceptions import InvalidTag
+
         cipher = self._keys.get(sealed.key)
         if cipher is None:
             raise KeyringUnusable(f"what is kept was encrypted with the key {sealed.key}, which is not here")

@@ -6,7 +6,7 @@ What the provider gives is an access token, and perhaps a refresh token and a ti
 import base64
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -15,15 +15,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import msgspec
 
-from callboard.bus.errors import CallboardError
-from callboard.runtime.access.account import Account
+from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 
 ANSWER_WAIT_S = 10.0
 ANSWER_BYTES_MAX = 64 * 1024
-
-Clock = Callable[[], float]
-"""Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +66,6 @@ PROVIDERS: Mapping[str, Provider] = {
         "chat:write",
     ),
 }
-
-
-class OAuthFailed(CallboardError):
-    """A provider gives no token; ``refused`` says that it will not do so later either."""
-
-    def __init__(self, provider: str, reason: str, *, refused: bool = True) -> None:
-        message = f"{provider} gives no token: {reason}"
-        super().__init__("credentials.oauth", message, remedy="`callboard credentials connect` connects it anew.")
-        self.refused = refused
 
 
 class Connecting:
