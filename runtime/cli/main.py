@@ -61,6 +61,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "providers": "providers:providers",
         "schema": "schema:schema",
         "config": "config:config",
+        "tenant": "tenant:tenant",
         "completion": "completion:completion",
     },
 }
