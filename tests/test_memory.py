@@ -9,6 +9,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 import pytest
+from nats.js.kv import KeyValue
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.memory import Memory
@@ -650,3 +651,23 @@ async def test_the_most_and_longest_facts_fit(sign: str) -> None:
         "memory.too_large"
     )
     assert (await ask.own("retrieve", entity_name=f"E{ENTITIES_MAX - 1}"))["facts"] == last
+
+
+async def test_a_listing_is_whole_though_the_client_takes_it_for_complete_too_early(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its watch does so if the server tells what there is to come before the first of it has arrived."""
+    told: list[None] = []
+    updates = KeyValue.KeyWatcher.updates
+
+    async def early(watcher: KeyValue.KeyWatcher, timeout: float = 5.0) -> object:
+        if not told:
+            told.append(None)
+            return None
+        return await updates(watcher, timeout)
+
+    monkeypatch.setattr(KeyValue.KeyWatcher, "updates", early)
+    async with on_jetstream(tmp_path) as (store, _other):
+        await store.put("a.b.c", b"1", 0)
+        assert [entry.value for entry in await store.below("a.b")] == [b"1"]
+        assert told

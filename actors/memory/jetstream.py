@@ -20,6 +20,9 @@ ANSWER_S = 10.0
 LIST_S = 30.0
 """How long it may take over all documents of a memory."""
 
+READ_TRIES = 5
+"""How often documents are read if fewer came than there were; markers may run out in between."""
+
 WRONG_SEQUENCE = frozenset({10071, 10164})
 """What the server calls a document with another revision than was expected."""
 
@@ -76,16 +79,29 @@ class KeyValueStore:
 
     async def _listed(self, prefix: str, meta_only: bool = False) -> list[Entry]:
         bucket = await self._opened()
-        return sorted(await self._answered(self._watched(bucket, prefix, meta_only), patience_s=LIST_S))
+        return sorted(await self._answered(self._read(bucket, prefix, meta_only), patience_s=LIST_S))
 
-    async def _watched(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
-        # The server counts subjects only, and what was removed leaves its marker on one.
-        watcher = await bucket.watch(f"{prefix}.>", ignore_deletes=True, meta_only=meta_only)
-        found: list[Entry] = []
+    async def _read(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
+        """Read as many as the server counts: the client may take a watch for complete before the first has come."""
+        found: list[KeyValue.Entry] = []
+        for _ in range(READ_TRIES):
+            info = await self._nc.jetstream().stream_info(
+                f"KV_{self._bucket}", subjects_filter=f"$KV.{self._bucket}.{prefix}.>"
+            )
+            found = await self._watched(bucket, prefix, meta_only)
+            if len(found) >= len(info.state.subjects or {}):
+                break
+        # What was removed leaves its marker.
+        kept = [entry for entry in found if entry.operation is None]
+        return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
+
+    async def _watched(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:
+        watcher = await bucket.watch(f"{prefix}.>", meta_only=meta_only)
+        found: list[KeyValue.Entry] = []
         try:
             # A None says that all which was there has been told.
             while isinstance(entry := await watcher.updates(timeout=LIST_S), KeyValue.Entry):
-                found.append(Entry(entry.key, entry.value or b"", entry.revision or 0))
+                found.append(entry)
         finally:
             with anyio.CancelScope(shield=True):
                 await watcher.stop()
