@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -245,6 +246,20 @@ async def test_what_is_pushed_is_folded_as_what_is_fetched(stage: Stage) -> None
     }"""
     pushed, fetched = await asked(page, script, [recorded, index])
     assert pushed == fetched
+
+
+async def test_saw_is_the_conversation_that_the_model_was_sent(stage: Stage) -> None:
+    recorded = await stage.start("seen")
+    calls = [one["event"] for one in recorded if one["event"]["type"] == "model.call"]
+    page = await stage.browser.page(stage.url("runs/seen"))
+    for call in calls:
+        await page.goto(stage.url(f"runs/seen?n={call['n']}"))
+        await expect(page.get_by_text("exactly what the model was sent")).to_be_visible()
+        seen = (await stage.client.get(f"/runs/seen/seen/{quote(call['key'], safe='')}")).json()
+        parts = [part["text"] for one in seen["messages"] for part in one["message"]["parts"]]
+        shown = await page.locator(".turn .part").all_text_contents()
+        assert shown == parts
+        assert "<script>window.hacked" in "".join(shown)
 
 
 async def test_nothing_recorded_is_executed(stage: Stage) -> None:

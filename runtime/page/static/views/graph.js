@@ -17,7 +17,7 @@ export class Graph {
   constructor(given) {
     this.given = given
     this.element = h('div', {class: 'graph'})
-    /** @type {Map<string, {group: SVGElement, glyph: SVGElement, badge: SVGElement, times: SVGElement, name: string}>} */
+    /** @type {Map<string, {group: SVGElement, hit: SVGElement, glyph: SVGElement, badge: SVGElement, times: SVGElement, name: string}>} */
     this.nodes = new Map()
     /** @type {{from: string, to: string, path: SVGElement, count: SVGElement|null}[]} */
     this.edges = []
@@ -90,14 +90,17 @@ export class Graph {
     const top = box ? y + 20 : y + high / 2 - ((lines.length - 1 + (one.aside?.length ? 0.9 : 0)) * LINE_PX) / 2
     const texts = lines.map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + i * LINE_PX, class: 'label'}, line))
     const aside = [one.aside ?? []].flat().map((/** @type {string} */ line, /** @type {number} */ i) => s('text', {x: x + w / 2, y: top + (lines.length + i) * LINE_PX - 1, class: 'aside'}, line))
-    const glyph = s('text', {x: x + w - 1, y: y + 1, class: 'glyph', 'aria-hidden': 'true'})
+    const glyph = s('text', {x: x + w - 1, y: y + 1, class: 'glyph'})
     const badge = s('circle', {cx: x + w - 1, cy: y + 1, r: 10, class: 'badge none'})
-    const times = s('text', {x: x + w - 14, y: y + high + 1, class: 'times', 'aria-hidden': 'true'})
+    const times = s('text', {x: x + w - 14, y: y + high + 1, class: 'times'})
     const shape = s('rect', {x, y, width: w, height: high, rx: box ? 10 : 8, class: 'shape'})
     if (one.is_node === false) return s('g', {class: 'gbox'}, shape, texts)
     const choose = () => this.given.chosen(one.id)
-    const group = s('g', {class: `gnode ${box ? 'gbox' : ''}`, role: 'button', tabindex: '0', data: {id: one.id}, onclick: choose, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Enter' && choose()}, shape, texts, aside, badge, glyph, times)
-    this.nodes.set(one.id, {group, glyph, badge, times, name: [...lines, one.aside ?? []].flat().join(' ')})
+    // What is pressed is told apart from what is drawn, whose words stand in its label once more.
+    const hit = s('rect', {x, y, width: w, height: high, rx: 8, class: 'hit', role: 'button', tabindex: '0', onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Enter' && choose()})
+    const drawn = s('g', {'aria-hidden': 'true'}, shape, texts, aside, badge, glyph, times)
+    const group = s('g', {class: `gnode ${box ? 'gbox' : ''}`, data: {id: one.id}, onclick: choose}, drawn, hit)
+    this.nodes.set(one.id, {group, hit, glyph, badge, times, name: [...lines, one.aside ?? []].flat().join(' ')})
     return group
   }
 
@@ -125,13 +128,13 @@ export class Graph {
     const state = JSON.stringify([[...shown], [...ways], chosen])
     if (state === this.state) return
     this.state = state
-    for (const [id, {group, glyph, badge, times, name}] of this.nodes) {
+    for (const [id, {group, hit, glyph, badge, times, name}] of this.nodes) {
       const one = shown.get(id)
       const [kind, sign, word] = look(one?.status ?? '')
       const own = `gnode${group.classList.contains('gbox') ? ' gbox' : ''}`
       group.setAttribute('class', `${own}${one ? ` ${kind}` : shown.size ? ' unreached' : ''}${id === chosen ? ' chosen' : ''}`)
-      group.setAttribute('aria-label', `${name}: ${one ? word : 'not reached'}${one && one.times > 1 ? `, ${one.times} times` : ''}`)
-      group.setAttribute('aria-pressed', String(id === chosen))
+      hit.setAttribute('aria-label', `${name}: ${one ? word : 'not reached'}${one && one.times > 1 ? `, ${one.times} times` : ''}`)
+      hit.setAttribute('aria-pressed', String(id === chosen))
       glyph.textContent = one ? sign : ''
       badge.classList.toggle('none', !one)
       times.textContent = one && one.times > 1 ? `${one.times}×` : ''

@@ -321,7 +321,9 @@ export class RunView extends HTMLElement {
     if (run.final === 'failed' || run.final === 'expired') {
       const deepest = [...run.nodes.values()].filter((one) => one.outcome === 'failed').sort((a, b) => b.depth - a.depth || a.n1 - b.n1)[0]
       const effect = deepest?.children.find((one) => one.outcome === 'failed')
-      return (effect ?? deepest)?.n0 ?? 1
+      // A node may have come to its end, and the way on from it not.
+      const last = run.failures.map((n) => run.spanOf(n)).findLast((one) => one && one.kind !== 'run')
+      return (effect ?? deepest ?? last)?.n0 ?? 1
     }
     if (run.final) return 1
     return [...run.open.values()].at(-1)?.n0 ?? [...run.nodes.values()].findLast((one) => one.n1 === Infinity)?.n0 ?? 1
