@@ -75,6 +75,7 @@ lint: setup .links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python -m tests.page_types
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -5,7 +5,7 @@
 // and whoever has seen an event already is not told it again: no gap, no duplicate.
 
 /** @typedef {{topic: string, after: number|null, tell: (told: Told[]) => void}} Follower */
-/** @typedef {{sequence: number, event: any}|{sequence: null, delta: any}} Told */
+/** @typedef {{sequence: number|null, event?: any, delta?: any}} Told an event, or, without a sequence, a piece of an answer */
 /** @typedef {'idle'|'live'|'away'|'unauthorized'} State */
 
 const SILENCE_MS = 40_000

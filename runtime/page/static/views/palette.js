@@ -31,7 +31,7 @@ export function palette() {
     found = PLACES.filter(([word]) => String(word).toLowerCase().includes(q.toLowerCase())).map(([word, parts]) => [[String(word)], to(/** @type {string[]} */ (parts))])
     active = 0
     draw()
-    const {runs} = await get(['runs'], {q, limit: FOUND_MAX}).catch(() => ({runs: []}))
+    const {runs} = await get(['runs'], {q, limit: FOUND_MAX}).catch(() => ({runs: /** @type {any[]} */ ([])}))
     if (q !== input.value.trim()) return
     found.push(...runs.map((/** @type {any} */ one) => [[chip(one.status, {small: true}), h('span', {class: 'stretch'}, one.run), h('span', {class: 'soft'}, one.definition)], to(['runs', one.run])]))
     draw()

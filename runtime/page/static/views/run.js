@@ -26,6 +26,12 @@ const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'h
 const PANES = [['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
 
 export class RunView extends HTMLElement {
+  /** @type {List|undefined} */
+  list
+  /** What the head shows, so that it is made anew only for something else. */
+  headed = ''
+  stood = ''
+
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
     const id = place.names[0]
@@ -44,6 +50,7 @@ export class RunView extends HTMLElement {
   open(id, n) {
     this.close()
     this.run_id = id
+    this.headed = this.stood = ''
     this.run = new Run()
     this.n = n
     this.node = ''
@@ -420,7 +427,7 @@ export class RunView extends HTMLElement {
     return low - 1
   }
 
-  /** @param {number} index */
+  /** @param {number} index @returns {HTMLElement} */
   event(index) {
     const row = this.events[index]
     const after = row.time - this.run.root.t0

@@ -17,6 +17,9 @@ const TYPING_MS = 200
 const TICK_MS = 1_000
 
 export class RunsView extends HTMLElement {
+  /** @type {List|undefined} */
+  list
+
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
     this.asked = Object.fromEntries(FILTERS.map((name) => [name, place.query.get(name) ?? '']))

@@ -33,7 +33,7 @@ export class StartView extends HTMLElement {
         this.said,
         h('div', {class: 'actions begin'}, h('button', {class: 'primary'}, 'Start', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))),
     )
-    this.onkeydown = (event) => {
+    this.onkeydown = (/** @type {KeyboardEvent} */ event) => {
       if ((event.metaKey || event.ctrlKey) && event.key === 'Enter') this.querySelector('form')?.requestSubmit()
     }
     get(['definitions']).then(({definitions}) => fill(known, definitions.map((/** @type {any} */ one) => h('option', {value: one.name}, one.title ?? ''))), () => {})
@@ -91,7 +91,7 @@ export class StartView extends HTMLElement {
   async start(event) {
     event.preventDefault()
     fill(this.said)
-    const input = this.free && !this.querySelector('.either textarea')?.value.trim() ? {value: undefined, wrong: []} : this.input?.read()
+    const input = this.free && !/** @type {HTMLTextAreaElement|null} */ (this.querySelector('.either textarea'))?.value.trim() ? {value: undefined, wrong: []} : this.input?.read()
     const given = this.arguments?.read()
     if (input?.wrong.length || given?.wrong.length) return
     try {
