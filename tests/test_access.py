@@ -303,6 +303,26 @@ async def test_nobody_needs_a_key_on_the_loopback_until_there_is_one(
     assert await Access("0perator").subject(bearer) == OPERATOR
 
 
+async def test_every_key_is_found_at_once_whatever_was_removed(connection: Connection) -> None:
+    keys = Keys(connection.log, "many")
+    assert await Keys(connection.log, "many").all() == []
+    for number in range(20):
+        await keys.add(f"k{number}", ["read"], now())
+    for number in range(0, 20, 2):
+        await keys.remove(f"k{number}")
+    expected = [f"k{number}" for number in range(1, 20, 2)]
+
+    async def look() -> None:
+        assert [key.name for key in await Keys(connection.log, "many").all()] == expected
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(look)
+    for name in expected:
+        await keys.remove(name)
+    assert await Keys(connection.log, "many").any() is False
+
+
 def test_every_route_takes_a_scope() -> None:
     found = {f"{route.method} {route.path}": route.scope for route in ROUTES}
     assert {scope for path, scope in found.items() if path.startswith("GET ")} == {"read"}

@@ -1,16 +1,25 @@
 """The store of keys and credentials: a key-value bucket beside the log, with hashes and what is encrypted."""
 
+import base64
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.store import Conflict, Unavailable
+from callboard.bus.asking import api
 from callboard.bus.errors import CallboardError
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
 from callboard.bus.stream import bucket_of
 from callboard.bus.subjects import is_name, token
 
 T = TypeVar("T")
+
+NOTHING_THERE = frozenset({10037, 10059})
+"""What the server says of a message, and of a stream, that is not there."""
+
+REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
+"""Headers of what stands in the place of a document that was removed."""
 
 TRIES_MAX = 10
 """How often a document is changed anew because somebody else did."""
@@ -28,7 +37,9 @@ class DeskStore:
     """The documents of one kind (``key``, ``credential`` …) that a tenant has, by name."""
 
     def __init__(self, log: JetStreamLog, tenant: str, kind: str, replicas: int = 1) -> None:
-        self._kept = KeyValueStore(log.nc, bucket_of(log.subjects, "DESK"), replicas)
+        self._log = log
+        self._bucket = bucket_of(log.subjects, "DESK")
+        self._kept = KeyValueStore(log.nc, self._bucket, replicas)
         self._prefix = f"{kind}.{token(tenant)}"
 
     async def get(self, *names: str) -> bytes | None:
@@ -87,11 +98,32 @@ class DeskStore:
         raise StoreSilent("others change the same document all the time")
 
     async def all(self) -> list[bytes]:
-        """Return all documents.
+        """Return all documents, each read by itself: whether there is any at all decides who is let in.
 
         :raises StoreSilent: if no answer came
         """
-        return [found.value for found in await self._answered(self._kept.below(self._prefix))]
+        found: list[bytes] = []
+        after = 0
+        while (answer := await self._next(after + 1)) is not None:
+            after = answer["seq"]
+            headers = base64.b64decode(answer.get("hdrs", ""))
+            if not any(mark in headers for mark in REMOVED):
+                found.append(base64.b64decode(answer.get("data", "")))
+        return found
+
+    async def _next(self, sequence: int) -> dict[str, Any] | None:
+        """Return the next message of these documents, as the stream's leader has it; None if there is none."""
+        asked = {"seq": sequence, "next_by_subj": f"$KV.{self._bucket}.{self._prefix}.>"}
+        try:
+            answer = await api(self._log.requests, f"STREAM.MSG.GET.KV_{self._bucket}", asked)
+        except NoAnswer as error:
+            raise StoreSilent(str(error)) from error
+        error = answer.get("error")
+        if error is None:
+            return answer["message"]
+        if error.get("err_code") in NOTHING_THERE:
+            return None
+        raise StoreSilent(str(error.get("description")))
 
     def _key(self, names: tuple[str, ...]) -> str:
         return ".".join([self._prefix, *map(token, names)])
