@@ -140,7 +140,9 @@ class Faulty:
     async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         return await self._log.read(ref, after, limit)
 
-    def follow(self, filter: str, after: int | None = None) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
+    def follow(
+        self, filter: str | Sequence[str], after: int | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
         return self._log.follow(filter, after)
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
