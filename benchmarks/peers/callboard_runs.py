@@ -12,12 +12,14 @@ from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
 from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, say
 
 from callboard.bus.serverstore import running_url
 
 RECONNECT_S = 0.01
 PATIENCE_S = 180.0
+UP_S = 10.0
 
 
 def chain(steps: int, run_id: str) -> bytes:
@@ -90,7 +92,8 @@ def measure(workload: str, folder: Path) -> None:
     with subprocess.Popen(command(folder), stdout=subprocess.PIPE, text=True) as standing:
         assert standing.stdout is not None
         try:
-            asyncio.run(drive(workload, json.loads(standing.stdout.readline())["url"]))
+            standing.stdout.readline()
+            asyncio.run(drive(workload, url_over(folder)))
         finally:
             standing.send_signal(signal.SIGTERM)
 
@@ -122,7 +125,13 @@ async def watch(folder: Path, url: str) -> None:
     options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": RECONNECT_S}
     await nc.connect(url, **options)
     await nc.subscribe("cb.run.default.>", cb=entered)
-    await nc.publish("cb.start.default", chain(LONG, "long"))
+    while True:
+        # As soon as there is a stream that takes it.
+        try:
+            await nc.request("cb.start.default", chain(LONG, "long"), timeout=UP_S)
+            break
+        except NoRespondersError:
+            await asyncio.sleep(RECONNECT_S)
     await asyncio.sleep(PATIENCE_S)
 
 
