@@ -221,6 +221,8 @@ def _be(wanted: dict[str, Any]) -> None:
         faulthandler.enable()
     program = wanted["program"]
     theirs = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    # Languages may be installed there.
+    kits.cache_clear()
     if program[0] == "-m":
         sys.path[:1] = [wanted["folder"], *theirs]
         sys.argv = program[1:]

@@ -498,7 +498,7 @@ def test_who_performs_a_flow_is_told_how_to_answer_it_from_another_terminal(plac
             if line.startswith("In another terminal: "):
                 # The verb is the word before the first option, however the program is called here.
                 words = shlex.split(line)
-                verb = words.index("--nats") - 1
+                verb = words.index("--data-dir") - 1
                 told.append(words[verb])
                 place.told(*["yes" if word == "RESPONSE" else word for word in words[verb:]])
         process.wait()
