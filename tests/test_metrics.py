@@ -128,8 +128,7 @@ async def test_several_on_one_machine_take_the_next_ports() -> None:
     several = [Scraped(address, lambda: [Family("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
     async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
         for one in several:
-            tasks.start_soon(one.run)
-            await anyio.wait_all_tasks_blocked()
+            await tasks.start(one.run)
         assert len({one.url for one in several}) == 3
         for one in several:
             assert (await figures(client, one.url)) == {"x": 7}

@@ -32,8 +32,8 @@ class Scraped:
         self.url = ""
         """Where it is served, once it is."""
 
-    async def run(self) -> None:
-        """Serve until cancelled.
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; started once there is an address.
 
         :raises OSError: if no port is free
         """
@@ -41,6 +41,7 @@ class Scraped:
             host, port, *_ = listener.extra(anyio.abc.SocketAttribute.local_address)
             self.url = f"http://{f'[{host}]' if ':' in str(host) else host}:{port}/metrics"
             logger.info("metrics are served", url=self.url)
+            task_status.started()
             await listener.serve(self._answer)
 
     async def _listening(self) -> anyio.abc.Listener[anyio.abc.SocketStream]:
