@@ -1,5 +1,6 @@
 """MCP servers as tools: a real server over stdio and over streamable HTTP, and programs that only pretend to be one."""
 
+import hashlib
 import os
 import socket
 import sys
@@ -52,13 +53,24 @@ async def test_a_server_over_stdio_lists_and_answers() -> None:
         assert weather.input_schema["required"] == ["city"]
         assert await call(transport, "weather", {"city": "Rome"}) == {"city": "Rome", "degrees": 21}
         assert await call(transport, "words", {"first": "a", "second": "b"}) == "a\nb"
-        assert await call(transport, "picture") == [
-            {"type": "text", "text": "look"},
-            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
-        ]
         assert await call(transport, "long", on_progress=lines.append) == {"result": "done"}
         assert await call(transport, "key") == {"result": "key-1"}
+        assert await call(transport, "caller") == {"result": "callboard"}
     assert lines == ["half way", "2 of 2"]
+
+
+async def test_a_picture_is_kept_beside_the_event_and_named_in_it() -> None:
+    kept: dict[str, bytes] = {}
+
+    async def keep(digest: str, data: bytes) -> None:
+        kept[digest] = data
+
+    async with open_mcp(server(), replace(ENVIRONMENT, keep=keep)) as transport:
+        output = await call(transport, "picture")
+    digest = hashlib.sha256(b"hi").hexdigest()
+    picture = {"type": "image", "mimeType": "image/png", "sha256": digest, "bytes": 2}
+    assert output == [{"type": "text", "text": "look"}, picture]
+    assert kept == {digest: b"hi"}
 
 
 async def test_an_error_result_is_a_failure_with_its_text() -> None:
@@ -181,6 +193,33 @@ async def test_a_program_that_never_answers_is_no_mcp_server(behaviour: str, sai
     command = program("mcp_impostor.py", behaviour)
     found = await opening_failure(McpTools(name="odd", command=command, timeout_s=5.0))
     assert (found.code, said in found.message) == ("tool.unavailable", True)
+
+
+# -- tasks --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_is_followed_to_its_result() -> None:
+    patient = McpTools(name="patient", command=program("mcp_tasks_server.py"), timeout_s=60.0)
+    async with open_mcp(patient, ENVIRONMENT) as transport:
+        assert await call(transport, "done") == "at last"
+        found: dict[str, str] = {}
+        for tool, timeout_s in (("broken", None), ("asking", None), ("endless", 0.5)):
+            with pytest.raises(ToolFailed) as caught:
+                await call(transport, tool, timeout_s=timeout_s)
+            found[tool] = f"{caught.value.failure.code} {caught.value.failure.message}"
+        assert await call(transport, "cancelled") == "asking,endless"
+    assert "it broke" in found["broken"]
+    assert "asks for input, and nobody here answers" in found["asking"]
+    assert found["endless"].startswith("tool.timeout")
+
+
+async def test_a_tool_that_requires_tasks_of_the_old_protocol_is_refused_with_a_reason() -> None:
+    scales = McpTools(name="scales", command=program("mcp_scales.py", "--tasks"), timeout_s=60.0)
+    async with open_mcp(scales, ENVIRONMENT) as transport:
+        with pytest.raises(ToolFailed) as caught:
+            await call(transport, "weigh", {"what": "a"})
+    assert (caught.value.failure.code, caught.value.failure.retryable) == ("tool.unavailable", False)
+    assert "as a task of protocol 2025-11-25" in caught.value.failure.message
 
 
 # -- streamable HTTP ----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Environment variables go to a server by name (``env``: the server's name of it to the worker's), and values of
 ``headers`` may hold ``${VARIABLE}``. What a server writes to stderr goes to the structured log, and its end into the
-failure of a call. Structured content is a call's output, else its text parts as one text, else the list of its parts.
+failure of a call.
 """
 
 import importlib
@@ -10,6 +10,7 @@ import math
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,13 +19,15 @@ from anyio import to_thread
 
 from callboard.actors.tools.failures import described, last_words, shortened, tool_failed, with_printed
 from callboard.actors.tools.lent import fill, pick
+from callboard.actors.tools.mcp_contents import output_of, text_of
 from callboard.actors.tools.stderr import Printed, Redact, open_stderr
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import Keep, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import JSON, McpTools, ToolSpec
+from callboard.bus.log import NoAnswer
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult, GetPromptResult
+    from mcp_types import CallToolResult, GetPromptResult, Tool
 
 LIST_PAGES_MAX = 100
 """How many pages of tools a server may have: a paginator that never ends cannot hang a node."""
@@ -57,7 +60,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
             await to_thread.run_sync(importlib.import_module, "mcp")  # most of a second, not on the event loop
             async with AsyncExitStack() as stack:
                 client = await _connect(stack, source, environment, heard)
-                transport = McpTransport(source, client, await _list(client), heard, timeout_s)
+                transport = McpTransport(source, client, await _list(client), heard, timeout_s, environment.keep)
                 await heard.since(0)  # what it printed at its start belongs to no call
                 opening.deadline = math.inf
                 opened = True
@@ -139,6 +142,9 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
+    from mcp_types import Implementation
+
+    from callboard.actors.tools.mcp_tasks import Tasks
 
     async def heed(message: object) -> None:
         if isinstance(message, Exception):
@@ -158,18 +164,21 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
         transport = streamable_http_client(source.url, http_client=http)
     else:
         raise tool_failed("tool.unavailable", f"{who} has neither a command nor a url")
-    return await stack.enter_async_context(Client(transport, message_handler=heed))
+    ours = Implementation(name="callboard", title="Callboard", version=version("callboard"))
+    return await stack.enter_async_context(
+        Client(transport, message_handler=heed, client_info=ours, extensions=[Tasks()])
+    )
 
 
-async def _list(client: "Client") -> list[ToolSpec]:
-    specs: list[ToolSpec] = []
+async def _list(client: "Client") -> "list[Tool]":
+    found: list[Tool] = []
     cursor: str | None = None
     for _ in range(LIST_PAGES_MAX):
         page = await client.list_tools(cursor=cursor)
-        specs += [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in page.tools]
+        found += page.tools
         cursor = page.next_cursor
         if cursor is None:
-            return specs
+            return found
     raise ValueError(f"its list of tools has more than {LIST_PAGES_MAX} pages")
 
 
@@ -189,9 +198,11 @@ class McpTransport:
     """An open session with an MCP server."""
 
     def __init__(
-        self, source: McpTools, client: "Client", specs: list[ToolSpec], heard: _Heard, timeout_s: float
+        self, source: McpTools, client: "Client", tools: "list[Tool]", heard: _Heard, timeout_s: float, keep: Keep
     ) -> None:
-        self.specs = specs
+        self.specs = [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in tools]
+        self._tasks_only = {tool.name for tool in tools if tool.execution and tool.execution.task_support == "required"}
+        self._keep = keep
         self.open = True
         self._heard = heard
         self._source = source
@@ -217,6 +228,9 @@ class McpTransport:
         who = f"MCP server {self._source.name}"
         if not self.open:
             raise self._gone(tool, "the session had ended")
+        if tool in self._tasks_only:
+            why = "wants to be called as a task of protocol 2025-11-25, which Callboard does not speak"
+            raise tool_failed("tool.unavailable", f"tool {tool} of {who} {why}", retryable=False)
         timeout_s = self._timeout_s if context.timeout_s is None else context.timeout_s
         try:
             with anyio.fail_after(timeout_s):
@@ -235,8 +249,14 @@ class McpTransport:
                 raise self._gone(tool, described(error)) from error
             raise tool_failed("tool.bad_output", f"tool {tool} of {who}: {described(error)}") from error
         if result.is_error:
-            raise tool_failed("tool.failed", _text(result) or f"tool {tool} of {who} failed without a word")
-        return _output(result)
+            raise tool_failed("tool.failed", text_of(result) or f"tool {tool} of {who} failed without a word")
+        try:
+            return await output_of(result, self._keep)
+        except ValueError as error:
+            raise tool_failed("tool.bad_output", f"tool {tool} of {who}: a part is no Base64: {error}") from error
+        except NoAnswer as error:
+            message = f"what tool {tool} of {who} has answered cannot be kept: {error}"
+            raise tool_failed("tool.unavailable", message, retryable=True) from error
 
     async def _result(self, tool: str, input: JSON, context: ToolCallContext) -> "CallToolResult":
         if not isinstance(input, Mapping):
@@ -254,15 +274,3 @@ class McpTransport:
         remedy = f"{once} starts a new session"
         message = f"MCP server {self._source.name} was gone before tool {tool} had answered ({why}); {remedy}"
         return tool_failed("tool.crashed", message, {"server": self._source.name})
-
-
-def _text(result: "CallToolResult") -> str:
-    return "\n".join(part.text for part in result.content if part.type == "text")
-
-
-def _output(result: "CallToolResult") -> JSON:
-    if result.structured_content is not None:
-        return result.structured_content
-    if all(part.type == "text" for part in result.content):
-        return _text(result)
-    return [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]

@@ -1,6 +1,6 @@
 """The tool port: what a transport of tools offers to a node's toolbox."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,6 +10,14 @@ from callboard.bus.redaction import Redaction
 
 OnProgress = Callable[[str], None]
 """Takes a line of progress that a tool reports; must not block and never raises."""
+
+
+Keep = Callable[[str, bytes], Awaitable[None]]
+"""Keeps bytes beside the run's events, under their sha256 in hex."""
+
+
+async def _kept_nowhere(_digest: str, _data: bytes) -> None:
+    return
 
 
 class ToolFailed(Exception):
@@ -47,8 +55,8 @@ class ToolEnvironment:
     """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script, and
     the time that calls may take whose source says nothing.
 
-    ``redact`` replaces the run's secrets in what tools print. ``opens`` opens every source, in place of the transport
-    of its kind.
+    ``redact`` replaces the run's secrets in what tools print. ``keep`` takes what is no JSON in an output. ``opens``
+    opens every source, in place of the transport of its kind.
     """
 
     env: Mapping[str, str]
@@ -57,6 +65,7 @@ class ToolEnvironment:
     output_bytes_max: int = 256 * 1024 * 1024
     redact: Callable[[str], str] = Redaction().text
     timeout_s: float = TOOL_TIMEOUT_S
+    keep: Keep = _kept_nowhere
     opens: "Opens | None" = None
 
     def seconds(self, source: PythonTools | McpTools | NatsTools) -> float:

@@ -204,6 +204,7 @@ class Services:
             script=script,
             redact=Redaction(self.secrets(admission)).text,
             timeout_s=self._config.tool_timeout_s,
+            keep=partial(self._log.put_blob, ref),
         )
         permits = Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands)
         prompts = Prompts(self._config.prompt_folders, tools, permits)
