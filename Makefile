@@ -52,9 +52,10 @@ lock:
 demo: setup
 	$(BIN)/python -m examples.demo
 
-# Most tests wait for servers and processes: more of them than cores.
+# Most tests wait for servers and processes: more of them than cores. A shared machine can stand still for longer than
+# a test has patience: what fails is run once more, and the summary names it as RERUN. What is named there is a fault.
 test: setup
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR
 
 # In a minute: what most changes break first.
 quick: setup
