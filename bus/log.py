@@ -174,21 +174,8 @@ class Full(NoAnswer):
         return StoreFull(self.reason, failing=self.failing, what=what)
 
 
-class EventLog(Protocol):
-    """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
-
-    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
-        """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
-
-        Each follows the one before: whatever happens, those that are stored are the first so many of them. With
-        something beside it an entry goes alone, and both are stored or neither. Use `append`, which knows what to do
-        about the exceptions.
-
-        :raises Refused: if the run's last event is another one
-        :raises Full: if there is no room
-        :raises NoAnswer: if no answer came
-        """
-        ...
+class Reading(Protocol):
+    """Where runs can be read: every `EventLog`, and `callboard.bus.archive.ArchivedLog`."""
 
     async def last(self, ref: RunRef) -> Recorded | None:
         """Return a run's last event, read where it cannot be stale.
@@ -201,6 +188,30 @@ class EventLog(Protocol):
         """Return a run's events in order, those behind the sequence ``after``, at most so many.
 
         May lag behind the last append.
+        """
+        ...
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        """Return a large value.
+
+        :raises KeyError: if there is none of that digest
+        """
+        ...
+
+
+class EventLog(Reading, Protocol):
+    """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
+
+        Each follows the one before: whatever happens, those that are stored are the first so many of them. With
+        something beside it an entry goes alone, and both are stored or neither. Use `append`, which knows what to do
+        about the exceptions.
+
+        :raises Refused: if the run's last event is another one
+        :raises Full: if there is no room
+        :raises NoAnswer: if no answer came
         """
         ...
 
@@ -220,13 +231,6 @@ class EventLog(Protocol):
 
         :raises Full: if there is no room
         :raises NoAnswer: if no answer came
-        """
-        ...
-
-    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
-        """Return a large value.
-
-        :raises KeyError: if there is none of that digest
         """
         ...
 
@@ -349,7 +353,7 @@ class Patience:
         await anyio.sleep(pause_s)
 
 
-async def whole(log: EventLog, recorded: Recorded) -> Event:
+async def whole(log: Reading, recorded: Recorded) -> Event:
     """Return a recorded event with its large values put back in; `UNREADABLE` if that is not possible.
 
     :raises NoAnswer: if no answer came

@@ -11,8 +11,8 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import diff_text
 from callboard.runtime.cli.errors import report
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.run_files import source
 from callboard.runtime.settings.config import Config
 
 
@@ -23,10 +23,10 @@ async def compare_runs(left: str, right: str, config: Config, settings: Settings
     """
     accounts: list[Account] = []
     unknown: UnknownRun | None = None
-    async with reach(config, reads=True, name="callboard diff") as connection:
+    async with source(config, left, right, name="callboard diff") as runs:
         try:
             for run in (left, right):
-                accounts.append(fold(Accounting(), await connection.client.events(run)))
+                accounts.append(fold(Accounting(), await runs.events(run)))
         except UnknownRun as error:
             unknown = error
     if unknown is not None:

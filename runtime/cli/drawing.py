@@ -21,6 +21,7 @@ from callboard.runtime.cli.views import took
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact, result_of
+from callboard.runtime.operations.run_files import in_file
 
 RUN_SHOWN_CHARS_MAX = 60
 
@@ -89,6 +90,8 @@ def svg_of_run(events: Sequence[Event]) -> str:
 def _is_file(what: str) -> bool:
     """Whether a definition's file is meant; what looks like one and is not there is wrong usage, not a run."""
     path = Path(what)
+    if in_file(what) is not None:
+        return False
     if path.is_file():
         return True
     if path.suffix in (".yaml", ".yml", ".json", ".md") or "/" in what or path.exists():

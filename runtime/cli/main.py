@@ -41,6 +41,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "rebuild": "rebuild:rebuild",
         "page": "page:page",
     },
+    "Keep": {
+        "archive": "archive:archive",
+        "import": "archive:import_runs",
+    },
     "Tell a run": {
         "cancel": "tell:cancel",
         "kill": "tell:kill",

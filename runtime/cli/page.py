@@ -21,7 +21,8 @@ from callboard.runtime.cli.options import Address, Settings, settings_options
 def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, int]) -> None:
     """Look at the runs of a file of events in a browser.
 
-    FILE has events line by line, as the page exports them, or `callboard trace RUN --format events` prints them. They
+    FILE is an archive, or has events line by line, as the page exports them, or `callboard trace RUN --format events`
+    prints them. They
     are only looked at: nothing can be told to these runs, and what is served ends with the command. The page of runs
     that go on is at the address of `callboard up` or `callboard http`.
     """

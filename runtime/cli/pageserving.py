@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import click
 
+from callboard.bus.archive import Archive
 from callboard.runtime.access.subject import READER
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import open_connection
@@ -20,8 +21,10 @@ from callboard.runtime.http.app import http_app
 from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import serve_app
+from callboard.runtime.operations.archiving import stand
 from callboard.runtime.operations.event_files import read_runs, store
 from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.run_files import ARCHIVE
 from callboard.runtime.settings.config import Config
 
 NAME = "callboard page"
@@ -35,7 +38,9 @@ async def serve(config: Config, settings: Settings, file: str, host: str, port: 
     if host not in LOOPBACK:
         message = "a file is looked at from the loopback alone"
         raise AddressUnusable("http.address", message, f"{host}:{port}", "Listen on 127.0.0.1.")
-    runs = read_runs(Path(file))
+    path = Path(file)
+    kept = Archive(path) if path.suffix == ARCHIVE else read_runs(path)
+    runs = [one.run for one in kept.runs] if isinstance(kept, Archive) else list(kept)
     with (
         TemporaryDirectory(prefix="callboard-page-") as folder,
         anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
@@ -43,12 +48,15 @@ async def serve(config: Config, settings: Settings, file: str, host: str, port: 
     ):
         alone = config.model_copy(update={"data_dir": Path(folder), "nats_url": None, "sync": "1s"})
         async with open_connection(alone, NAME) as connection, anyio.create_task_group() as tasks:
-            await store(connection.log, config.tenant, runs)
+            if isinstance(kept, Archive):
+                await stand(connection.log, config.tenant, kept)
+            else:
+                await store(connection.log, config.tenant, kept)
             verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
             verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
             app = http_app(connection.log, config.tenant, verbs, access=Access(open=True, nobody=READER))
             tasks.start_soon(serve_app, app, bound)
-            one = f"runs/{next(iter(runs))}" if len(runs) == 1 else "runs"
+            one = f"runs/{runs[0]}" if len(runs) == 1 else "runs"
             url = f"{url_of(bound)}/t/{config.tenant}/{one}"
             click.echo(compact({"url": url}) if settings.as_json else f"Look at {url}")
             async for _first in signals:

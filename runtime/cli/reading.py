@@ -35,18 +35,18 @@ from callboard.runtime.cli.views import (
     whole_told,
 )
 from callboard.runtime.operations.narration import local, short
-from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact, event_object, path_of, pretty, result_object, result_of
+from callboard.runtime.operations.run_files import source
 from callboard.runtime.settings.config import Config
 
 
 async def events_of(run: str, config: Config, name: str) -> list[Event]:
-    """Read a run's log.
+    """Read a run's log, or the file that it stands in.
 
     :raises UnknownRun: if there is no such run
     """
-    async with reach(config, reads=True, name=f"callboard {name}") as connection:
-        return await connection.client.events(run)
+    async with source(config, run, name=f"callboard {name}") as runs:
+        return await runs.events(run)
 
 
 async def show_run(run: str, config: Config, settings: Settings, *, state: bool = False, full: bool = False) -> None:

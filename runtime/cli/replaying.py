@@ -1,21 +1,20 @@
 """Replaying a run at the command line: its interpreter over its log, and what that came to."""
 
+import os
+
 import click
 import msgspec
 
-from callboard.bus.log import readable
-from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import node_line, open_line
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.operations.narration import local
-from callboard.runtime.operations.reach import reach
-from callboard.runtime.operations.replays import Replayed, replay_events, secrets_here
+from callboard.runtime.operations.replays import Replayed, replay_events
 from callboard.runtime.operations.results import compact, result_object
-from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.operations.run_files import source
 from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.secrets import secrets_of
 
 
 async def replay_run(run: str, at: int | None, config: Config, settings: Settings) -> None:
@@ -26,14 +25,10 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
     :raises ReplayDiverged: if the interpreter asks for something else than was recorded
     :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `admitted` does
     """
-    async with reach(config, reads=True, name="callboard replay") as connection:
-        ref = connection.client.ref(run)
-        events = events_of(readable(await read_run(connection.log, ref)))
-        if not events:
-            raise UnknownRun(ref)
-        admission = admitted(events[0], language)
-        secrets = secrets_here(connection, admission)
-    replayed = replay_events(RunRef(config.tenant, run), events, admission, secrets, at)
+    async with source(config, run, name="callboard replay") as runs:
+        ref, events = await runs.run(run)
+    admission = admitted(events[0], language)
+    replayed = replay_events(ref, events, admission, secrets_of(config, os.environ, admission), at)
     if settings.as_json:
         click.echo(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
     else:

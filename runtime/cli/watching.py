@@ -18,6 +18,7 @@ from callboard.runtime.cli.showing import Lines, Shower, Streaming, follow
 from callboard.runtime.operations.event_filter import matches
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.run_files import in_file, source
 from callboard.runtime.settings.config import Config
 
 
@@ -59,6 +60,8 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
     for given in (watched.event_type, watched.until or ">"):
         if not any(matches(given, known) for known in TYPES):
             raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
+    if watched.run is not None and in_file(watched.run) is not None:
+        return await _show_file(watched, config, settings)
     async with reach(config, reads=False, name="callboard watch") as connection:
         if watched.run is None:
             await _watch_all(connection, watched, Streaming() if settings.as_json else Lines(named=True))
@@ -71,6 +74,21 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
         click.echo(f"{watched.run} has ended without {watched.until}.", err=True)
         return exits.of_status(payload.status) or exits.FAILED
     return exits.of_status(payload.status)
+
+
+async def _show_file(watched: Watched, config: Config, settings: Settings) -> int:
+    """Show the events of a run that stands in a file; whatever it was, nothing more comes."""
+    assert watched.run is not None
+    async with source(config, watched.run, name="callboard watch") as runs:
+        events = await runs.events(watched.run)
+    shower = Streaming() if settings.as_json else Lines()
+    for event in events:
+        if watched.wants(event):
+            shower.event(event.n, event)
+        if watched.ends_at(event):
+            return exits.OK
+    end = payload_of(events[-1])
+    return exits.of_status(end.status) if isinstance(end, RunEnd) else exits.OK
 
 
 async def stream_run(run: str, behind: str | None, config: Config) -> None:

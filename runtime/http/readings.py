@@ -3,6 +3,7 @@
 What is folded is folded in a thread, a few at once, from events that are read once (`histories`).
 """
 
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,8 +47,9 @@ from callboard.runtime.http.shapes import (
 )
 from callboard.runtime.http.workers import WorkerList, Workers
 from callboard.runtime.interpreter.replay import Admitted, admitted
-from callboard.runtime.operations.replays import Replayed, replay_events, secrets_here
+from callboard.runtime.operations.replays import Replayed, replay_events
 from callboard.runtime.operations.sights import Seen, seen
+from callboard.runtime.worker.secrets import secrets_of
 
 FOLDS_AT_ONCE = 2
 """Folds that are computed side by side; more only wait for each other."""
@@ -212,7 +214,7 @@ class Readings:
 
     async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
         admission = await self._verified(admitted, events[0], language)
-        return admission, secrets_here(self._connection, admission)
+        return admission, secrets_of(self._connection.config, os.environ, admission)
 
     async def _verified(self, function: Callable[..., R], *arguments: Any) -> R:
         """Compute in a thread what a replay may contradict."""

@@ -35,7 +35,8 @@ def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
         if not line.strip():
             continue
         try:
-            event = decode_event(line)
+            # What an export has inside stood beside the event in its log.
+            event = msgspec.structs.replace(decode_event(line), blobs=[])
         except (msgspec.DecodeError, RecursionError) as error:
             raise NoEventFile(f"{path}:{number}", f"the line is no event: {error}") from error
         run = runs.setdefault(event.run, [])

@@ -1,7 +1,6 @@
 """Replays: a run's interpreter over its log again, with a sink that keeps whatever it would write to itself."""
 
 import datetime as dt
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,17 +10,14 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
 from callboard.bus.events import TYPES, Event, RunEnd, RunStart
-from callboard.bus.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.projections.run_result import OpenEffect, RunResult
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.operations.narration import narrated
 from callboard.runtime.operations.results import result_of
 from callboard.runtime.run.observing import Observer
-from callboard.runtime.worker.services import Services
 
 
 class Unwritten(Struct, frozen=True):
@@ -50,13 +46,6 @@ class Replayed(Struct, frozen=True, kw_only=True):
     deadlines: list[Deadline]
     unwritten: list[Unwritten]
     standing: RunResult
-
-
-def secrets_here(connection: Connection, admission: Admitted) -> dict[str, str]:
-    """What a worker here would keep out of the log; where it was recorded without, it must be asked for without."""
-    outbox = Outbox(connection.nc)
-    services = Services(connection.config, connection.nc, outbox, worker="replay", env=os.environ, log=connection.log)
-    return services.secrets(admission)
 
 
 def replay_events(

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from callboard.bus import payloads
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
-from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Recorded, append, store_blob, whole
+from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Reading, Recorded, append, store_blob, whole
 from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
 
@@ -196,7 +196,7 @@ Address = tuple[str, int, int]
 _RUN: Address = ("", 0, 0)
 
 
-async def read_run(log: EventLog, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
     """Read a run's events, at most so many, with their large values put back in; for those who only look.
 
     Whoever acts upon them takes them through `callboard.bus.log.readable`.

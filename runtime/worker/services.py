@@ -20,7 +20,7 @@ from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.pgvector import PgVector
 from callboard.actors.memory.qdrant import Qdrant
-from callboard.actors.models.catalog import exact, resolve, with_endpoints
+from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.permits import Permits
 from callboard.actors.prompts import Prompts
@@ -49,6 +49,7 @@ from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.vector_settings import VectorSettings
 from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
 from callboard.runtime.worker.providers import Providing
+from callboard.runtime.worker.secrets import providers_of, secrets_of
 
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
@@ -87,8 +88,7 @@ class Services:
         self._outbox = outbox
         self._env = env
         self._log = log
-        endpoints = {name: endpoint.endpoint() for name, endpoint in config.endpoints.items()}
-        self._models = Models(env, allow_scripts=config.allow_scripts, providers=with_endpoints(endpoints))
+        self._models = Models(env, allow_scripts=config.allow_scripts, providers=providers_of(config))
         self._providing = Providing(config.providers, nc, config.prefix, env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
@@ -177,10 +177,7 @@ class Services:
         )
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
-        keys = {key for provider in self._models.providers.values() for key in provider.keys}
-        wanted = {*admission.plan.needs.environment, *keys, *service.CREDENTIALS, *channel.CREDENTIALS}
-        found = {name: value for name in wanted if (value := self._env.get(name))}
-        return {**found, **{f"config.{i}": value for i, value in enumerate(self._config.secrets())}}
+        return secrets_of(self._config, self._env, admission)
 
     def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
         script = admission.start.script or {}

@@ -1,0 +1,292 @@
+"""Archives: runs in one file, each as the messages that it is made of, compressed, with digests that are checked.
+
+The file is a ZIP. ``runs/<token>`` holds a run: of each message a line of JSON (`_Head`), its body, and a line break.
+``manifest.json`` (`Manifest`) comes last and says of each run its sha256; the ZIP's comment is the manifest's own. So a
+file that was cut off, or changed anywhere, is noticed before anything of the run is believed.
+"""
+
+import datetime as dt
+import os
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.blobs import COUNT
+from callboard.bus.copying import Copied
+from callboard.bus.errors import CallboardError, OperatorError
+from callboard.bus.feed import MARK
+from callboard.bus.log import Recorded, recorded
+from callboard.bus.subjects import RunRef, Subjects, token
+
+VERSION = 1
+"""Of the format; a reader takes its own and older ones."""
+
+MANIFEST = "manifest.json"
+
+MANIFEST_BYTES_MAX = 512 * 1024 * 1024
+HEAD_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 64 * 1024 * 1024
+"""The longest manifest, and the longest line and body of a message: no server takes a message that is larger."""
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, OSError)
+"""What reading a damaged ZIP may come to."""
+
+
+class ArchiveInvalid(OperatorError):
+    """A file is no archive, was cut off, or has been changed since it was written."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__("archive.invalid", message, str(path), "`callboard archive` writes one; copy it again.")
+
+
+class ArchiveLacks(CallboardError):
+    """An archive has not the run that was asked for."""
+
+    def __init__(self, path: Path, message: str, remedy: str = "") -> None:
+        super().__init__("archive.run", message, str(path), remedy)
+
+
+class ArchivedRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the manifest says of a run: ``status`` is that of its end, empty if it had none when it was archived.
+
+    ``parent`` is the run that started it, ``children`` are those that it started, archived or not.
+    """
+
+    tenant: str
+    run: str
+    definition: str
+    accepted_at: dt.datetime
+    status: str = ""
+    events: int
+    messages: int
+    parent: str = ""
+    children: list[str] = []
+    sha256: str
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(self.tenant, self.run)
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """The last member of an archive; ``callboard`` is the version of the format."""
+
+    callboard: int
+    made_at: dt.datetime
+    prefix: str
+    runs: list[ArchivedRun]
+
+
+class _Head(Struct, frozen=True, omit_defaults=True):
+    sequence: int
+    subject: str
+    time: dt.datetime
+    bytes: int
+    headers: Mapping[str, str] = {}
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def member_of(run: str) -> str:
+    """The name under which a run lies in an archive."""
+    return f"runs/{token(run)}"
+
+
+class Member:
+    """A run on its way into an archive."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = sha256()
+        self.messages = 0
+
+    def add(self, message: Copied) -> None:
+        head = _Head(message.sequence, message.subject, message.time, len(message.data), message.headers)
+        framed = b"%b\n%b\n" % (msgspec.json.encode(head), message.data)
+        self._digest.update(framed)
+        self._file.write(framed)
+        self.messages += 1
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+class ArchiveWriter:
+    """Writes an archive; ``path`` has it when all of it is written, and stays what it was if that fails."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._path = path
+        self._aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+        self._prefix = prefix
+        self.runs: list[ArchivedRun] = []
+
+    def __enter__(self) -> "ArchiveWriter":
+        """Begin the file.
+
+        :raises OSError: if it cannot be written
+        """
+        self._zip = zipfile.ZipFile(self._aside, "w", zipfile.ZIP_DEFLATED)
+        return self
+
+    @contextmanager
+    def member(self, run: str) -> Generator[Member]:
+        """Take a run in; its entry in the manifest is for the caller to add to `runs`."""
+        with self._zip.open(member_of(run), "w", force_zip64=True) as file:
+            yield Member(file)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if error is None:
+                made_at = dt.datetime.now(dt.UTC)
+                manifest = Manifest(callboard=VERSION, made_at=made_at, prefix=self._prefix, runs=self.runs)
+                data = msgspec.json.encode(manifest)
+                self._zip.writestr(MANIFEST, data)
+                self._zip.comment = sha256(data).hexdigest().encode()
+            self._zip.close()
+            if error is None:
+                self._aside.replace(self._path)
+        finally:
+            self._aside.unlink(missing_ok=True)
+
+
+class Archive:
+    """An archive that is read, run by run."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file.
+
+        :raises ArchiveInvalid: if it is no archive, or its manifest is not what was written
+        """
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as file:
+                comment = file.comment
+                with file.open(MANIFEST) as member:
+                    data = member.read(MANIFEST_BYTES_MAX)
+        except _DAMAGE as error:
+            raise ArchiveInvalid(path, f"it is no archive, or not all of one: {_why(error)}") from error
+        if sha256(data).hexdigest().encode() != comment:
+            raise ArchiveInvalid(path, "its manifest is not the one that was written")
+        self.manifest = _manifest(path, data)
+        self._runs = {one.run: one for one in self.manifest.runs}
+        self._subjects = Subjects(self.manifest.prefix)
+
+    @property
+    def runs(self) -> list[ArchivedRun]:
+        return self.manifest.runs
+
+    def run(self, name: str | None) -> ArchivedRun:
+        """Return a run's entry; without a name, that of the only one that is nobody's child here.
+
+        :raises ArchiveLacks: if there is no such run, or none is named and there are several
+        """
+        if name is not None:
+            if name not in self._runs:
+                raise ArchiveLacks(self.path, f"there is no run {name!r} in it")
+            return self._runs[name]
+        roots = [one for one in self.runs if one.parent not in self._runs]
+        if len(roots) == 1:
+            return roots[0]
+        few = ", ".join(one.run for one in roots[:5])
+        more = f" and {len(roots) - 5} more" if len(roots) > 5 else ""
+        message = f"it has {len(roots)} runs: {few}{more}" if roots else "it has no runs"
+        raise ArchiveLacks(self.path, message, f"Name one: {self.path}#RUN.")
+
+    def verify(self, run: ArchivedRun) -> None:
+        """Read a run through.
+
+        :raises ArchiveInvalid: if it is not what was written
+        """
+        for _ in self.messages(run):
+            pass
+
+    def messages(self, run: ArchivedRun) -> Iterator[Copied]:
+        """Yield the messages of a run: its large values, then its events.
+
+        :raises ArchiveInvalid: behind the last of them at the latest, if it is not what was written
+        """
+        digest, count = sha256(), 0
+        try:
+            with zipfile.ZipFile(self.path) as file, file.open(member_of(run.run)) as member:
+                while line := member.readline(HEAD_BYTES_MAX):
+                    head = _head(line)
+                    body = member.read(min(head.bytes, BODY_BYTES_MAX) + 1)
+                    digest.update(line)
+                    digest.update(body)
+                    count += 1
+                    yield Copied(head.sequence, head.subject, head.time, head.headers, body[:-1])
+        except (*_DAMAGE, msgspec.DecodeError) as error:
+            raise ArchiveInvalid(self.path, f"run {run.run} is damaged: {_why(error)}") from error
+        if digest.hexdigest() != run.sha256 or count != run.messages:
+            raise ArchiveInvalid(self.path, f"run {run.run} is not what was written: its digest differs")
+
+    def is_event(self, message: Copied) -> bool:
+        """Whether a message is one of a run's events, not a piece of a large value."""
+        return message.subject.startswith(f"{self._subjects.prefix}.run.")
+
+    def definition_of(self, message: Copied) -> str:
+        """The definition's name in the subject of an event."""
+        return self._subjects.parse_event(message.subject).definition
+
+    def recorded(self, run: ArchivedRun, one: Copied) -> Recorded:
+        """Read a message as the event of a run that it is."""
+        return recorded(one.subject, one.sequence, run.ref, one.headers.get(MARK, ""), one.data)
+
+
+class ArchivedLog:
+    """The `callboard.bus.log.Reading` of an archive; of one run at a time the messages are at hand."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._at_hand: tuple[RunRef, list[Recorded], dict[str, list[Copied]]] | None = None
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        return next(reversed(self._of(ref)[0]), None)
+
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+        return [one for one in self._of(ref)[0] if one.sequence > after][:limit]
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        pieces = {_number(one): one for one in reversed(self._of(ref)[1][digest])}
+        count = int(pieces[0].headers.get(COUNT, "1"))
+        return b"".join(pieces[i].data for i in range(count))
+
+    def _of(self, ref: RunRef) -> tuple[list[Recorded], dict[str, list[Copied]]]:
+        if self._at_hand is None or self._at_hand[0] != ref:
+            run = self._archive.run(ref.run)
+            events: list[Recorded] = []
+            blobs: dict[str, list[Copied]] = {}
+            for one in self._archive.messages(run):
+                if self._archive.is_event(one):
+                    events.append(self._archive.recorded(run, one))
+                else:
+                    blobs.setdefault(one.subject.split(".")[-2], []).append(one)
+            self._at_hand = ref, events, blobs
+        return self._at_hand[1:]
+
+
+def _number(piece: Copied) -> int:
+    return int(piece.subject.rpartition(".")[2])
+
+
+def _manifest(path: Path, data: bytes) -> Manifest:
+    try:
+        version: Any = msgspec.json.decode(data)["callboard"]
+        if not 1 <= version <= VERSION:
+            raise ArchiveInvalid(path, f"it is of format {version}; this version reads up to {VERSION}")
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise ArchiveInvalid(path, f"its manifest cannot be read: {_why(error)}") from error
+
+
+def _why(error: BaseException) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,0 +1,43 @@
+"""Copying: messages of the stream just as they are, with their headers and times, to be kept somewhere else."""
+
+import datetime as dt
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from callboard.bus.asking import direct_get
+from callboard.bus.jetstream import READ_BATCH, READ_BYTES_MAX, JetStreamLog
+
+_TOLD = {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
+"""Headers of the answer, which the message itself has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A message as the stream has it: where it stands there, and since when."""
+
+    sequence: int
+    subject: str
+    time: dt.datetime
+    headers: Mapping[str, str]
+    data: bytes
+
+
+async def copied(log: JetStreamLog, filter: str) -> AsyncGenerator[Copied]:
+    """Yield the messages that match a filter, in order, up to the last that there is.
+
+    :raises NoAnswer: if no answer came
+    """
+    after, pending = 0, 1
+    while pending:
+        request = {"next_by_subj": filter, "seq": after + 1, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
+        messages, pending = await direct_get(log.nc, log.stream, request)
+        if not messages:
+            return
+        for message in messages:
+            told = message.headers or {}
+            after = int(told["Nats-Sequence"])
+            own = {name: value for name, value in told.items() if name not in _TOLD}
+            time = msgspec.convert(told["Nats-Time-Stamp"], dt.datetime)
+            yield Copied(after, told["Nats-Subject"], time, own, message.data)

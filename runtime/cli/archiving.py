@@ -1,0 +1,105 @@
+"""Writing runs to an archive, and bringing them into a store, at the command line."""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+
+from callboard.bus.archive import Archive, ArchivedRun
+from callboard.bus.errors import CallboardError
+from callboard.bus.subjects import is_name
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.run_table import run_rows
+from callboard.runtime.operations.archiving import Progress, archive_runs, import_as, import_runs
+from callboard.runtime.operations.errors import UsageInvalid
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.run_files import in_file
+from callboard.runtime.settings.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The runs that are to be archived, all if none is named, and where."""
+
+    runs: tuple[str, ...]
+    output: str
+    children: bool
+
+
+async def write(chosen: Chosen, config: Config, settings: Settings) -> None:
+    """Write runs to an archive and say how many.
+
+    :raises UnknownRun: if there is no such run
+    :raises CallboardError: ``file.unwritable``
+    """
+    async with reach(config, reads=True, name="callboard archive") as connection:
+        runs = list(dict.fromkeys(chosen.runs)) or [
+            row.run for row in reversed(await run_rows(connection.log, config.tenant))
+        ]
+        path = Path(chosen.output)
+        with told(len(runs)) as progress:
+            try:
+                found = await archive_runs(
+                    connection.log, config.tenant, runs, path, children=chosen.children, progress=progress
+                )
+            except OSError as error:
+                message = f"the file cannot be written: {error.strerror}"
+                raise CallboardError("file.unwritable", message, chosen.output) from error
+    size = (await anyio.Path(path).stat()).st_size
+    if settings.as_json:
+        click.echo(compact({"file": chosen.output, "bytes": size, "runs": msgspec.to_builtins(found)}))
+        return
+    going = sum(not one.status for one in found)
+    rest = f"; {going} had not ended" if going else ""
+    click.echo(f"Wrote {_count(len(found))} to {chosen.output}, {size} bytes{rest}")
+
+
+async def bring_in(file: str, id: str | None, config: Config, settings: Settings) -> None:
+    """Put the runs of an archive into the store and say what became of each. Raises as `import_runs`, `import_as`."""
+    named = in_file(file)
+    if named is None or not named.is_archive:
+        raise UsageInvalid(f"{file!r} is no archive: its name ends in .callboard", "FILE")
+    if id is not None and not is_name(id):
+        raise UsageInvalid(f"{id!r} is no id that a run can have", "--as")
+    archive = Archive(named.path)
+    # With another id only one can be meant; without, and with none named, all are.
+    runs = [archive.run(named.run)] if named.run is not None or id is not None else archive.runs
+    async with reach(config, reads=True, founds=True, name="callboard import") as connection:
+        with told(len(runs)) as progress:
+            if id is None:
+                found = await import_runs(connection.log, config.tenant, archive, runs, progress)
+            else:
+                found = [await import_as(connection.log, config.tenant, archive, runs[0], id)]
+    if settings.as_json:
+        click.echo(compact(msgspec.to_builtins(found)))
+        return
+    for one in found:
+        click.echo(f"{one.run}  {one.verdict}, {one.events} events")
+
+
+@contextmanager
+def told(count: int) -> Generator[Progress]:
+    """Show on stderr, if that is a terminal, how many of so many runs are done."""
+    if not sys.stderr.isatty():
+        yield _silently
+        return
+    with click.progressbar(length=count, file=sys.stderr, label="runs") as bar:
+
+        def step(_run: ArchivedRun) -> None:
+            bar.update(1)
+
+        yield step
+
+
+def _silently(_run: ArchivedRun) -> None:
+    pass
+
+
+def _count(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"

@@ -1,0 +1,225 @@
+"""Archiving: runs of the log into an archive, and those of an archive into a log again."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.archive import Archive, ArchivedRun, ArchiveWriter
+from callboard.bus.blobs import COUNT
+from callboard.bus.commit import Message
+from callboard.bus.copying import copied
+from callboard.bus.errors import CallboardError, RunLost
+from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Entry, EventLog, Recorded, append, recorded, unreadable
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.client import UnknownRun
+
+TOGETHER_MAX = 100
+"""Events that are appended in one go."""
+
+Progress = Callable[[ArchivedRun], None]
+"""Is told of each run that is done."""
+
+
+class _Parent(Struct, frozen=True):
+    run: str
+
+
+class _Accepted(Struct, frozen=True):
+    parent: _Parent | None = None
+
+
+class _Ended(Struct, frozen=True):
+    status: str
+
+
+class _Child(Struct, frozen=True):
+    child: str
+
+
+class IdTaken(CallboardError):
+    """A run of the archive's id, and not that one, is in the store."""
+
+    def __init__(self, ref: RunRef) -> None:
+        remedy = "Import it under another id: --as ID."
+        super().__init__("archive.taken", f"there is another run {ref.run!r} already", f"tenant {ref.tenant}", remedy)
+
+
+class NotOver(CallboardError):
+    """A run had not ended when it was archived, and may go on where it came from."""
+
+    def __init__(self, run: str) -> None:
+        message = f"run {run!r} had not ended when it was archived: it may go on where it was, and would be two"
+        super().__init__("archive.open", message, run, "Look at it in the file; import it once it has ended.")
+
+
+class HasChildren(CallboardError):
+    """A run that had child runs cannot have another id: theirs follow from it."""
+
+    def __init__(self, run: str) -> None:
+        message = f"run {run!r} has started child runs, whose ids follow from its own"
+        super().__init__("archive.children", message, run, "Import it under its own id.")
+
+
+class Imported(Struct, frozen=True):
+    """A run that is in the store now: brought there, or there already, the very same."""
+
+    run: str
+    events: int
+    verdict: Literal["imported", "there already"]
+
+
+async def archive_runs(
+    log: JetStreamLog, tenant: str, runs: Sequence[str], path: Path, *, children: bool, progress: Progress
+) -> list[ArchivedRun]:
+    """Write runs to an archive, and with ``children`` all those that they have started.
+
+    :raises UnknownRun: if there is no such run; then no file is written
+    :raises OSError: if the file cannot be written
+    :raises NoAnswer: if the log does not answer
+    """
+    waiting, known = list(reversed(runs)), set(runs)
+    named = set(runs)
+    with ArchiveWriter(path, log.subjects.prefix) as writer:
+        while waiting:
+            ref = RunRef(tenant, waiting.pop())
+            if ref.run in named or await log.last(ref) is not None:
+                found = await _archived(log, ref, writer)
+                progress(found)
+                new = [child for child in found.children if children and child not in known]
+                known.update(new)
+                waiting += reversed(new)
+        return writer.runs
+
+
+async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
+    """Take a run in: its events first, so that every large value that one of them names is there behind them."""
+    first: Event | None = None
+    parent, status, kin, events = "", "", list[str](), 0
+    with writer.member(ref.run) as member:
+        async with aclosing(copied(log, log.subjects.run(ref))) as messages:
+            async for message in messages:
+                member.add(message)
+                events += 1
+                event = recorded(message.subject, message.sequence, ref, "", message.data).event
+                first = first or event
+                match event.type:
+                    case RunAccepted.type:
+                        of = msgspec.json.decode(event.payload, type=_Accepted).parent
+                        parent = of.run if of is not None else ""
+                    case ChildStart.type:
+                        kin.append(msgspec.json.decode(event.payload, type=_Child).child)
+                    case RunEnd.type:
+                        status = msgspec.json.decode(event.payload, type=_Ended).status
+                    case _:
+                        pass
+        if first is None:
+            raise UnknownRun(ref)
+        async with aclosing(copied(log, log.subjects.blob(ref, "*") + ".*")) as pieces:
+            async for piece in pieces:
+                member.add(piece)
+    found = ArchivedRun(
+        tenant=ref.tenant,
+        run=ref.run,
+        definition=first.definition,
+        accepted_at=first.time,
+        status=status,
+        events=events,
+        messages=member.messages,
+        parent=parent,
+        children=kin,
+        sha256=member.sha256,
+    )
+    writer.runs.append(found)
+    return found
+
+
+async def import_runs(
+    log: JetStreamLog, tenant: str, archive: Archive, runs: Sequence[ArchivedRun], progress: Progress
+) -> list[Imported]:
+    """Put runs of an archive into a log, under their own ids. Done again it goes on where it was.
+
+    :raises ArchiveInvalid: if one of them is not what was written
+    :raises IdTaken: if another run has the id of one
+    :raises NotOver: if one had not ended
+    """
+    there = [await _checked(log, RunRef(tenant, run.run), archive, run) for run in runs]
+    found: list[Imported] = []
+    for run, known in zip(runs, there, strict=True):
+        found.append(await _put(log, RunRef(tenant, run.run), archive, run, known))
+        progress(run)
+    return found
+
+
+async def import_as(log: JetStreamLog, tenant: str, archive: Archive, run: ArchivedRun, id: str) -> Imported:
+    """Put a run of an archive into a log under another id. Raises as `import_runs`.
+
+    :raises HasChildren: if it has started child runs
+    """
+    if run.children:
+        raise HasChildren(run.run)
+    ref = RunRef(tenant, id)
+    return await _put(log, ref, archive, run, await _checked(log, ref, archive, run))
+
+
+async def stand(log: JetStreamLog, tenant: str, archive: Archive) -> None:
+    """Put all runs of an archive into a log of nobody else's, to be looked at: over or not.
+
+    :raises ArchiveInvalid: if one of them is not what was written
+    """
+    for run in archive.runs:
+        await _put(log, RunRef(tenant, run.run), archive, run, [])
+
+
+async def _checked(log: EventLog, ref: RunRef, archive: Archive, run: ArchivedRun) -> list[Recorded]:
+    """Check that a run can be put into a log; return what is there of it, if an import was broken off."""
+    if not run.status:
+        raise NotOver(run.run)
+    archive.verify(run)
+    if await log.last(ref) is None:
+        return []
+    there = await log.read(ref)
+    wanted = list(islice(_entries(archive, run, ref), len(there)))
+    if [(one.id, one.data) for one in there] != [(one.id, one.data) for one in wanted]:
+        raise IdTaken(ref)
+    return there
+
+
+async def _put(
+    log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun, there: Sequence[Recorded]
+) -> Imported:
+    """Append what is not there yet of a run; its large values first."""
+    if len(there) == run.events:
+        return Imported(ref.run, run.events, "there already")
+    for piece in archive.messages(run):
+        if not archive.is_event(piece):
+            *_, digest, number = piece.subject.split(".")
+            headers = {name: value for name, value in piece.headers.items() if name == COUNT}
+            await log.publish(Message(f"{log.subjects.blob(ref, digest)}.{number}", piece.data, headers))
+    after = there[-1].sequence if there else 0
+    entries = islice(_entries(archive, run, ref), len(there), None)
+    try:
+        while together := list(islice(entries, TOGETHER_MAX)):
+            after = await append(log, ref, together, after)
+    except RunLost as error:
+        raise IdTaken(ref) from error
+    return Imported(ref.run, run.events, "imported")
+
+
+def _entries(archive: Archive, run: ArchivedRun, ref: RunRef) -> Iterator[Entry]:
+    """The events of a run as they go into a log; under its own id each byte is the one that was recorded."""
+    for message in archive.messages(run):
+        if archive.is_event(message):
+            item = archive.recorded(run, message)
+            if not item.readable:
+                raise unreadable(item)
+            event = item.event
+            renamed = ref.run != run.run
+            data = encode_event(msgspec.structs.replace(event, run=ref.run)) if renamed else item.data
+            yield Entry(event.n, event.epoch, event.type, archive.definition_of(message), item.id, data)

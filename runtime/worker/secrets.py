@@ -1,0 +1,24 @@
+"""Secrets: what a worker keeps out of the log of a run, by name; and which providers its configuration makes known."""
+
+from collections.abc import Mapping
+
+from callboard.actors.kinds import channel, service
+from callboard.actors.models.catalog import Providers, with_endpoints
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.settings.config import Config
+
+
+def providers_of(config: Config) -> Providers:
+    """Return all model providers there are, those of the configured endpoints among them."""
+    return with_endpoints({name: endpoint.endpoint() for name, endpoint in config.endpoints.items()})
+
+
+def secrets_of(config: Config, env: Mapping[str, str], admission: Admitted) -> dict[str, str]:
+    """Return the values that a worker with this configuration and environment replaces wherever they would be recorded.
+
+    Where a log was recorded without them, a replay must ask without them too.
+    """
+    keys = {key for provider in providers_of(config).values() for key in provider.keys}
+    wanted = {*admission.plan.needs.environment, *keys, *service.CREDENTIALS, *channel.CREDENTIALS}
+    found = {name: value for name in wanted if (value := env.get(name))}
+    return {**found, **{f"config.{i}": value for i, value in enumerate(config.secrets())}}
