@@ -106,6 +106,16 @@ class Parent(Struct, frozen=True):
     depth: int
 
 
+class Traced(Struct, frozen=True, omit_defaults=True):
+    """What the ids of a run's trace follow from besides its own id: a mark of the ``store`` that its log is in, and the
+    ``tenant``. ``traceparent`` and ``tracestate`` name the span that it was started from (W3C Trace Context)."""
+
+    store: str
+    tenant: str
+    traceparent: str = ""
+    tracestate: str = ""
+
+
 class Warned(Struct, frozen=True, omit_defaults=True):
     """A warning that a run bears: by the node of ``path`` first, and so many ``times``.
 
@@ -123,7 +133,7 @@ class Warned(Struct, frozen=True, omit_defaults=True):
 class RunAccepted(Fact, frozen=True):
     """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's.
 
-    ``warnings`` is what the verdict warned of.
+    ``warnings`` is what the verdict warned of; logs of old have no ``trace``.
     """
 
     type = "run.accepted"
@@ -136,6 +146,7 @@ class RunAccepted(Fact, frozen=True):
     forked_from: dict[str, Any] | None = None
     parent: Parent | None = None
     warnings: list[Problem] = []
+    trace: Traced | None = None
 
 
 class RunRejected(Fact, frozen=True):

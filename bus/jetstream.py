@@ -40,7 +40,7 @@ from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, Ru
 from callboard.bus.probing import batches_are_cheap
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
-from callboard.bus.stream import ensure_stream, stream_of
+from callboard.bus.stream import ensure_stream, store_of, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
 T = TypeVar("T")
@@ -83,6 +83,8 @@ class JetStreamLog:
         self.subjects = subjects
         self.stream = stream
         self.partitions = partitions
+        self.store = ""
+        """A mark of this stream that no other has, and that it keeps (`store_of`)."""
         self.requests = Requests(nc)
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
@@ -352,5 +354,6 @@ async def open_log(
     Raises as `callboard.bus.stream.ensure_stream`; ``ours`` is as there.
     """
     log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit)
-    await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
+    made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
+    log.store = store_of(log.stream, made)
     return log

@@ -6,6 +6,7 @@ quota of its account or its server bounds it without loss: those refuse.
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import structlog
@@ -30,6 +31,11 @@ def stream_of(subjects: Subjects) -> str:
     return subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
 
 
+def store_of(stream: str, made: str) -> str:
+    """A mark of one stream among all: 16 hexadecimal digits, of its name and of when it was made."""
+    return sha256(f"{stream}/{made}".encode()).hexdigest()[:16]
+
+
 def bucket_of(subjects: Subjects, what: str = "MEMORY") -> str:
     """The name of a bucket that belongs to the stream: that of memories, or of something else."""
     return f"{subjects.prefix.replace('.', '_').upper()}_{what}"
@@ -42,8 +48,11 @@ def bounds_of(config: Mapping[str, Any]) -> dict[str, int]:
 
 async def ensure_stream(
     requests: Requests, subjects: Subjects, *, partitions: int, replicas: int = 1, ours: bool = False
-) -> None:
+) -> str:
     """See to it that there is a stream that holds everything; ``ours`` says that its server is, and we may mend it.
+
+    Returns when it was made, which is its own: it is the same after any restart, at every server of a cluster, and in
+    what is restored from a backup.
 
     :raises StreamMismatch: if it was made for another number of partitions, or cannot be used
     :raises StreamBounded: if it is not ours, and has bounds
@@ -84,6 +93,7 @@ async def ensure_stream(
         # Somebody else's server, and a stream that an older version made.
         remedy = f"nats stream edit {name} --subjects with them added"
         log.warning("the stream lacks subjects: what is said there is not kept", missing=missing, remedy=remedy)
+    return answer["created"]
 
 
 def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Metrics:
     """Records events on the instruments of a meter; each run's events come in order, those of runs may interleave."""
 
     def __init__(self, meter: "Meter", runs_max: int = RUNS_MAX) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[tuple[str, str], _Run] = {}
         self._runs_max = runs_max
         self._accepted = meter.create_counter(semconv.RUNS_ACCEPTED, "{run}", "Runs that were admitted.")
         self._ended = meter.create_counter(semconv.RUNS, "{run}", "Runs that ended, by status.")
@@ -71,12 +71,12 @@ class Metrics:
             explicit_bucket_boundaries_advisory=semconv.TOKEN_BUCKETS,
         )
 
-    def apply(self, event: Event) -> None:
-        """Take the next event of any run."""
+    def apply(self, event: Event, tenant: str = "") -> None:
+        """Take the next event of any run, of a tenant: two tenants may have runs of one id."""
         payload = known(event)
         if payload is None:
             return
-        run = self._run(event)
+        run = self._run(tenant, event)
         match payload:
             case RunAccepted():
                 run.accepted_at = event.time
@@ -87,6 +87,7 @@ class Metrics:
             case RunParked():
                 self._leave(run)
             case RunEnd():
+                del self._runs[tenant, event.run]
                 self._end(run, event, payload)
             case NodeEnter():
                 run.nodes[Place(event.path, event.iteration)] = event.time, payload.kind_
@@ -96,12 +97,12 @@ class Metrics:
                 if closed := run.intents.apply(event, payload):
                     self._close(closed, event, payload)
 
-    def _run(self, event: Event) -> _Run:
-        run = self._runs.get(event.run)
+    def _run(self, tenant: str, event: Event) -> _Run:
+        run = self._runs.get((tenant, event.run))
         if run is None:
             if len(self._runs) >= self._runs_max:
                 self._leave(self._runs.pop(next(iter(self._runs))))
-            run = self._runs[event.run] = _Run({semconv.DEFINITION: event.definition})
+            run = self._runs[tenant, event.run] = _Run({semconv.DEFINITION: event.definition})
         return run
 
     def _claim(self, run: _Run, event: Event) -> None:
@@ -119,7 +120,6 @@ class Metrics:
 
     def _end(self, run: _Run, event: Event, payload: RunEnd) -> None:
         self._leave(run)
-        del self._runs[event.run]
         labels: Labels = {**run.labels, semconv.RUN_STATUS: payload.status}
         self._ended.add(1, labels)
         if run.accepted_at:

@@ -56,6 +56,7 @@ SERVICE_NAME: Final = "service.name"
 
 # -- our own -----------------------------------------------------------------------------------------------------------
 
+TENANT: Final = "callboard.tenant"
 RUN_ID: Final = "callboard.run.id"
 RUN_STATUS: Final = "callboard.run.status"
 RUN_LANGUAGE: Final = "callboard.run.language"

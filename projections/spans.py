@@ -31,7 +31,7 @@ from callboard.projections.places import RUN, Place, Places
 from callboard.projections.projection import known
 from callboard.projections.span import Attribute, Draft, Span, SpanLink, nanoseconds
 from callboard.projections.span_attributes import intent_span, outcome_attributes, wait_note
-from callboard.projections.span_ids import span_id, trace_id
+from callboard.projections.span_ids import RUN_ADDRESS, SpanIds, effect_address, ids_of
 
 
 class SpanFold:
@@ -47,6 +47,7 @@ class SpanFold:
         self._nodes: dict[Place, Draft] = {}
         self._effects: dict[tuple[str, str], Draft] = {}
         self._claims = 0
+        self._ids = SpanIds()
 
     def apply(self, event: Event) -> list[Span]:
         """Take the next event; return the spans it closes, inner ones first."""
@@ -54,6 +55,8 @@ class SpanFold:
         if payload is None:
             return []
         if RUN not in self._nodes:
+            if isinstance(payload, RunAccepted):
+                self._ids = ids_of(payload)
             self._nodes[RUN] = self._root(event)
         match payload:
             case NodeEnter():
@@ -77,9 +80,24 @@ class SpanFold:
     # -- the run --
 
     def _root(self, event: Event) -> Draft:
-        draft = Draft(trace_id(event.run), span_id(event.run), "", semconv.INVOKE_WORKFLOW, nanoseconds(event.time))
-        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_WORKFLOW, **_common(event)})
+        ids = self._ids
+        draft = Draft(ids.trace(event.run), ids.span(event.run), "", semconv.INVOKE_WORKFLOW, nanoseconds(event.time))
+        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_WORKFLOW, **self._common(event)})
         return draft
+
+    def _link(self, run: str, kind: str, address: str = RUN_ADDRESS) -> SpanLink:
+        return SpanLink(self._ids.trace(run), self._ids.span(run, address), kind)
+
+    def _common(self, event: Event) -> dict[str, Attribute | None]:
+        """What every span says: whose it is, where it is, and the number of the event that opened it."""
+        return {
+            semconv.TENANT: self._ids.tenant,
+            semconv.RUN_ID: event.run,
+            semconv.FIRST_N: event.n,
+            semconv.PATH: event.path,
+            semconv.ITERATION: event.iteration or None,
+            semconv.ATTEMPT: event.attempt or None,
+        }
 
     def _describe_run(self, event: Event, payload: Payload) -> None:
         root = self._nodes[RUN]
@@ -90,12 +108,12 @@ class SpanFold:
                 root.put({semconv.WORKFLOW_NAME: name, semconv.DEFINITION: name, semconv.DEFINITION_HASH: ref.hash})
                 root.put({semconv.RUN_LANGUAGE: ref.language})
                 if payload.parent is not None:
-                    address = f"{ChildStart.type} {payload.parent.key}"
+                    address = effect_address(ChildStart.type, payload.parent.key)
                     begun_by = payload.parent.run
-                    root.links.append(SpanLink(trace_id(begun_by), span_id(begun_by, address), "parent"))
+                    root.links.append(self._link(begun_by, "parent", address))
                     root.put({semconv.PARENT_RUN: begun_by})
                 if payload.forked_from and (origin := payload.forked_from.get("run")):
-                    root.links.append(SpanLink(trace_id(str(origin)), span_id(str(origin)), "fork"))
+                    root.links.append(self._link(str(origin), "fork"))
             case RunStart():
                 root.note(event, "run.start")
             case RunParked():
@@ -138,13 +156,13 @@ class SpanFold:
         self._places.enter(place)
         node = payload.node or last_id(event.path)
         draft = Draft(
-            trace_id(event.run),
-            span_id(event.run, str(place)),
+            self._ids.trace(event.run),
+            self._ids.span(event.run, str(place)),
             parent.span_id,
             f"{semconv.INVOKE_AGENT} {node}",
             nanoseconds(event.time),
         )
-        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_AGENT, semconv.AGENT_NAME: node, **_common(event)})
+        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_AGENT, semconv.AGENT_NAME: node, **self._common(event)})
         draft.put({semconv.NODE_KIND: payload.kind_, semconv.AGENT_DESCRIPTION: payload.name})
         self._nodes[place] = draft
 
@@ -170,17 +188,17 @@ class SpanFold:
         if opening := intent_span(payload, self._content):
             name, kind, attributes = opening
             draft = Draft(
-                trace_id(event.run),
-                span_id(event.run, f"{payload.type} {event.key}"),
+                self._ids.trace(event.run),
+                self._ids.span(event.run, effect_address(payload.type, event.key)),
                 self._owner(event).span_id,
                 name,
                 nanoseconds(event.time),
                 kind,
                 executed=not isinstance(payload, ToolCall) or payload.via == "worker",
             )
-            draft.put({**_common(event), semconv.EFFECT_KEY: event.key, **attributes})
+            draft.put({**self._common(event), semconv.EFFECT_KEY: event.key, **attributes})
             if isinstance(payload, ChildStart):
-                draft.links.append(SpanLink(trace_id(payload.child), span_id(payload.child), "child"))
+                draft.links.append(self._link(payload.child, "child"))
             self._effects[payload.type, event.key] = draft
             return []
         address = address_closed(event, payload)
@@ -197,17 +215,6 @@ class SpanFold:
         if note is not None:
             owner = self._owner(event)
             owner.note(event, payload.type, {**note, semconv.PATH: event.path, semconv.EFFECT_KEY: event.key})
-
-
-def _common(event: Event) -> dict[str, Attribute | None]:
-    """What every span says: its run, where it is, and the number of the event that opened it."""
-    return {
-        semconv.RUN_ID: event.run,
-        semconv.FIRST_N: event.n,
-        semconv.PATH: event.path,
-        semconv.ITERATION: event.iteration or None,
-        semconv.ATTEMPT: event.attempt or None,
-    }
 
 
 def _settle(draft: Draft, outcome: str, error: Failure | None) -> None:

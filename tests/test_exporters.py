@@ -16,14 +16,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from callboard.bus.asking import api
 from callboard.bus.effects import Failure
-from callboard.bus.events import Event, NodeExit, encode_event
+from callboard.bus.events import Event, NodeExit, RunAccepted, Traced, encode_event, payload_of
 from callboard.bus.log import Entry, EventLog, append
 from callboard.bus.memory import MemoryLog
 from callboard.bus.payloads import split
 from callboard.bus.subjects import RunRef
-from callboard.projections import semconv, span_ids
+from callboard.projections import semconv
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.span import Span
+from callboard.projections.span_ids import SpanIds
 from callboard.projections.spans import SpanFold
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cluster.leader import Leadership
@@ -238,7 +239,7 @@ async def test_a_run_met_in_the_middle_sends_what_closes_from_then_on(connection
         await perform(connection.log, events[12:], after)
         await caught_up(connection)
     assert shelf.spans == spans_of(events)[len(spans_of(events[:12])) :]
-    assert shelf.spans[-1].span_id == span_ids.span_id(events[0].run)
+    assert shelf.spans[-1].span_id == SpanIds().span(events[0].run)
 
 
 async def test_several_offer_and_one_exports(connection: Connection, tmp_path: Path) -> None:
@@ -446,6 +447,13 @@ async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver
     names = [span.name for span in receiver.spans()]
     assert names == ["chat scripted", "invoke_agent a", "invoke_workflow w"]
     assert receiver.spans()[-1].kind == WireSpan.SpanKind.SPAN_KIND_INTERNAL
+    accepted = payload_of(events[0])
+    assert isinstance(accepted, RunAccepted)
+    assert accepted.trace == Traced(connection.log.store, TENANT)
+    ids = SpanIds(connection.log.store, TENANT)
+    assert {(span.trace_id.hex(), span.span_id.hex()) for span in receiver.spans()[-1:]} == {
+        (ids.trace(run), ids.span(run))
+    }
 
 
 async def test_runs_do_not_wait_for_a_backend_that_is_down(receiver: Receiver, tmp_path: Path) -> None:
@@ -467,10 +475,12 @@ async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(receiv
         async with open_exporters(connection), open_worker(connection, env={}):
             run = await play(connection)
         events = await connection.client.events(run)
+        store = connection.log.store
     assert arrived(receiver) == []
     receiver.answer = 200
     async with house_at(tmp_path, otel=True) as connection, open_exporters(connection):
         await caught_up(connection, durable_here())
+    assert connection.log.store == store
     assert arrived(receiver) == ids_of(events)
 
 

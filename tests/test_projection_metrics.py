@@ -65,6 +65,13 @@ def test_runs_are_counted_by_status(board: Board) -> None:
     assert _sums(points[semconv.RUNS_ACTIVE]) == {(): 1}
 
 
+def test_two_tenants_may_have_runs_of_one_id(board: Board) -> None:
+    for event in cake().events:
+        for tenant in ("acme", "zeta"):
+            board.metrics.apply(event, tenant)
+    assert _sums(board.read()[semconv.RUNS], semconv.RUN_STATUS) == {("completed",): 2}
+
+
 def test_a_parked_run_is_not_active_and_a_second_claim_does_not_count_twice(board: Board) -> None:
     log = Log().started()
     log.claimed("w2")

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from callboard.projections import semconv, span_ids
+from callboard.projections import semconv
 from callboard.projections.otlp import BATCH_SPANS_MAX, OtlpExporter, SpanExportFailed
 from callboard.projections.span import nanoseconds
 from tests.logs import RUN, Log, at, cake, everything
 from tests.otlp_receiver import Receiver, otlp_receiver, plain
-from tests.test_projection_spans import spans_of
+from tests.test_projection_spans import IDS, spans_of
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_ids_parents_and_times_arrive_as_the_log_has_them(receiver: Receiver) ->
         (span.start_ns, span.end_ns) for span in sent
     ]
     root = arrived[-1]
-    assert root.span_id.hex() == span_ids.span_id(RUN)
+    assert root.span_id.hex() == IDS.span(RUN)
     assert root.parent_span_id == b""
     assert root.start_time_unix_nano == nanoseconds(at(0)) == 1_795_172_400_000_000_000
 
@@ -64,7 +64,7 @@ def test_attributes_kinds_events_links_and_status_arrive(receiver: Receiver) -> 
     assert tool.kind == Span.SPAN_KIND_INTERNAL
     assert (tool.status.code, tool.status.message) == (Status.STATUS_CODE_ERROR, "rate limited")
     link = _named(receiver, "child sub").links[0]
-    assert (link.trace_id.hex(), plain(list(link.attributes))) == (span_ids.trace_id("child-0"), {"link.kind": "child"})
+    assert (link.trace_id.hex(), plain(list(link.attributes))) == (IDS.trace("child-0"), {"link.kind": "child"})
 
 
 def test_the_scope_names_the_pinned_schema_and_the_service_has_a_default(receiver: Receiver) -> None:

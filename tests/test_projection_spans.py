@@ -18,14 +18,19 @@ from callboard.bus.events import (
     RunEnd,
     ToolCall,
     ToolResult,
+    Traced,
 )
-from callboard.projections import semconv, span_ids
+from callboard.projections import semconv
 from callboard.projections.jaeger import jaeger
 from callboard.projections.span import ATTRIBUTE_CHARS_MAX, EVENTS_PER_SPAN_MAX, Span, nanoseconds
+from callboard.projections.span_ids import SpanIds
 from callboard.projections.spans import SpanFold
 from tests.logs import RUN, Log, at, cake, everything, killed
 
 LOGS = [cake, everything, killed]
+
+IDS = SpanIds()
+"""Of logs that were recorded without a store and a tenant."""
 
 
 def spans_of(log: Log, *, content: bool = False) -> list[Span]:
@@ -43,12 +48,29 @@ def named(spans: list[Span], name: str) -> Span:
 
 
 def test_ids_are_hashes_of_run_and_address() -> None:
-    assert span_ids.trace_id(RUN) == sha256(f"trace\0{RUN}".encode()).hexdigest()[:32]
-    assert span_ids.span_id(RUN, "bake#1") == sha256(f"span\0{RUN}\0bake#1".encode()).hexdigest()[:16]
+    assert IDS.trace(RUN) == sha256(f"trace\0{RUN}".encode()).hexdigest()[:32]
+    assert IDS.span(RUN, "bake#1") == sha256(f"span\0{RUN}\0bake#1".encode()).hexdigest()[:16]
     spans = spans_of(cake())
-    assert {span.trace_id for span in spans} == {span_ids.trace_id(RUN)}
-    assert spans[-1].span_id == span_ids.span_id(RUN)
-    assert {span_ids.span_id(RUN, f"bake#{visit}") for visit in (1, 2)} <= {span.span_id for span in spans}
+    assert {span.trace_id for span in spans} == {IDS.trace(RUN)}
+    assert spans[-1].span_id == IDS.span(RUN)
+    assert {IDS.span(RUN, f"bake#{visit}") for visit in (1, 2)} <= {span.span_id for span in spans}
+
+
+def test_two_tenants_and_two_stores_with_runs_of_one_id_have_traces_of_their_own() -> None:
+    traces: set[str] = set()
+    for trace in (None, Traced("s1", "acme"), Traced("s1", "zeta"), Traced("s2", "acme")):
+        log = Log()
+        log.accepted(trace=trace)
+        log.add(ChildStart({"name": "sub"}, "child-0"), "a", 1, 1, "child")
+        log.add(ChildEnd("completed"), "a", 1, 1, "child")
+        child, root = spans_of(log.ended())
+        assert root.attributes.get(semconv.TENANT) == child.attributes.get(semconv.TENANT) == (trace and trace.tenant)
+        ids = SpanIds(trace.store, trace.tenant) if trace else SpanIds()
+        assert (child.trace_id, child.parent_id) == (root.trace_id, root.span_id)
+        assert (root.trace_id, root.span_id) == (ids.trace(RUN), ids.span(RUN))
+        assert (child.links[0].trace_id, child.links[0].span_id) == (ids.trace("child-0"), ids.span("child-0"))
+        traces |= {root.trace_id, root.span_id, child.span_id, child.links[0].trace_id}
+    assert len(traces) == 4 * 4
 
 
 @pytest.mark.parametrize("make", LOGS)
@@ -233,8 +255,8 @@ def test_children_and_forks_are_linked_and_have_traces_of_their_own() -> None:
     log.add(ChildEnd("failed", error=Failure("x")), "a", 1, 1, "child")
     child, root = spans_of(log.ended())
     assert [(link.kind, link.trace_id, link.span_id) for link in (*child.links, *root.links)] == [
-        ("child", span_ids.trace_id("child-0"), span_ids.span_id("child-0")),
-        ("fork", span_ids.trace_id("origin"), span_ids.span_id("origin")),
+        ("child", IDS.trace("child-0"), IDS.span("child-0")),
+        ("fork", IDS.trace("origin"), IDS.span("origin")),
     ]
     assert child.attributes[semconv.ERROR_TYPE] == "x"
 
@@ -276,7 +298,7 @@ def test_the_jaeger_file_is_in_its_legacy_form() -> None:
     other = spans_of(Log(run="second").started().ended())
     document = json.loads(json.dumps(jaeger([*spans, *other], "stage")))
     first, second = document["data"]
-    assert second["traceID"] == span_ids.trace_id("second")
+    assert second["traceID"] == IDS.trace("second")
     assert first["processes"]["p1"]["serviceName"] == "stage"
     assert len(first["spans"]) == len(spans)
     by_id = {span["spanID"]: span for span in first["spans"]}
@@ -301,7 +323,7 @@ def test_jaeger_tags_are_typed_and_links_stand_in_tags() -> None:
     assert tags[semconv.FIRST_N][0] == "int64"
     child = next(span for span in data["spans"] if span["operationName"] == "child sub")
     tags = {tag["key"]: (tag["type"], tag["value"]) for tag in child["tags"]}
-    assert tags["link.child"] == ("string", f"{span_ids.trace_id('child-0')}:{span_ids.span_id('child-0')}")
+    assert tags["link.child"] == ("string", f"{IDS.trace('child-0')}:{IDS.span('child-0')}")
     chat = next(span for span in data["spans"] if span["operationName"] == "chat opus")
     reasons = [tag for tag in chat["tags"] if tag["key"] == semconv.RESPONSE_FINISH_REASONS]
     assert reasons == [{"key": semconv.RESPONSE_FINISH_REASONS, "type": "string", "value": "end_turn"}]

@@ -210,7 +210,7 @@ class Admission:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        accepted = accepted_event(start, plan, ref, parent, warnings)
+        accepted = accepted_event(start, plan, ref, parent, warnings, ev.Traced(self._log.store, ref.tenant))
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
@@ -369,6 +369,7 @@ def accepted_event(
     ref: RunRef,
     parent: ev.Parent | None = None,
     warnings: Sequence[Problem] = (),
+    trace: ev.Traced | None = None,
 ) -> ev.RunAccepted:
     """Make the first event of a run."""
     definition = plan.definition
@@ -382,6 +383,7 @@ def accepted_event(
         seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
         parent=parent,
         warnings=list(warnings[:PROBLEMS_MAX]),
+        trace=trace,
     )
 
 

@@ -49,7 +49,7 @@ class MetricsExporter:
 
     async def _take(self, metrics: Metrics, recorded: Recorded) -> None:
         try:
-            metrics.apply(await whole(self._log, recorded))
+            metrics.apply(await whole(self._log, recorded), recorded.ref.tenant)
         except Exception:
             # One event less in the figures; the next one counts again.
             logger.exception("event is not counted", run=recorded.ref.run, n=recorded.event.n)
