@@ -19,6 +19,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource, Usage
 from callboard.bus.events import Event, Payload
 from callboard.bus.subjects import RunRef
+from callboard.bus.tracecontext import TraceContext, within
 
 PROGRESS_CHARS_MAX = 2_000
 """A tool's line of progress, or what a model says beside its tool calls, is cut here in the log."""
@@ -55,6 +56,8 @@ class Job:
     turn: ModelTurn | None = None
     toolboxes: Mapping[str, list[ToolSource]] = field(default_factory=dict[str, list[ToolSource]])
     spent: Spent = field(default_factory=Spent)
+    span: TraceContext | None = None
+    """The effect's own span, which whoever is asked for it may go on from."""
 
     @property
     def key(self) -> str:
@@ -119,7 +122,8 @@ class EffectFailed(Exception):
 
 
 class Carrier:
-    """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run."""
+    """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run, ``propagates``
+    whether whoever is asked for an effect is told of its span."""
 
     permits: Permits = EVERYTHING
 
@@ -132,9 +136,11 @@ class Carrier:
         on_delta: OnDelta,
         model_timeout_s: float,
         permits: Permits = EVERYTHING,
+        propagates: bool = True,
     ) -> None:
         self.tools = tools
         self.permits = permits
+        self._propagates = propagates
         self._models = models
         self._kinds = kinds
         self._on_delta = on_delta
@@ -142,6 +148,10 @@ class Carrier:
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
+        with within(job.span if self._propagates else None):
+            return await self._carried_out(job, sessions, reporter)
+
+    async def _carried_out(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         match job.intent:
             case ev.ModelCall():
                 return await self._model(job, job.intent, reporter)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from callboard.actors.addresses import AddressRefused, checked_addresses
+from callboard.bus import tracecontext
 
 if TYPE_CHECKING:
     import httpx
@@ -105,7 +106,7 @@ async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules)
     if url.scheme not in _PORTS or not url.host:
         raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is no http or https URL with a host")
     addresses = await checked_addresses(url.host, url.port or _PORTS[url.scheme], rules.allow_hosts)
-    headers = {"Accept": ACCEPT, "Host": url.netloc.decode("ascii")}
+    headers = {"Accept": ACCEPT, "Host": url.netloc.decode("ascii"), **tracecontext.headers()}
     if token := rules.tokens.get(headers["Host"]):
         headers["Authorization"] = f"Bearer {token}"
     response = await _connect(client, url, addresses, headers)

@@ -96,11 +96,12 @@ def readable_span(span: Span, resource: "Resource", scope: "InstrumentationScope
     )
 
 
-def _context(trace_id: str, span_id: str) -> "SpanContext":
-    from opentelemetry.trace import SpanContext, TraceFlags
+def _context(trace_id: str, span_id: str, state: str = "") -> "SpanContext":
+    from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
     sampled = TraceFlags(TraceFlags.SAMPLED)
-    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=sampled)
+    told = TraceState.from_header([state]) if state else None
+    return SpanContext(int(trace_id, 16), int(span_id, 16), False, sampled, told)
 
 
 def _event(event: SpanEvent) -> "Event":
@@ -112,7 +113,7 @@ def _event(event: SpanEvent) -> "Event":
 def _link(link: SpanLink) -> "Link":
     from opentelemetry.trace import Link
 
-    return Link(_context(link.trace_id, link.span_id), {semconv.LINK_KIND: link.kind})
+    return Link(_context(link.trace_id, link.span_id, link.state), {semconv.LINK_KIND: link.kind})
 
 
 def _resource(service: str) -> "Resource":

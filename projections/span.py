@@ -46,11 +46,13 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """A span of another trace that this one has to do with; ``kind`` is child, parent or fork."""
+    """A span of another trace that this one has to do with; ``kind`` is child, parent or fork, or caller: who started
+    the run. ``state`` is what the other trace's vendors said with it (``tracestate``)."""
 
     trace_id: str
     span_id: str
     kind: str
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)

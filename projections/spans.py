@@ -24,6 +24,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.bus.paths import last_id
+from callboard.bus.tracecontext import TraceContext
 from callboard.projections import semconv
 from callboard.projections.effects import outcome_of
 from callboard.projections.intents import address_closed
@@ -112,6 +113,9 @@ class SpanFold:
                     begun_by = payload.parent.run
                     root.links.append(self._link(begun_by, "parent", address))
                     root.put({semconv.PARENT_RUN: begun_by})
+                elif payload.trace and payload.trace.traceparent:
+                    caller = TraceContext(payload.trace.traceparent, payload.trace.tracestate)
+                    root.links.append(SpanLink(caller.trace_id, caller.span_id, "caller", caller.tracestate))
                 if payload.forked_from and (origin := payload.forked_from.get("run")):
                     root.links.append(self._link(str(origin), "fork"))
             case RunStart():

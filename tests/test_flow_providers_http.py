@@ -21,6 +21,8 @@ from callboard.actors.providers.http_response import retry_after_s
 from callboard.actors.providers.provider import Answer
 from callboard.bus import events as ev
 from callboard.bus.log import Entry
+from callboard.projections import semconv
+from callboard.projections.spans import SpanFold
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from tests.flow_providers import code_of, flow_of, ours, played, request, value_of
@@ -387,10 +389,13 @@ async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None
     log.crash = dying
     theatre = FlowTheatre(log)
     theatre.providers[HTTP] = lambda: provider(site)
-    told, _ = await played(theatre, flow_of(ours("http"), method="POST", url=site.at("/echo")), [1])
+    told, events = await played(theatre, flow_of(ours("http"), method="POST", url=site.at("/echo")), [1])
     assert told["value"]["status"] == 200
     keys = [headers["idempotency-key"] for _, _, headers, _ in site.seen]
     assert (len(keys), len(set(keys))) == (2, 1)
+    fold = SpanFold()
+    (asked,) = [span for event in events for span in fold.apply(event) if semconv.EFFECT_KIND in span.attributes]
+    assert {headers["traceparent"] for _, _, headers, _ in site.seen} == {f"00-{asked.trace_id}-{asked.span_id}-01"}
 
 
 async def test_metadata_is_seen_in_the_window(site: Site) -> None:

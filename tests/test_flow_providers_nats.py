@@ -14,6 +14,7 @@ from nats.micro.request import Request as ServiceRequest
 
 from callboard.actors.providers.nats import NATS, Nats
 from callboard.actors.providers.provider import Answer
+from callboard.bus.tracecontext import sent_as, within
 from tests.flow_providers import code_of, flow_of, played, request, value_of
 from tests.flows import FlowTheatre
 from tests.test_tools_nats import connection
@@ -57,10 +58,11 @@ async def serving(nc: Client) -> AsyncGenerator[None]:
 
 async def test_a_reply_is_the_value(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc, echoing(nc, "shop.price") as seen:
-        answer = await ask(nc, {"article": "lamp"}, subject="shop.price", headers={"X-Mine": "1"})
+        with within(context := sent_as("ab" * 16, "cd" * 8)):
+            answer = await ask(nc, {"article": "lamp"}, subject="shop.price", headers={"X-Mine": "1"})
         assert value_of(answer) == {"article": "lamp"}
         assert answer.metadata == {"subject": "shop.price", "headers": {"x-seen": "1"}}
-        assert seen[0].headers == {"Idempotency-Key": "key-1", "X-Mine": "1"}
+        assert seen[0].headers == {"Idempotency-Key": "key-1", "traceparent": context.traceparent, "X-Mine": "1"}
         assert value_of(await ask(nc, "unread", subject="shop.price", payload="as it is")) == "as it is"
         assert seen[1].data == b"as it is"
         assert value_of(await ask(nc, subject="shop.price", payload=None)) is None

@@ -55,7 +55,8 @@ def code_of(response: httpx.Response) -> tuple[int, str]:
 
 
 async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> None:
-    started = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
+    span = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
+    started = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one", **span})
     assert (started.status_code, started.json()) == (202, {"status": "accepted", "run_id": "one"})
     again = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
     assert again.json() == {"status": "accepted", "run_id": "one", "duplicate": True}
@@ -65,6 +66,7 @@ async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> Non
     assert (await client.get("/runs/one/trace")).json()["run"] == "one"
     page = (await client.get("/runs/one/events", params={"types": "run.accepted,run.end", "limit": 2})).json()
     assert [one["event"]["type"] for one in page["events"]] == ["run.accepted", "run.end"]
+    assert page["events"][0]["event"]["payload"]["trace"].items() >= span.items()
     rows = (await client.get("/runs", params={"status": "completed"})).json()
     assert [row["run"] for row in rows["runs"]] == ["one"]
     assert code_of(await client.get("/runs/one/state")) == (400, "state.none")

@@ -192,8 +192,11 @@ async def test_a_start_that_waits_returns_the_result_and_reports_progress(client
         lines.append(message or "")
 
     arguments = {"file": "triage.yaml", "input": json.loads(INPUT), "script": SCRIPT, "wait_s": 60}
-    result = await client.call_tool("start_workflow", arguments, progress_callback=heard)
+    meta: Any = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    result = await client.call_tool("start_workflow", arguments, progress_callback=heard, meta=meta)
     run = result.structured_content
+    first = (await answer(client, "watch_run", run_id=run["run_id"], limit=1, detail="full"))["events"][0]
+    assert first["event"]["payload"]["trace"]["traceparent"] == meta["traceparent"]
     assert (run["status"], run["ended"], run["path"]) == ("completed", True, ["gather", "investigate", "note"])
     assert run["results"]["gather"]["toolCalls"][0]["output"]["hits"] == 7
     assert lines[:2] == ["started", "▶ gather: Gather"]

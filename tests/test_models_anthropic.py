@@ -21,6 +21,7 @@ from callboard.bus.effects import (
     Usage,
     user,
 )
+from callboard.bus.tracecontext import sent_as, within
 from tests.messages_api import failing, saying, start, stop, text_block, tool_block
 from tests.model_api import Answer, ModelApi, model_api, streaming
 
@@ -86,11 +87,13 @@ async def test_the_request_carries_key_conversation_tools_and_cache_marks() -> N
     ]
     turn = a_turn(system="Be brief.", tools=[search], messages=conversation, temperature=0.3, max_output_tokens=50)
     async with claude(saying("ok")) as (model, api):
-        await model.turn(turn, lambda _: None)
+        with within(sent_as("ab" * 16, "cd" * 8)):
+            await model.turn(turn, lambda _: None)
     [request] = api.requests
     mark = {"cache_control": {"type": "ephemeral"}}
     assert request.path == "/v1/messages"
     assert request.headers["idempotency-key"] == "idem-1"
+    assert request.headers["traceparent"] == f"00-{'ab' * 16}-{'cd' * 8}-01"
     assert "sk-test" in request.headers["authorization"]
     assert request.body == {
         "model": DEFAULT_MODEL,

@@ -28,6 +28,7 @@ from callboard.bus.effects import (
     Usage,
     user,
 )
+from callboard.bus.tracecontext import sent_as, within
 from tests.gemini_api import chunk, end, failing, saying, text_chunks
 from tests.model_api import Answer, ModelApi, model_api, refusing, streaming
 
@@ -103,12 +104,14 @@ async def test_the_request_carries_conversation_tools_and_thoughts() -> None:
         schema={"type": "object"},
     )
     async with gemini(saying('{"a": 1}')) as (model, server):
-        reply = await model.turn(turn, lambda _: None)
+        with within(sent_as("ab" * 16, "cd" * 8)):
+            reply = await model.turn(turn, lambda _: None)
     assert reply.data == {"a": 1}
     [request] = server.requests
     assert request.path == "/v1/models/gemini-x:streamGenerateContent?alt=sse"
     assert request.headers["x-goog-api-key"] == "k-test"
     assert request.headers["x-server-timeout"] == "60"
+    assert request.headers["traceparent"] == f"00-{'ab' * 16}-{'cd' * 8}-01"
     [told] = request.body.pop("systemInstruction")["parts"]
     assert told["text"].startswith("Be brief.\n\n")
     assert '{"type":"object"}' in told["text"]

@@ -29,6 +29,7 @@ from callboard.bus.effects import (
     Usage,
     user,
 )
+from callboard.bus.tracecontext import sent_as, within
 from tests.model_api import Answer, Ending, ModelApi, model_api, refusing, streaming
 from tests.openai_api import (
     DONE,
@@ -120,10 +121,12 @@ PARAMETERS = {"type": "object", "properties": {"q": {"type": "string"}}}
 async def test_a_request_of_a_response() -> None:
     turn = a_turn(system="Be brief.", tools=[SEARCH], messages=CONVERSATION, temperature=0.3, max_output_tokens=50)
     async with openai("responses", responding("ok")) as (model, server):
-        await model.turn(turn, lambda _: None)
+        with within(sent_as("ab" * 16, "cd" * 8)):
+            await model.turn(turn, lambda _: None)
     [request] = server.requests
     assert request.path == "/v1/responses"
     assert request.headers["idempotency-key"] == "idem-1"
+    assert request.headers["traceparent"] == f"00-{'ab' * 16}-{'cd' * 8}-01"
     assert request.headers["authorization"] == "Bearer sk-test"
     assert request.body == {
         "model": "gpt-x",

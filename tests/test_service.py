@@ -110,6 +110,16 @@ async def test_a_run_by_request_and_reply(caller: Caller) -> None:
     assert again == result
 
 
+@pytest.mark.parametrize("subject", ["cb.start.acme", "cb.api.acme.start"])
+async def test_the_span_that_a_run_is_started_from_is_recorded(caller: Caller, subject: str) -> None:
+    message = {"run_id": "traced", "definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
+    span = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
+    await caller.nc.request(subject, json.dumps(message).encode(), timeout=PATIENCE_S, headers=span)
+    await caller.ask("result", {"run_id": "traced", "wait_s": PATIENCE_S})
+    page = await caller.ask("events", {"run_id": "traced", "limit": 1})
+    assert page["events"][0]["event"]["payload"]["trace"].items() >= span.items()
+
+
 async def test_a_run_id_is_used_once(caller: Caller) -> None:
     assert await caller.start(run_id="mine") == "mine"
     verdict = await caller.ask("start", {"definition": {"source": SOURCE}, "model": "scripted", "run_id": "mine"})

@@ -20,6 +20,7 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFa
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus.effects import Failure, McpTools
 from callboard.bus.redaction import Redaction
+from callboard.bus.tracecontext import sent_as, within
 from tests.forks import python
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
@@ -56,6 +57,8 @@ async def test_a_server_over_stdio_lists_and_answers() -> None:
         assert await call(transport, "long", on_progress=lines.append) == {"result": "done"}
         assert await call(transport, "key") == {"result": "key-1"}
         assert await call(transport, "caller") == {"result": "callboard"}
+        with within(context := sent_as("ab" * 16, "cd" * 8)):
+            assert await call(transport, "span") == {"result": context.traceparent}
     assert lines == ["half way", "2 of 2"]
 
 

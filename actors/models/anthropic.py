@@ -15,6 +15,7 @@ from callboard.actors.models.listening import CONNECT_S, SILENCE_S, forget_heade
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, with_retries
 from callboard.actors.models.wording import Request
+from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class AnthropicModel:
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
         # raises a bare ValueError where a model's JSON is broken.
         stream = self._client.messages.create(
-            **request.params, stream=True, extra_headers={"Idempotency-Key": idempotency_key}
+            **request.params, stream=True, extra_headers={"Idempotency-Key": idempotency_key, **tracecontext.headers()}
         )
         reply = await listen(stream, StreamFold(), request, on_text, failed)
         return msgspec.structs.replace(reply, provider=self.provider)

@@ -18,6 +18,7 @@ from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, with_retries
 from callboard.actors.models.wording import Request
+from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply
 
 DEFAULT_MODEL = "gemini-3.8-flash"
@@ -105,7 +106,9 @@ class GeminiModel:
         """Yield the chunks of an answer as plain values."""
         stream: Any = None
         try:
-            stream = await self._client.aio.models.generate_content_stream(**request.params)
+            told = {"http_options": {"headers": tracecontext.headers()}}
+            params = {**request.params, "config": {**request.params["config"], **told}}
+            stream = await self._client.aio.models.generate_content_stream(**params)
             async for chunk in stream:
                 yield chunk.model_dump(mode="json", exclude_none=True)
         except GARBAGE as error:

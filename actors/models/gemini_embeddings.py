@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from callboard.actors.models.embedding import Embedded, EmbeddingRequest, read_as
 from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
+from callboard.bus import tracecontext
 from callboard.bus.effects import Usage
 
 
@@ -29,7 +30,9 @@ async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
     """
     # Whole contents: of mere texts the SDK makes one content, for some models.
     contents = [{"role": "user", "parts": [{"text": text}]} for text in request.texts]
-    config = {} if request.dimensions is None else {"output_dimensionality": request.dimensions}
+    config: dict[str, Any] = {"http_options": {"headers": tracecontext.headers()}}
+    if request.dimensions is not None:
+        config["output_dimensionality"] = request.dimensions
     try:
         said = await client.aio.models.embed_content(model=request.model, contents=contents, config=config)
         body = said.model_dump(mode="json", include={"embeddings", "usage_metadata"}, exclude_none=True)

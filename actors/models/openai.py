@@ -15,6 +15,7 @@ from callboard.actors.models.listening import CONNECT_S, NO_KEY, SILENCE_S, forg
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.openai_errors import failed
 from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
+from callboard.bus import tracecontext
 from callboard.bus.effects import JSON, Failure, ModelReply
 
 DEFAULT_MODEL = "gpt-6-sol"
@@ -95,7 +96,7 @@ class OpenAIModel:
 
     async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText) -> ModelReply:
         request = self._api.request_of(turn, without | self._refused.get(turn.model, set()))
-        headers = {"Idempotency-Key": turn.idempotency_key}
+        headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
         if self._api is openai_chat:
             endpoint, fold = self._client.chat.completions, openai_chat.ChatFold()
         else:

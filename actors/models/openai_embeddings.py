@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from callboard.actors.models.embedding import Embedded, EmbeddingRequest, read_as
 from callboard.actors.models.openai_errors import failed
+from callboard.bus import tracecontext
 from callboard.bus.effects import Usage
 
 
@@ -32,7 +33,8 @@ async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
     if request.dimensions is not None:
         params["dimensions"] = request.dimensions
     try:
-        said = await client.embeddings.create(**params, extra_headers={"Idempotency-Key": request.idempotency_key})
+        headers = {"Idempotency-Key": request.idempotency_key, **tracecontext.headers()}
+        said = await client.embeddings.create(**params, extra_headers=headers)
     except Exception as error:
         if (known := failed(error)) is None:
             raise

@@ -17,6 +17,7 @@ from callboard.actors.addresses import AddressRefused, checked_addresses
 from callboard.actors.providers.http_request import PORTS, Asked, Unsendable, asked_of
 from callboard.actors.providers.http_response import PREFIX, answer_of
 from callboard.actors.providers.provider import Answer, Request, failure
+from callboard.bus import tracecontext
 
 if TYPE_CHECKING:
     import httpx
@@ -112,7 +113,8 @@ class Http:
             raise Unsendable(f"{url} is no http or https URL with a host", "Refused")
         rules, netloc = self._rules, url.netloc.decode("ascii")
         addresses = await checked_addresses(url.host, url.port or PORTS[url.scheme], rules.allow_hosts)
-        headers = {"user-agent": "callboard", "accept": "application/json, */*;q=0.5", **asked.headers, "host": netloc}
+        headers = {"user-agent": "callboard", "accept": "application/json, */*;q=0.5", **tracecontext.headers()}
+        headers |= {**asked.headers, "host": netloc}
         private = bool({url.host, f"{url.host}:{url.port or PORTS[url.scheme]}"} & rules.allow_hosts)
         if (token := rules.tokens.get(netloc)) and (url.scheme == "https" or private):
             headers.setdefault("authorization", f"Bearer {token}")

@@ -14,6 +14,7 @@ import msgspec
 
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
+from callboard.bus import tracecontext
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -140,7 +141,7 @@ def _headers(given: dict[str, str], request: Request) -> dict[str, str]:
             raise _Refused("InvalidRequest", f"the header {name!r:.200} cannot be sent")
         if name.lower().startswith("nats-"):
             raise _Refused("InvalidRequest", f"the header {name} is the server's own")
-    return {"Idempotency-Key": request.idempotency_key, **given}
+    return {"Idempotency-Key": request.idempotency_key, **tracecontext.headers(), **given}
 
 
 def _payload(value: Any) -> bytes:

@@ -19,6 +19,7 @@ import msgspec
 
 from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
 from callboard.actors.skills.service_errors import Trouble, said_in, without
+from callboard.bus import tracecontext
 from callboard.bus.backoff import backoff_s
 
 CALL_TIMEOUT_S = 50.0
@@ -119,7 +120,7 @@ class Service:
         deadline = time.monotonic() + CALL_TIMEOUT_S
         given = {name: value for name, value in (params or {}).items() if value is not None}
         url = f"{self.base.rstrip('/')}{path}" if path else self.base
-        request = Request(method, url, given, body, self.headers, self.credential)
+        request = Request(method, url, given, body, {**tracecontext.headers(), **self.headers}, self.credential)
         for tried in range(1, TRIES_MAX + 1):
             if stopped.is_set():
                 raise self.failed("is not asked: nobody waits for the answer any more")

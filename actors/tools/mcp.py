@@ -22,6 +22,7 @@ from callboard.actors.tools.lent import fill, pick
 from callboard.actors.tools.mcp_contents import output_of, text_of
 from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 from callboard.actors.tools.tool import Keep, ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus import tracecontext
 from callboard.bus.effects import JSON, McpTools, ToolSpec
 from callboard.bus.log import NoAnswer
 
@@ -266,7 +267,7 @@ class McpTransport:
             share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
             context.on_progress(shortened(message or share))
 
-        meta: Any = {IDEMPOTENCY_META: context.idempotency_key}
+        meta: Any = {IDEMPOTENCY_META: context.idempotency_key, **tracecontext.headers()}
         return await self._client.call_tool(tool, dict(input), progress_callback=report, meta=meta)
 
     def _gone(self, tool: str, why: str) -> ToolFailed:

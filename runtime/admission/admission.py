@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
+from callboard.bus import tracecontext
 from callboard.bus.commands import (
     REPLY_HEADER,
     ROUTING_BYTES,
@@ -32,7 +33,9 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, Recorded, whole
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
+from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
+from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.routing import route, routed, tell_id
@@ -155,7 +158,8 @@ class Admission:
         examined = await self._examined(tenant, delivery.data)
         run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
-        return await self._admit_run(RunRef(tenant, run), examined, call, delivery.sequence)
+        came_from = tracecontext.read(delivery.headers)
+        return await self._admit_run(RunRef(tenant, run), examined, call, came_from, delivery.sequence)
 
     async def _examined(self, tenant: str, body: bytes) -> Examined:
         """Look at a start message, with what stands beside it."""
@@ -178,7 +182,10 @@ class Admission:
         :raises StoreFull: if it has no room
         """
         examined = await self._definitions.apart(lambda: examine(message), size=len(message))
-        verdict = await self._admit_run(child, examined, self._child_call(child), parent=parent)
+        ids = SpanIds(self._log.store, child.tenant)
+        begun_by = ids.span(parent.run, effect_address(ev.ChildStart.type, parent.key))
+        came_from = tracecontext.sent_as(ids.trace(parent.run), begun_by)
+        verdict = await self._admit_run(child, examined, self._child_call(child), came_from, parent=parent)
         return presentable(verdict).problems if verdict.status == "rejected" else []
 
     async def call_child(self, child: RunRef) -> None:
@@ -192,7 +199,13 @@ class Admission:
         return _Call(f"child-{child.tenant}-{child.run}", self._home)
 
     async def _admit_run(
-        self, ref: RunRef, examined: Examined, call: _Call, cause: int = 0, parent: ev.Parent | None = None
+        self,
+        ref: RunRef,
+        examined: Examined,
+        call: _Call,
+        came_from: TraceContext | None,
+        cause: int = 0,
+        parent: ev.Parent | None = None,
     ) -> Verdict:
         start = examined.start
         if start is None:
@@ -210,7 +223,8 @@ class Admission:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        accepted = accepted_event(start, plan, ref, parent, warnings, ev.Traced(self._log.store, ref.tenant))
+        trace = ev.Traced(self._log.store, ref.tenant, *(came_from or ()))
+        accepted = accepted_event(start, plan, ref, parent, warnings, trace)
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)

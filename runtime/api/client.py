@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from nats.aio.msg import Msg
 
+from callboard.bus import tracecontext
 from callboard.bus.asking import LOSS_PATIENCE_S, LOSS_PAUSE_S
 from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Tell
 from callboard.bus.commit import MESSAGE_ID, Message
@@ -108,7 +109,7 @@ class Client:
             # What is no id is refused, and nothing in the log could name it.
             return await verdict_of_start(self.log, self.ref(run_id), sequence) if is_name(run_id) else None
 
-        headers = {WORKER_HEADER: worker} if worker else {}
+        headers = {**tracecontext.headers(), **({WORKER_HEADER: worker} if worker else {})}
         said = Message(self.log.subjects.start(self.tenant), body, headers)
         return await self._say(said, "start", message["run_id"], wait_s, decided)
 
@@ -126,7 +127,7 @@ class Client:
         if len(body) > self._bytes_max:
             return self._too_large("start", len(body))
         try:
-            await self._publish(Message(self.log.subjects.start(self.tenant), body, {}))
+            await self._publish(Message(self.log.subjects.start(self.tenant), body, tracecontext.headers()))
         except Full as full:
             raise full.told("the start") from full
         return None

@@ -22,6 +22,7 @@ from nats.micro.service import Service as MicroService
 
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import name_of
+from callboard.bus.tracecontext import read, within
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.client import VERDICT_WAIT_S
 from callboard.runtime.api.outcomes import Verb, error_body, outcome
@@ -118,7 +119,9 @@ class _Endpoint:
     async def _answer(self, verb: Verb, request: Request) -> None:
         try:
             tenant = name_of(request.subject.split(".")[-2])
-            await self._send(request, await outcome(verb, tenant, request.data))
+            with within(read(request.headers or {})):
+                answer = await outcome(verb, tenant, request.data)
+            await self._send(request, answer)
         except (NatsError, ValueError) as error:
             # No reply subject, or no connection: there is nobody to tell.
             logger.warning("request could not be answered", subject=request.subject, error=str(error))

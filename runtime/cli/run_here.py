@@ -1,5 +1,6 @@
 """Performing one run in this process: server, worker, start and follow, until the run ends or somebody leaves."""
 
+import os
 import signal
 import tempfile
 from contextlib import AsyncExitStack
@@ -12,6 +13,7 @@ import anyio.abc
 import click
 
 from callboard.bus.events import Event, Problem
+from callboard.bus.tracecontext import read, within
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.answering import Answering
@@ -107,7 +109,8 @@ def _leave_files(local: LocalRun, events: list[Event], warnings: list[Problem]) 
 async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tuple[str, list[Problem]]:
     """Start the run; return its id, and what is odd about the start."""
     message, definition = local.prepared.message, local.prepared.definition
-    verdict = await connection.client.start(message, worker=worker.name)
+    with within(read(os.environ)):
+        verdict = await connection.client.start(message, worker=worker.name)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems)
     if verdict.duplicate:

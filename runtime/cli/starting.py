@@ -1,8 +1,11 @@
 """Starting a run at a server that stands: publish, wait for the verdict, say it."""
 
+import os
+
 import click
 import msgspec
 
+from callboard.bus.tracecontext import read, within
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.errors import RequestRefused
@@ -19,7 +22,8 @@ async def publish(prepared: Message, config: Config, settings: Settings, file: s
     :raises CallboardError: if there is no server, or no worker that answers
     """
     async with reach(config, reads=False, name="callboard start") as connection:
-        verdict = await connection.client.start(prepared.message)
+        with within(read(os.environ)):
+            verdict = await connection.client.start(prepared.message)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, file)
     warnings = [*prepared.warnings, *verdict.warnings]

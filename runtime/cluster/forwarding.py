@@ -7,8 +7,9 @@ from nats.aio.msg import Msg
 
 from callboard.bus.commands import REPLY_HEADER, WORKER_HEADER
 from callboard.bus.queue import Delivery, Replies
+from callboard.bus.tracecontext import TRACEPARENT, TRACESTATE
 
-_KEPT = (REPLY_HEADER, WORKER_HEADER)
+_KEPT = (REPLY_HEADER, WORKER_HEADER, TRACEPARENT, TRACESTATE)
 """Headers of users that go along."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
@@ -33,6 +34,7 @@ from callboard.runtime.http.slack_buttons import PATH as BUTTONS
 from callboard.runtime.http.slack_buttons import SECRET as BUTTONS_SECRET
 from callboard.runtime.http.slack_buttons import SlackButtons
 from callboard.runtime.http.topics import filters_of, runs_of
+from callboard.runtime.http.tracing import Traced
 from callboard.runtime.http.webhooks import METHODS, Webhooks
 from callboard.runtime.page.shell import shell_routes
 from callboard.runtime.schemas.catalog import schema_named
@@ -91,6 +93,7 @@ def http_app(
         Path(ANSWERS, answering.serve, methods=["GET", "POST"]),
     ]
     return Starlette(
+        middleware=[Middleware(Traced)],
         routes=[*open_paths, Mount("/", guard)],
         exception_handlers={HTTPException: _unknown},
         lifespan=lambda _app: front.rings.open(),

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
+from callboard.bus.tracecontext import read, within
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.mcp import answers, arguments
 from callboard.runtime.mcp.tools import Report, Tools
@@ -113,7 +114,8 @@ def mcp_server(tools: Tools) -> Server[Any]:
             return _failed(
                 CallboardError("mcp.tool_unknown", f"there is no tool {params.name!r}", remedy=f"See {known}.")
             )
-        return await _outcome(entry, params.arguments or {}, report)
+        with within(read(params.meta or {})):
+            return await _outcome(entry, params.arguments or {}, report)
 
     return Server(
         NAME,

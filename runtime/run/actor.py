@@ -26,6 +26,7 @@ from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
 from callboard.bus.log import EventLog, Recorded, readable
 from callboard.bus.subjects import RunRef
+from callboard.projections.span_ids import ids_of
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
 from callboard.runtime.run.activation import Activation, Command, Services
@@ -172,7 +173,7 @@ class RunActor:
         self._admission = admission
         parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
         spawn = self._tasks.spawn
-        self._flight = InFlight(self._active, carrier, spawn, parked_n=parked_n)
+        self._flight = InFlight(self._active, carrier, spawn, parked_n=parked_n, ids=ids_of(admission.accepted))
         self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
         self._children = self._flight.children = ChildRuns(
             self.ref,

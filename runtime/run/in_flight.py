@@ -17,6 +17,8 @@ from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, digest
 from callboard.bus.events import Event, Payload
+from callboard.bus.tracecontext import TraceContext, sent_as
+from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.interpreter.waits import OpenEffect
 from callboard.runtime.run.activation import Activation
 from callboard.runtime.run.children import ChildRuns
@@ -30,7 +32,7 @@ QUEUED_PROGRESS_MAX = 1_000
 class InFlight:
     """The effects that node actors of one active run carry out, and where these hand in the events that follow."""
 
-    def __init__(self, active: Activation, carrier: Carrier, spawn: Spawn, *, parked_n: int) -> None:
+    def __init__(self, active: Activation, carrier: Carrier, spawn: Spawn, *, parked_n: int, ids: SpanIds) -> None:
         self.children: ChildRuns
         self._active = active
         effects = active.services.effects
@@ -39,6 +41,7 @@ class InFlight:
         self._carried: set[str] = set()
         self._begun = False
         self._parked_n = parked_n
+        self._ids = ids
         self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
         """What is to be done once the event of that number is acknowledged."""
 
@@ -106,7 +109,13 @@ class InFlight:
             ordinal=effect.ordinal,
             turn=model_turn(effect, self._active.stage.asks.memory, idempotency_key) if is_turn else None,
             toolboxes=dict(effect.node.toolboxes),
+            span=self._span(effect.event),
         )
+
+    def _span(self, intent: Event) -> TraceContext:
+        """The span of an effect: the same whenever it is carried out, and in the trace that is exported later."""
+        run = self._active.ref.run
+        return sent_as(self._ids.trace(run), self._ids.span(run, effect_address(intent.type, intent.key)))
 
     # -- what comes back: `callboard.actors.node.Publisher` -----------------------------------------------------------
 

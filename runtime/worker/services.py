@@ -29,6 +29,7 @@ from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
+from callboard.bus import tracecontext
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Environment, Event, Problem
@@ -227,6 +228,7 @@ class Services:
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
             permits=permits,
+            propagates=tracecontext.propagates(self._env),
         )
 
     def _memory(self, model: str) -> Memory:
@@ -251,7 +253,7 @@ class Services:
     async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
         if len(subject) > SUBJECT_CHARS_MAX:
             raise ValueError(f"a subject has at most {SUBJECT_CHARS_MAX} characters")
-        return (await self._nc.request(subject, payload, timeout=timeout)).data
+        return (await self._nc.request(subject, payload, timeout=timeout, headers=tracecontext.headers())).data
 
     async def aclose(self) -> None:
         """Close what models, providers and the sandbox hold open."""
