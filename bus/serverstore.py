@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 
 from callboard.bus.errors import CallboardError, OperatorError, ServerFailed, StoreFull, StoreLocked, StoreUnusable
+from callboard.bus.own_files import write_own
 
 LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
 LOG_FILES_MAX = 3
@@ -130,7 +131,7 @@ class ServerStore:
             self.ports.mkdir(exist_ok=True)
             for stale in self.ports.glob("*.ports"):
                 stale.unlink()
-            _write_own(self.config, config)
+            write_own(self.config, config)
             self.out.write_bytes(b"")
 
     def remembered_port(self) -> int:
@@ -145,7 +146,7 @@ class ServerStore:
         with self._usable():
             self._write_holders(server_pid)
             self._port.write_text(f"{port}\n")
-            _write_own(self._url, f"{self.url(port)}\n")
+            write_own(self._url, f"{self.url(port)}\n")
 
     def token(self) -> str:
         """Return what whoever connects has to bring, made with the store: only its owner can read it.
@@ -156,7 +157,7 @@ class ServerStore:
         if not (token := self.known_token()):
             token = secrets.token_hex(TOKEN_BYTES)
             with self._usable():
-                _write_own(self._token, f"{token}\n")
+                write_own(self._token, f"{token}\n")
         return token
 
     def known_token(self) -> str:
@@ -206,11 +207,9 @@ class ServerStore:
 
         :raises StoreFull: if there is no room for that either
         """
-        new = self.config.with_suffix(".new")
         with self._usable():
             config = self.config.read_text(encoding="utf-8")
-            _write_own(new, _BYTES_MAX.sub(f"max_file_store: {bytes_max}", config))
-            new.replace(self.config)
+            write_own(self.config, _BYTES_MAX.sub(f"max_file_store: {bytes_max}", config))
 
     def takes(self, size: int = ROOM_BYTES) -> bool:
         """Whether the disk takes so many bytes: it may be full, or its quota used up, or broken."""
@@ -329,15 +328,6 @@ def unusable(store: ServerStore, reason: str) -> OperatorError:
         return StoreFull(reason, where=str(store.home))
     remedy = "Choose another data directory, or make this one a directory that this user may write to."
     return StoreUnusable(str(store.home), reason, remedy)
-
-
-def _write_own(path: Path, text: str) -> None:
-    """Write a file that only its owner can read."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        # One that was there may have been for everybody.
-        os.fchmod(fd, 0o600)
-        file.write(text)
 
 
 def _try_lock(fd: int) -> bool:

@@ -6,7 +6,6 @@ another place in the store cannot be read there. A key is known by the beginning
 
 import base64
 import binascii
-import os
 import secrets
 from collections.abc import Sequence
 from hashlib import sha256
@@ -14,6 +13,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from callboard.bus.errors import OperatorError
+from callboard.bus.own_files import write_own
 from callboard.runtime.settings.config import Config
 
 KEY_BYTES = 32
@@ -107,8 +107,7 @@ def founded_keyring(config: Config) -> Keyring:
     path = config.data_dir / FILE_NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{new_key()}\n")
+        write_own(path, f"{new_key()}\n", replaces=False)
     except FileExistsError:
         pass  # somebody else was faster
     except OSError as error:

@@ -5,7 +5,6 @@ browser is given a file that leads there, which only its owner can read.
 """
 
 import html
-import os
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from callboard.bus.errors import OperatorError
+from callboard.bus.own_files import write_own
 from callboard.runtime.settings.config import Config
 
 LOOK_S = 1.0
@@ -33,7 +33,7 @@ class NoPage(OperatorError):
 def noted(data_dir: Path, page: str) -> Generator[None]:
     """Note where the page is served, for the length of the block."""
     file = _note(data_dir)
-    _write_own(file, page)
+    write_own(file, page)
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def open_run(config: Config, run: str) -> None:
     address = f"{base}t/{quote(config.tenant, safe='')}/runs/{quote(run, safe='')}"
     leading = config.data_dir / "open.html"
     target = html.escape(f"{address}#{token}" if token else address)
-    _write_own(
+    write_own(
         leading, f'<!doctype html><meta http-equiv="refresh" content="0; url={target}"><title>Callboard</title>\n'
     )
     click.echo(f"Opening {address}", err=True)
@@ -74,11 +74,3 @@ def open_run(config: Config, run: str) -> None:
 
 def _note(data_dir: Path) -> Path:
     return data_dir / "page"
-
-
-def _write_own(path: Path, text: str) -> None:
-    """Write a file that only its owner can read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)

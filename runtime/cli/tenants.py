@@ -1,6 +1,5 @@
 """The file of accounts: tenants added, listed and removed, and the keys of their users written beside it."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import click
 
 from callboard.bus.accounts import Accounts, new_user, read
 from callboard.bus.errors import OperatorError
+from callboard.bus.own_files import write_own
 from callboard.bus.subjects import is_name, token
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.operations.results import compact
@@ -90,11 +90,10 @@ def _write_seeds(seeds: dict[Path, str]) -> None:
     written: list[Path] = []
     try:
         for file, seed in seeds.items():
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as secret:
-                written.append(file)
-                secret.write(f"{seed}\n")
+            write_own(file, f"{seed}\n", replaces=False)
+            written.append(file)
     except OSError as error:
         for file in written:
             file.unlink()
         remedy = "A key that is there already is not replaced: move it away, or choose another folder."
-        raise TenantUnusable(error.strerror or str(error), str(error.filename), remedy) from error
+        raise TenantUnusable(error.strerror or str(error), str(error.filename2 or error.filename), remedy) from error
