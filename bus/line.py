@@ -42,7 +42,7 @@ class Line(Client):
             and len(payload) <= self._max_payload
             and _plain(subject) is not None
             and (not reply or _plain(reply) is not None)
-            and head.count("\n") == (len(headers) if headers else 0)
+            and head.count("\n") == head.count("\r") == (len(headers) if headers else 0)
         )
         if not usual or self._flush_queue is None:
             await super().publish(subject, payload, reply, headers)

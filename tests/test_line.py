@@ -31,6 +31,7 @@ CASES: list[tuple[bytes, str, dict[str, str] | None]] = [
     (b"body", "back.to.me", {"Nats-Expected": "7", "Name": "Müller: 5 €", "Empty": ""}),
     (b"body", "", {Header.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}),
     (b"body", "", {"Folded": "one\r\nEvil: two"}),
+    (b"body", "", {"Folded": "one\rtwo", "Twice": "one\ntwo"}),
 ]
 
 

@@ -21,7 +21,7 @@ LIST_S = 30.0
 """How long it may take over all documents of a memory."""
 
 READ_TRIES = 5
-"""How often documents are read if fewer came than there were; markers may run out in between."""
+"""How often documents are read if fewer came than there were."""
 
 WRONG_SEQUENCE = frozenset({10071, 10164})
 """What the server calls a document with another revision than was expected."""
@@ -83,17 +83,15 @@ class KeyValueStore:
 
     async def _read(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
         """Read as many as the server counts: the client may take a watch for complete before the first has come."""
-        found: list[KeyValue.Entry] = []
+        subjects = f"$KV.{self._bucket}.{prefix}.>"
         for _ in range(READ_TRIES):
-            info = await self._nc.jetstream().stream_info(
-                f"KV_{self._bucket}", subjects_filter=f"$KV.{self._bucket}.{prefix}.>"
-            )
+            info = await self._nc.jetstream().stream_info(f"KV_{self._bucket}", subjects_filter=subjects)
             found = await self._watched(bucket, prefix, meta_only)
             if len(found) >= len(info.state.subjects or {}):
-                break
-        # What was removed leaves its marker.
-        kept = [entry for entry in found if entry.operation is None]
-        return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
+                # What was removed leaves its marker.
+                kept = [entry for entry in found if entry.operation is None]
+                return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
+        raise Unavailable("fewer documents came than the server counts")
 
     async def _watched(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:
         watcher = await bucket.watch(f"{prefix}.>", meta_only=meta_only)

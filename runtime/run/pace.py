@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 SLICE_S = 0.01
-"""How long the loop may be kept by runs before it looks at everything else; in time that its thread works."""
+"""How long the loop may be kept by runs before it looks at everything else."""
 
 REST_SHARE = 0.5
 """How long long work rests behind a piece, as a share of the time that the piece took: others have many short ones."""
