@@ -16,7 +16,7 @@ from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.beside import Standing, lifeline
+from callboard.runtime.cli.child_processes import Standing, lifeline
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.engine.routes import engine_routes, health_route
 from callboard.runtime.http.access import Access
@@ -51,7 +51,7 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
 
 
 async def attend(standing: Standing) -> None:
-    """Serve beside a worker, at an address that is bound already, until SIGTERM comes or the worker is gone."""
+    """Serve as a child process, at an address that is bound already, until SIGTERM comes or the parent is gone."""
     assert standing.listener is not None
     config = standing.config
     with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=standing.listener) as bound:

@@ -17,8 +17,8 @@ from callboard.bus.serverstore import running_url
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.beside import Beside, Company, Standing, lifeline, open_company
 from callboard.runtime.cli.browsing import noted
+from callboard.runtime.cli.child_processes import ChildProcess, ChildProcesses, Standing, lifeline, open_child_processes
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
@@ -50,15 +50,15 @@ async def stand(standing: Standing, settings: Settings) -> int:
         await stack.enter_async_context(open_exporters(connection))
         worker = await stack.enter_async_context(open_worker(connection, env))
         await stack.enter_async_context(open_service(connection))
-        company = await stack.enter_async_context(open_company())
+        children = await stack.enter_async_context(open_child_processes())
         for number in range(2, standing.config.worker_processes() + 1):
-            company.keep(Beside(f"worker-{number}", work, _at(connection, standing)))
-        page = None if standing.joins else await _served(stack, company, connection, standing)
+            children.keep(ChildProcess(f"worker-{number}", work, _at(connection, standing)))
+        page = None if standing.joins else await _served(stack, children, connection, standing)
         stack.enter_context(settled_collector())
         _say_where(connection, settings, page, embedded=standing.config.embedded and not standing.joins)
         async for _first in signals:
             break
-        drained = await _stop(worker, company, standing, settings, signals)
+        drained = await _stop(worker, children, standing, settings, signals)
     if settings.as_json:
         click.echo(compact({"stopped": True, "drained": drained}))
     else:
@@ -67,13 +67,15 @@ async def stand(standing: Standing, settings: Settings) -> int:
 
 
 def _at(connection: Connection, standing: Standing) -> Standing:
-    """How a worker beside ours stands: at the same server, whoever runs it."""
+    """How a child stands: at the same server, whoever runs it."""
     config = connection.config.absolute()
     return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
 
 
-async def _served(stack: AsyncExitStack, company: Company, connection: Connection, standing: Standing) -> str | None:
-    """Have a process beside ours serve HTTP, if it is to be; return its URL.
+async def _served(
+    stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: Standing
+) -> str | None:
+    """Have a child process serve HTTP, if it is to be; return its URL.
 
     :raises AddressUnusable: if it cannot be served where it is to be, or not without a token
     """
@@ -87,13 +89,14 @@ async def _served(stack: AsyncExitStack, company: Company, connection: Connectio
 
         await access_of(config, connection, host, int(port))
     bound = stack.enter_context(listening_nearby(host, int(port), "http"))
-    beside = _at(connection, standing)
+    child = _at(connection, standing)
     # Whoever may not speak to the server may not do so by way of HTTP either.
-    token = config.http_token or _token_of(beside.config)
-    config = beside.config.model_copy(update={"http_token": token})
-    company.keep(Beside("http", attend, replace(beside, config=config, listener=bound.fileno())))
+    token = config.http_token or _token_of(child.config)
+    config = child.config.model_copy(update={"http_token": token})
+    children.keep(ChildProcess("http", attend, replace(child, config=config, listener=bound.fileno())))
     page = f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
-    stack.enter_context(noted(config.data_dir, page))
+    if standing.config.embedded:
+        stack.enter_context(noted(config.data_dir, page))
     return page
 
 
@@ -105,14 +108,14 @@ def _token_of(config: Config) -> SecretStr | None:
 
 
 async def attend(standing: Standing) -> None:
-    """Be who serves HTTP beside a worker."""
+    """Be the child process that serves HTTP."""
     from callboard.runtime.cli import httpserving
 
     await httpserving.attend(standing)
 
 
 async def work(standing: Standing) -> None:
-    """Be a worker beside another until SIGTERM comes, and drain; or until the other is gone."""
+    """Be a child process that is a worker, until SIGTERM comes, and drain; or until the parent is gone."""
     async with AsyncExitStack() as stack:
         env = stack.enter_context(surroundings(None, *standing.folders))
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
@@ -128,9 +131,13 @@ async def work(standing: Standing) -> None:
 
 
 async def _stop(
-    worker: Worker, company: Company, standing: Standing, settings: Settings, signals: AsyncIterator[signal.Signals]
+    worker: Worker,
+    children: ChildProcesses,
+    standing: Standing,
+    settings: Settings,
+    signals: AsyncIterator[signal.Signals],
 ) -> bool:
-    """Let what runs finish here and in the workers beside ours, unless a second signal comes; return whether it did."""
+    """Let what runs finish here and in the child processes, unless a second signal comes; return whether it did."""
     if not settings.as_json:
         runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
         click.echo(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
@@ -139,7 +146,7 @@ async def _stop(
     async def drain(scope: anyio.CancelScope) -> None:
         nonlocal drained
         async with anyio.create_task_group() as both:
-            both.start_soon(company.stop)
+            both.start_soon(children.stop)
             both.start_soon(worker.drain, standing.drain_wait_s)
         drained = True
         scope.cancel()

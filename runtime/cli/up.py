@@ -96,7 +96,7 @@ def _stand(
 
     import anyio
 
-    from callboard.runtime.cli.beside import Standing
+    from callboard.runtime.cli.child_processes import Standing
     from callboard.runtime.cli.serving import stand
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.unheard import unheard

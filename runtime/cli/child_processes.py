@@ -1,9 +1,8 @@
-"""Processes beside ours: what ``callboard up`` and ``callboard worker`` keep, further workers and who serves HTTP.
+"""Child processes of ``callboard up`` and ``callboard worker``: further workers, and who serves HTTP.
 
-One that dies is started anew.
-What such a process needs to know, secrets too, comes over its standard input, which stays open for as long as we live:
-it hears by its end that we have gone, and goes too. What it has to say goes to our stderr. Signals reach us alone; we
-pass on that it is to stop.
+One that dies is started anew. What a child needs to know, secrets too, comes over its standard input, which stays open
+for as long as we live: it hears by its end that we have gone, and goes too. What it has to say goes to our stderr.
+Signals reach us alone; we pass on that it is to stop.
 """
 
 import os
@@ -52,16 +51,16 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A process to be kept: ``perform`` (a function of a module) is what it does, until a signal or its end comes."""
+class ChildProcess:
+    """A child to be kept: ``perform`` (a function of a module) is what it does until it is told to stop."""
 
     name: str
     perform: Callable[[Standing], Awaitable[None]]
     standing: Standing
 
 
-class Company:
-    """The processes beside ours."""
+class ChildProcesses:
+    """The children of this process."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
@@ -69,30 +68,33 @@ class Company:
         self._stopping = False
         self._gone = anyio.Event()
 
-    def keep(self, beside: Beside) -> None:
+    def keep(self, child: ChildProcess) -> None:
         """Start a process, and start it anew whenever it dies."""
-        self._tasks.start_soon(self._keep, beside)
+        self._tasks.start_soon(self._keep, child)
 
     async def stop(self) -> None:
         """Have all of them stop in order, and wait until they have."""
         self._stopping = True
         for process in self._processes:
-            process.terminate()
+            _terminate(process)
         while self._processes:
             self._gone = anyio.Event()
             await self._gone.wait()
 
-    async def _keep(self, beside: Beside) -> None:
+    async def _keep(self, child: ChildProcess) -> None:
         in_a_row = 0
         while not self._stopping:
             began = anyio.current_time()
-            process = await self._start(beside)
+            process = await self._start(child)
             self._processes.add(process)
+            if self._stopping:
+                # Told while it was being started.
+                _terminate(process)
             try:
-                await _hand_over(process, beside)
+                await _hand_over(process, child)
                 returncode = await process.wait()
             finally:
-                if process.returncode is None:
+                with suppress(ProcessLookupError):
                     process.kill()
                 with anyio.CancelScope(shield=True):
                     await process.aclose()
@@ -102,40 +104,45 @@ class Company:
                 return
             in_a_row = 0 if anyio.current_time() - began >= STABLE_S else in_a_row + 1
             pause_s = backoff_s(in_a_row, RESTART_PAUSE_S, RESTART_PAUSE_MAX_S) if in_a_row else 0.0
-            log.error("process beside ours died", name=beside.name, returncode=returncode, again_in_s=pause_s)
+            log.error("child process died", name=child.name, returncode=returncode, again_in_s=pause_s)
             await anyio.sleep(pause_s)
 
-    async def _start(self, beside: Beside) -> anyio.abc.Process:
+    async def _start(self, child: ChildProcess) -> anyio.abc.Process:
         process = await anyio.open_process(
-            [sys.executable, "-m", __name__, beside.name],
+            [sys.executable, "-m", __name__, child.name],
             stdin=subprocess.PIPE,
             stdout=None,
             stderr=None,
-            pass_fds=() if beside.standing.listener is None else (beside.standing.listener,),
+            pass_fds=() if child.standing.listener is None else (child.standing.listener,),
             start_new_session=True,  # a Ctrl-C in the terminal is for us
         )
-        log.info("process beside ours was started", name=beside.name, pid=process.pid)
+        log.info("child process was started", name=child.name, pid=process.pid)
         return process
 
 
-async def _hand_over(process: anyio.abc.Process, beside: Beside) -> None:
+def _terminate(process: anyio.abc.Process) -> None:
+    with suppress(ProcessLookupError):  # it has ended, and nobody has noticed yet
+        process.terminate()
+
+
+async def _hand_over(process: anyio.abc.Process, child: ChildProcess) -> None:
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # its end tells what there is to tell
-        await process.stdin.send(pickle.dumps(beside))
+        await process.stdin.send(pickle.dumps(child))
 
 
 @asynccontextmanager
-async def open_company() -> AsyncGenerator[Company]:
-    """Keep processes for the length of the block; those that are left at its end are killed."""
+async def open_child_processes() -> AsyncGenerator[ChildProcesses]:
+    """Keep child processes for the length of the block; those that are left at its end are killed."""
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
-        yield Company(tasks)
+        yield ChildProcesses(tasks)
 
 
 @asynccontextmanager
 async def lifeline() -> AsyncGenerator[None]:
-    """Cancel the block when the process that has started this one has gone."""
+    """Cancel the block when the parent process has gone."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_at_end_of_input, tasks.cancel_scope)
         yield
@@ -144,20 +151,23 @@ async def lifeline() -> AsyncGenerator[None]:
 
 async def _cancel_at_end_of_input(scope: anyio.CancelScope) -> None:
     await anyio.wait_readable(STDIN)
-    log.warning("the process that started this one has gone")
+    log.warning("the parent process has gone")
     scope.cancel()
 
 
 def main() -> None:
-    """Be a process beside another, which says over standard input what there is to do."""
-    # Until we know how to stop, stopping is nothing but that.
+    """Be a child, of a process that says over standard input what there is to do."""
+    # A Ctrl-C is for the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.fdopen(os.dup(STDIN), "rb") as given:
-        beside: Beside = pickle.load(given)
-    config = beside.standing.config
+        try:
+            child: ChildProcess = pickle.load(given)
+        except EOFError:
+            return  # the parent went before it had said anything
+    config = child.standing.config
     with unheard():
         logs.configure(config.log_level, config.log_format)
-        anyio.run(beside.perform, beside.standing)
+        anyio.run(child.perform, child.standing)
 
 
 if __name__ == "__main__":
