@@ -1,8 +1,5 @@
 """Writing runs to an archive, and bringing them into a store, at the command line."""
 
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +7,13 @@ import anyio
 import click
 import msgspec
 
-from callboard.bus.archive import Archive, ArchivedRun
+from callboard.bus.archive import Archive
 from callboard.bus.errors import CallboardError
 from callboard.bus.subjects import is_name
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.progress import progress
 from callboard.runtime.cli.run_table import run_rows
-from callboard.runtime.operations.archiving import Progress, archive_runs, import_as, import_runs
+from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
@@ -43,10 +41,10 @@ async def write(chosen: Chosen, config: Config, settings: Settings) -> None:
             row.run for row in reversed(await run_rows(connection.log, config.tenant))
         ]
         path = Path(chosen.output)
-        with told(len(runs)) as progress:
+        with progress(len(runs)) as done:
             try:
                 found = await archive_runs(
-                    connection.log, config.tenant, runs, path, children=chosen.children, progress=progress
+                    connection.log, config.tenant, runs, path, children=chosen.children, progress=done
                 )
             except OSError as error:
                 message = f"the file cannot be written: {error.strerror}"
@@ -71,9 +69,9 @@ async def bring_in(file: str, id: str | None, config: Config, settings: Settings
     # With another id only one can be meant; without, and with none named, all are.
     runs = [archive.run(named.run)] if named.run is not None or id is not None else archive.runs
     async with reach(config, reads=True, founds=True, name="callboard import") as connection:
-        with told(len(runs)) as progress:
+        with progress(len(runs)) as done:
             if id is None:
-                found = await import_runs(connection.log, config.tenant, archive, runs, progress)
+                found = await import_runs(connection.log, config.tenant, archive, runs, done)
             else:
                 found = [await import_as(connection.log, config.tenant, archive, runs[0], id)]
     if settings.as_json:
@@ -81,24 +79,6 @@ async def bring_in(file: str, id: str | None, config: Config, settings: Settings
         return
     for one in found:
         click.echo(f"{one.run}  {one.verdict}, {one.events} events")
-
-
-@contextmanager
-def told(count: int) -> Generator[Progress]:
-    """Show on stderr, if that is a terminal, how many of so many runs are done."""
-    if not sys.stderr.isatty():
-        yield _silently
-        return
-    with click.progressbar(length=count, file=sys.stderr, label="runs") as bar:
-
-        def step(_run: ArchivedRun) -> None:
-            bar.update(1)
-
-        yield step
-
-
-def _silently(_run: ArchivedRun) -> None:
-    pass
 
 
 def _count(number: int) -> str:

@@ -1,23 +1,58 @@
-"""``callboard replay``: run the interpreter over a run's log again."""
+"""``callboard replay``: run the interpreter over a run's log again, or over those of all runs."""
+
+from typing import TYPE_CHECKING
 
 import click
 
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.durations import Since
 from callboard.runtime.cli.options import Settings, settings_options
+
+if TYPE_CHECKING:
+    import datetime as dt
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False, metavar="[RUN|FILE]")
 @click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Stop behind event N and show the state there.")
+@click.option("--all", "everything", is_flag=True, help="Replay all runs of the store, or of an archive.")
+@click.option("--since", type=Since(), help="With --all: those accepted since then: so long ago (2h), or an instant.")
+@click.option("--definition", "-d", metavar="NAME", help="With --all: only runs of this definition.")
+@click.option(
+    "--jobs", "-j", metavar="N", type=click.IntRange(1), help="With --all: so many processes; default: cores."
+)
 @settings_options
-def replay(settings: Settings, run: str, at: int | None) -> None:
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    settings: Settings,
+    run: str | None,
+    at: int | None,
+    everything: bool,
+    since: "dt.datetime | None",
+    definition: str | None,
+    jobs: int | None,
+) -> None:
     """Run the interpreter over the log of RUN again, and verify that it asks for what was recorded.
 
-    Nothing is executed and nothing is written. A difference is shown with both sides, and the exit code is 1.
+    Nothing is executed and nothing is written. A difference is shown with both sides, and the exit code is 1. With
+    --all every run is verified, and the code is 1 if one of them is not.
     """
     import anyio
 
-    from callboard.runtime.cli.replaying import replay_run
     from callboard.runtime.cli.settings import configured
+
+    if everything:
+        from callboard.runtime.cli.replaying_all import Chosen, replay_runs
+
+        if at is not None:
+            raise click.UsageError("--at is of one run")
+        chosen = Chosen(run, since, definition, jobs)
+        ctx.exit(anyio.run(replay_runs, chosen, configured(settings), settings))
+    if run is None:
+        raise click.UsageError("name a RUN, or say --all")
+    if since is not None or definition is not None or jobs is not None:
+        raise click.UsageError("--since, --definition and --jobs go with --all")
+    from callboard.runtime.cli.replaying import replay_run
 
     anyio.run(replay_run, run, at, configured(settings), settings)

@@ -23,8 +23,8 @@ from callboard.runtime.api.client import UnknownRun
 TOGETHER_MAX = 100
 """Events that are appended in one go."""
 
-Progress = Callable[[ArchivedRun], None]
-"""Is told of each run that is done."""
+Progress = Callable[[int], None]
+"""Is told how many more runs are done."""
 
 
 class _Parent(Struct, frozen=True):
@@ -91,7 +91,7 @@ async def archive_runs(
             ref = RunRef(tenant, waiting.pop())
             if ref.run in named or await log.last(ref) is not None:
                 found = await _archived(log, ref, writer)
-                progress(found)
+                progress(1)
                 new = [child for child in found.children if children and child not in known]
                 known.update(new)
                 waiting += reversed(new)
@@ -153,7 +153,7 @@ async def import_runs(
     found: list[Imported] = []
     for run, known in zip(runs, there, strict=True):
         found.append(await _put(log, RunRef(tenant, run.run), archive, run, known))
-        progress(run)
+        progress(1)
     return found
 
 

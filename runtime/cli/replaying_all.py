@@ -1,0 +1,86 @@
+"""Replaying all runs at the command line: which ones, in how many processes, and the report."""
+
+import datetime as dt
+import os
+from dataclasses import dataclass
+
+import click
+import msgspec
+
+from callboard.bus.archive import Archive
+from callboard.projections.renders import duration_text
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.progress import progress
+from callboard.runtime.cli.run_table import run_rows
+from callboard.runtime.operations.errors import UsageInvalid
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.replay_all import Replaying, Report, Where, replay_all, report_of
+from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.run_files import in_file
+from callboard.runtime.settings.config import Config
+
+FAILURES_SHOWN_MAX = 20
+"""How many runs that are not verified are told; with --json all are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which runs: of an archive or else of the store, accepted since, of a definition; in how many processes."""
+
+    file: str | None
+    since: dt.datetime | None
+    definition: str | None
+    jobs: int | None
+
+    def takes(self, definition: str, accepted_at: dt.datetime) -> bool:
+        return self.definition in (None, definition) and (self.since is None or accepted_at >= self.since)
+
+
+async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int:
+    """Replay runs and print the report; return the exit code.
+
+    :raises UsageInvalid: if something else than an archive is named
+    :raises OperatorError: if the server, or the archive, cannot be used
+    """
+    began = dt.datetime.now(dt.UTC)
+    if chosen.file is None:
+        async with reach(config, reads=True, name="callboard replay") as connection:
+            rows = await run_rows(connection.log, config.tenant)
+            runs = [row.run for row in reversed(rows) if chosen.takes(row.definition, row.accepted_at)]
+            found = await _replayed(Where(_there(connection), config.tenant), runs, chosen)
+    else:
+        file = in_file(chosen.file)
+        if file is None or not file.is_archive or file.run is not None:
+            raise UsageInvalid(f"{chosen.file!r} is no archive: with --all, one can be named, and no run", "FILE")
+        kept = Archive(file.path).runs
+        runs = [run.run for run in kept if chosen.takes(run.definition, run.accepted_at)]
+        found = await _replayed(Where(config, config.tenant, str(file.path)), runs, chosen)
+    report = report_of(found)
+    took_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
+    click.echo(compact(msgspec.to_builtins(report)) if settings.as_json else _text(report, took_s))
+    return exits.FAILED if report.failures else exits.OK
+
+
+async def _replayed(where: Where, runs: list[str], chosen: Chosen) -> list[Replaying]:
+    with progress(len(runs)) as done:
+        return await replay_all(where, runs, chosen.jobs or os.cpu_count() or 1, done)
+
+
+def _there(connection: Connection) -> Config:
+    """The configuration by which another process reaches the same server."""
+    return connection.config.at(connection.server.url) if connection.server is not None else connection.config
+
+
+def _text(report: Report, took_s: float) -> str:
+    mark = click.style("✗", fg="red") if report.failures else click.style("✓", fg="green")
+    of = f"of {report.runs} runs" if report.runs != 1 else "of 1 run"
+    lines = [f"{mark} verified {report.verified} {of}, {report.events} events, in {duration_text(took_s)}"]
+    if report.not_started:
+        lines.append(f"  {report.not_started} had not begun: there is nothing to replay")
+    for one in report.failures[:FAILURES_SHOWN_MAX]:
+        lines += [f"  {one.run}  {one.definition}  {one.code}", f"    {one.message}"]
+    if (left := len(report.failures) - FAILURES_SHOWN_MAX) > 0:
+        lines.append(f"  … and {left} more, which --json has")
+    return "\n".join(lines)
