@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from anyio import to_thread
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult
 
 from callboard.bus.serverstore import running_url
 from callboard.runtime.http.address import AddressUnusable, check_address
@@ -26,6 +24,7 @@ from callboard.runtime.mcp.stdio import LINE_BYTES_MAX
 from tests.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
 from tests.flows import call, flow, returned
 from tests.forks import callboard
+from tests.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
 
 TOOLS = [
     "list_workflows",
@@ -40,8 +39,6 @@ TOOLS = [
     "resume_run",
     "cancel_run",
 ]
-QUICK = {"default": {"text": "ok"}}
-SLOW = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
 FOLDERS = ("--folder", "flows", "--import-from", "tools")
 LIMIT = {"type": "number", "default": 5, "description": "In euros."}
 PRICED = flow(
@@ -64,53 +61,15 @@ BROKEN = "id: broken\nname: B\nentry: b\nnodes:\n  a: {name: A, instruction: Go.
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, str]]:
     """A server over HTTP with an embedded server and worker of its own; its folder and its address."""
-    place = Place(tmp_path_factory.mktemp("mcp"))
-    place.triage()
-    place.write("flows/broken.yaml", BROKEN)
-    place.write("flows/priced.json", PRICED)
-    place.write("tools/prices_of_the_test.py", PRICES)
-    with place.process(
-        "mcp", "--folder", "flows", "--import-from", "tools", "--http", "127.0.0.1:0", "--json"
-    ) as process:
-        assert process.stdout is not None
-        yield place, json.loads(process.stdout.readline())["url"]
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
-        assert (process.returncode, out) == (0, ""), err
-
-
-@asynccontextmanager
-async def client_of(served: tuple[Place, str]) -> AsyncGenerator[Client]:
-    async with httpx2.AsyncClient() as http, Client(streamable_http_client(served[1], http_client=http)) as client:
-        yield client
+    files = (("flows/broken.yaml", BROKEN), ("flows/priced.json", PRICED), ("tools/prices_of_the_test.py", PRICES))
+    with serving(tmp_path_factory.mktemp("mcp"), *files) as found:
+        yield found
 
 
 @pytest.fixture
 async def client(served: tuple[Place, str]) -> AsyncGenerator[Client]:
     async with client_of(served) as found:
         yield found
-
-
-async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """Call a tool; return its structured content, which the client has checked against the output schema."""
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    assert isinstance(result, CallToolResult)
-    content: dict[str, Any] = result.structured_content
-    assert json.loads(getattr(result.content[0], "text", "")) == content
-    return content
-
-
-async def refusal(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """Call a tool that refuses; return its error: text alone, since structured content has to fit the output schema."""
-    result = await client.call_tool(tool, arguments)
-    assert result.is_error, result.content
-    assert isinstance(result, CallToolResult)
-    assert result.structured_content is None
-    error: dict[str, Any] = json.loads(getattr(result.content[0], "text", ""))["error"]
-    assert error["code"]
-    assert error["message"]
-    return error
 
 
 # -- the tools --------------------------------------------------------------------------------------------------------

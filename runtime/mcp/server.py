@@ -1,8 +1,7 @@
-"""The server: the table of tools as MCP has it, and what becomes of errors.
+"""The server: the table of tools as MCP has it, and whatever else a client may ask for.
 
-A tool answers with structured content of its output schema, and the same as JSON text. What is refused, unknown or not
-there is a tool error that a model can read, as JSON text: ``{"error": {"code", "message", "where", "remedy",
-"problems"}}``. It has no structured content: clients hold that against the output schema, and drop what does not fit.
+A question that a run asks while a call waits for its end is put to the person at the client, if the client offers that:
+at once, or (protocol 2026-07-28) by an answer that asks for input, after which the call comes again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,34 +10,29 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-import structlog
 from mcp.server import Server, ServerRequestContext
 from mcp_types import (
     CallToolRequestParams,
-    CallToolResult,
+    ElicitResult,
+    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
-    TextContent,
     Tool,
     ToolAnnotations,
 )
 from msgspec import Struct
-from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Problem
 from callboard.bus.tracecontext import read, within
-from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.mcp import answers, arguments
-from callboard.runtime.mcp.tools import Report, Tools
-from callboard.runtime.operations.errors import UsageInvalid, error_object, known_error
-
-logger = structlog.get_logger(__name__)
+from callboard.runtime.mcp.caller import TASKS, Caller, InputNeeded, State, caller_of, heard, name_of
+from callboard.runtime.mcp.prompts import Prompts
+from callboard.runtime.mcp.resources import Resources
+from callboard.runtime.mcp.results import answered, error_of, failed
+from callboard.runtime.mcp.tasks import OfTask, Tasks, UpdateTask
+from callboard.runtime.mcp.tools import Tools
 
 NAME = "callboard"
-
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
-"""A larger answer would choke whoever asked; its parts can be had from the log."""
 
 INSTRUCTIONS = """\
 Callboard runs AI workflows; every run is kept as a log of events. list_workflows says what there is to start, which
@@ -54,7 +48,7 @@ class Entry:
     title: str
     takes: type[arguments.Arguments]
     answers: type[Struct]
-    serve: Callable[[Any, Report], Awaitable[Struct]]
+    serve: Callable[[Any, Caller], Awaitable[Struct]]
     annotations: ToolAnnotations
 
     def described(self, name: str) -> Tool:
@@ -94,30 +88,41 @@ def mcp_server(tools: Tools) -> Server[Any]:
     """Make the server; it serves any number of sessions."""
     table = entries(tools)
     listed = [entry.described(name) for name, entry in table.items()]
+    tasks, resources, prompts = Tasks(tools), Resources(tools), Prompts(tools)
 
     async def list_tools(
-        _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
+        _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         return ListToolsResult(tools=listed)
 
-    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
-        told = 0
-
-        async def report(line: str) -> None:
-            nonlocal told
-            told += 1
-            await context.session.report_progress(told, message=line)
-
+    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
         entry = table.get(params.name)
         if entry is None:
             known = ", ".join(table)
-            return _failed(
+            return failed(
                 CallboardError("mcp.tool_unknown", f"there is no tool {params.name!r}", remedy=f"See {known}.")
             )
         with within(read(params.meta or {})):
-            return await _outcome(entry, params.arguments or {}, report)
+            return await outcome(entry, params, caller_of(context))
 
-    return Server(
+    async def outcome(entry: Entry, params: CallToolRequestParams, caller: Caller) -> Any:
+        try:
+            asked = entry.takes.model_validate(params.arguments or {})
+            if params.request_state is not None:
+                return answered(await _resumed(tools, asked, params, caller))
+            # Whoever takes tasks is given one at once, instead of waiting.
+            as_task = isinstance(asked, arguments.StartWorkflow) and caller.tasks and asked.wait_s > 0
+            answer = await entry.serve(asked.model_copy(update={"wait_s": 0.0}) if as_task else asked, caller)
+            if as_task and isinstance(answer, answers.Run):
+                return await tasks.created(answer.run_id)
+            return answered(answer)
+        except InputNeeded as needed:
+            state = msgspec.json.encode(needed.state).decode()
+            return InputRequiredResult(input_requests={**needed.requests}, request_state=state)
+        except (Exception, BaseExceptionGroup) as error:
+            return failed(error_of(error))
+
+    server: Server[Any] = Server(
         NAME,
         version=version("callboard"),
         title="Callboard",
@@ -125,58 +130,34 @@ def mcp_server(tools: Tools) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=resources.list,
+        on_list_resource_templates=resources.templates,
+        on_read_resource=resources.read,
+        on_list_prompts=prompts.list,
+        on_get_prompt=prompts.get,
     )
+    server.extensions[TASKS] = {}
+    server.add_request_handler("tasks/get", OfTask, tasks.get)
+    server.add_request_handler("tasks/update", UpdateTask, tasks.update)
+    server.add_request_handler("tasks/cancel", OfTask, tasks.cancel)
+    return server
 
 
-async def _outcome(entry: Entry, given: dict[str, Any], report: Report) -> CallToolResult:
+async def _resumed(
+    tools: Tools, asked: arguments.Arguments, params: CallToolRequestParams, caller: Caller
+) -> answers.Run:
+    """Go on with a call that was interrupted by a question: its run has been started, and may have been answered."""
     try:
-        body = msgspec.json.encode(await entry.serve(entry.takes.model_validate(given), report))
-    except ValidationError as error:
-        return _failed(_ill_formed(error))
-    except ApiError as error:
-        return _failed(FromApi(error))
-    except UsageInvalid as error:
-        return _failed(CallboardError("mcp.arguments", error.message, error.where))
-    except (Exception, BaseExceptionGroup) as error:
-        found = known_error(error)
-        if found is None:
-            logger.exception("tool failed unexpectedly")
-            found = CallboardError("internal", type(error).__name__, remedy="The server's log has the traceback.")
-        return _failed(found)
-    if len(body) > ANSWER_BYTES_MAX:
-        message = f"the answer has {len(body)} bytes, and at most {ANSWER_BYTES_MAX} are sent"
-        return _failed(CallboardError("mcp.too_large", message, remedy="Read the run event by event with watch_run."))
-    return CallToolResult(
-        content=[TextContent(type="text", text=body.decode())], structured_content=msgspec.json.decode(body)
-    )
-
-
-def _failed(error: CallboardError) -> CallToolResult:
-    found = {"error": {name: value for name, value in error_object(error).items() if value}}
-    text = msgspec.json.encode(found).decode()
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
-
-
-class IllFormed(CallboardError):
-    """A tool was called with arguments that it does not take; ``problems`` has everything that is wrong."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        message = f"the arguments have {len(problems)} problem{'s' if len(problems) != 1 else ''}"
-        super().__init__("mcp.arguments", message, remedy="See the tool's input schema.")
-        self.problems = problems
-
-
-def _ill_formed(error: ValidationError) -> CallboardError:
-    problems: list[Problem] = []
-    for details in error.errors(include_url=False, include_context=False, include_input=False):
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"]).lstrip(".")
-        problems.append(Problem("mcp.argument", details["msg"].removeprefix("Value error, "), where))
-    return IllFormed(problems)
-
-
-class FromApi(CallboardError):
-    """What the verbs of the service refuse."""
-
-    def __init__(self, error: ApiError) -> None:
-        super().__init__(error.code, error.message, str(error.more.get("where", "")), str(error.more.get("remedy", "")))
-        self.problems = error.problems
+        state = msgspec.json.decode(params.request_state or "", type=State)
+    except msgspec.DecodeError as error:
+        raise CallboardError("mcp.arguments", f"the state of the call is none of ours: {error}") from error
+    responses = params.input_responses or {}
+    for question in await tools.awaiting.questions(state.run_id):
+        result = responses.get(name_of(question))
+        if isinstance(result, ElicitResult):
+            accepted, response = heard(question, result)
+            if accepted:
+                await tools.awaiting.answered(question, response, caller)
+    caller.asked |= {*state.asked, *responses}
+    wait_s = asked.wait_s if isinstance(asked, arguments.StartWorkflow | arguments.GetRun) else 0.0
+    return await tools.awaiting.run(state.run_id, wait_s, caller)

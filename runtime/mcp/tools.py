@@ -3,7 +3,7 @@
 Whatever an asker has to know is raised as a `CallboardError` (with ``problems`` where there are several) or `ApiError`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +11,29 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
-from callboard.bus.errors import CallboardError
-from callboard.bus.events import Problem
-from callboard.bus.log import whole
+from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import authoring, language, parsed
-from callboard.projections.projection import known
+from callboard.projections.projection import fold
+from callboard.projections.trace import TraceFold
+from callboard.projections.tree import Trace
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import names
 from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.versions import UnknownDefinition, meant
 from callboard.runtime.api.bodies import RunList
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.mcp import answers, arguments
+from callboard.runtime.mcp.awaiting import Awaiting
+from callboard.runtime.mcp.caller import Caller
 from callboard.runtime.mcp.library import Library, described
 from callboard.runtime.mcp.run_reports import page_of, run_of
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
-from callboard.runtime.operations.narration import narrated
 from callboard.runtime.operations.start_messages import prepared
 from callboard.runtime.operations.start_request import StartRequest
 from callboard.runtime.operations.tells import received, reception_text, verdict_of
@@ -41,9 +41,6 @@ from callboard.runtime.operations.validation import errors, examined
 
 DEFINITIONS_MAX = 200
 """Registered definitions in one list."""
-
-Report = Callable[[str], Awaitable[None]]
-"""Tells whoever waits what has happened, in one line."""
 
 
 class Tools:
@@ -55,32 +52,37 @@ class Tools:
     def __init__(self, connection: Connection, library: Library, listings: Listings, performer: str = "") -> None:
         self._performer = performer
         self._connection = connection
-        self._library = library
+        self.library = library
         self._verbs = Verbs(connection.log, Definitions(), listings)
         self._tenant = connection.config.tenant
+        self.awaiting = Awaiting(connection)
 
     # -- definitions --------------------------------------------------------------------------------------------------
 
-    async def list_workflows(self, asked: arguments.ListWorkflows, _report: Report) -> answers.Workflows:
+    async def list_workflows(self, asked: arguments.ListWorkflows, _caller: Caller) -> answers.Workflows:
         """List the workflows that can be started: registered ones, and files in the folders of this server."""
-        found, more = await to_thread.run_sync(self._library.workflows, asked.folder)
-        registered = [] if asked.folder else list(await names(self._connection.log, self._tenant))
+        return await self.workflows(asked.folder)
+
+    async def workflows(self, folder: str | None) -> answers.Workflows:
+        """Return the definitions in a folder; without one, those in all folders and the registered ones."""
+        found, more = await to_thread.run_sync(self.library.workflows, folder)
+        registered = [] if folder else list(await names(self._connection.log, self._tenant))
         for name in registered[:DEFINITIONS_MAX]:
             definition = await self._connection.log.definition(self._tenant, name)
             if definition is not None and definition.source is not None:
                 found.append(described(definition.source, name=name))
         return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)
 
-    async def validate_workflow(self, asked: arguments.ValidateWorkflow, _report: Report) -> answers.Validation:
+    async def validate_workflow(self, asked: arguments.ValidateWorkflow, _caller: Caller) -> answers.Validation:
         """Tell everything that is wrong with a workflow, each problem with its line; nothing is started."""
         if asked.file is not None:
-            path = self._library.find(asked.file)
+            path = self.library.find(asked.file)
             source = text_of(path)
             definition = parsed(source, path.name)
-            permit = self._library.check_named
+            permit = self.library.check_named
             name, problems = await to_thread.run_sync(examined, source, _order(path, asked), permit)
         else:
-            source = asked.source if asked.source is not None else await self._registered(asked.name or "")
+            source = asked.source if asked.source is not None else await self.registered(asked.name or "")
             name, problems, definition = _examined(source, asked)
         files: list[str] = []
         if isinstance(definition, Definition):
@@ -88,25 +90,26 @@ class Tools:
             files = sorted(set(known_files.values()))
         return answers.Validation(valid=not errors(problems), language=name, problems=problems, files=files)
 
-    async def _registered(self, name: str) -> str:
+    async def registered(self, name: str) -> str:
         found = await meant(self._connection.log, self._tenant, name)
         if found is None or found.source is None:
-            remedy = "See list_workflows, or pass file or source."
-            raise CallboardError("definition.unknown", f"no definition {name!r} is registered", remedy=remedy)
+            raise UnknownDefinition(name)
         return found.source
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
-    async def start_workflow(self, asked: arguments.StartWorkflow, report: Report) -> answers.Run:
+    async def start_workflow(self, asked: arguments.StartWorkflow, caller: Caller) -> answers.Run:
         """Start a run of a workflow; with wait_s, wait for its end and return the result."""
         message, warnings = await self._message(asked)
+        if caller.name:
+            message["by"] = caller.name
         start = read_start(msgspec.json.encode(message))
         if isinstance(start, list):
             raise RequestRefused("start", start)
         verdict = await self._connection.client.start(message, worker=self._performer)
         if verdict.status == "rejected" or verdict.run_id is None:
             raise RequestRefused("start", verdict.problems)
-        run = await self._awaited(verdict.run_id, asked.wait_s, report)
+        run = await self.awaiting.run(verdict.run_id, asked.wait_s, caller)
         told = {(one.code, one.message): one for one in (*warnings, *verdict.warnings, *run.warnings)}
         return msgspec.structs.replace(run, warnings=list(told.values()), duplicate=verdict.duplicate)
 
@@ -119,9 +122,9 @@ class Tools:
     async def _definition(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
         """Return the part of a start message that says what to run and with what, and what is odd about it."""
         if asked.file is not None:
-            path = self._library.find(asked.file)
+            path = self.library.find(asked.file)
             request = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline, strict=asked.strict)
-            found = await to_thread.run_sync(prepared, request, self._library.check_named)
+            found = await to_thread.run_sync(prepared, request, self.library.check_named)
             options = {**asked.options, **found.message.get("options", {})}
             return found.message | ({"options": options} if options else {}), found.warnings
         which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
@@ -136,36 +139,37 @@ class Tools:
         others = {"files": asked.files, "arguments": asked.arguments, "options": options}
         return message | {name: value for name, value in others.items() if value}, ()
 
-    async def get_run(self, asked: arguments.GetRun, report: Report) -> answers.Run:
+    async def get_run(self, asked: arguments.GetRun, caller: Caller) -> answers.Run:
         """Say how a run stands: status, output and results, error, usage, and what it waits for."""
-        return await self._awaited(asked.run_id, asked.wait_s, report)
+        return await self.awaiting.run(asked.run_id, asked.wait_s, caller)
 
-    async def _awaited(self, run_id: str, wait_s: float, report: Report) -> answers.Run:
-        client = self._connection.client
-        if wait_s > 0 and (await client.events(run_id))[-1].type not in ev.AT_REST:
-            with anyio.move_on_after(wait_s):
-                async with client.follow(run_id) as feed:
-                    async for recorded in feed:
-                        event = await whole(self._connection.log, recorded)
-                        payload = known(event)
-                        if payload is not None and event.type in _TOLD:
-                            await report(narrated(event, payload))
-                        if event.type in ev.AT_REST:
-                            break
-        return run_of(await client.events(run_id))
+    async def events(self, run_id: str) -> Sequence[Event]:
+        """Return all events of a run.
 
-    async def list_runs(self, asked: arguments.ListRuns, _report: Report) -> answers.Runs:
+        :raises UnknownRun: if there is no such run
+        """
+        return await self._connection.client.events(run_id)
+
+    async def result(self, run_id: str) -> answers.Run:
+        """Say how a run stands. Raises as `events`."""
+        return run_of(await self.events(run_id))
+
+    async def trace(self, run_id: str) -> Trace:
+        """Return the tree of what a run did. Raises as `events`."""
+        return fold(TraceFold(), await self.events(run_id))
+
+    async def list_runs(self, asked: arguments.ListRuns, _caller: Caller) -> answers.Runs:
         """List runs, the newest first."""
         body = msgspec.json.encode(asked.model_dump(exclude_none=True))
         found: RunList = await self._verbs.runs(self._tenant, body)
         return answers.Runs(runs=found.runs, more=found.more)
 
-    async def list_questions(self, asked: arguments.ListQuestions, _report: Report) -> answers.Questions:
+    async def list_questions(self, asked: arguments.ListQuestions, _caller: Caller) -> answers.Questions:
         """List the questions that wait for an answer, of all runs, the oldest first; `schema` is the response's."""
         found = await self._verbs.questions(self._tenant, msgspec.json.encode(asked.model_dump(exclude_none=True)))
         return answers.Questions(questions=found.questions, more=found.more)
 
-    async def watch_run(self, asked: arguments.WatchRun, _report: Report) -> answers.Page:
+    async def watch_run(self, asked: arguments.WatchRun, _caller: Caller) -> answers.Page:
         """Return what has happened in a run behind a sequence, and where to go on from."""
         client = self._connection.client
         ref = RunRef(self._tenant, asked.run_id)
@@ -183,40 +187,27 @@ class Tools:
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
-    async def answer_question(self, asked: arguments.AnswerQuestion, _report: Report) -> answers.Told:
+    async def answer_question(self, asked: arguments.AnswerQuestion, caller: Caller) -> answers.Told:
         """Answer a question that a run waits for. One that makes no sense is an error, and the question stays open."""
         fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
-        return await self._told(asked.run_id, "answer", by=asked.by, channel="mcp", **fields)
+        return await self._told(asked.run_id, "answer", caller, by=asked.by, channel="mcp", **fields)
 
-    async def signal_run(self, asked: arguments.SignalRun, _report: Report) -> answers.Told:
+    async def signal_run(self, asked: arguments.SignalRun, caller: Caller) -> answers.Told:
         """Send a run a named signal."""
-        return await self._told(asked.run_id, "signal", by=asked.by, name=asked.name, data=asked.data)
+        return await self._told(asked.run_id, "signal", caller, by=asked.by, name=asked.name, data=asked.data)
 
-    async def resume_run(self, asked: arguments.ResumeRun, _report: Report) -> answers.Told:
+    async def resume_run(self, asked: arguments.ResumeRun, caller: Caller) -> answers.Told:
         """Let a paused run go on, or go on by one node."""
-        return await self._told(asked.run_id, "resume", by=asked.by, variables=asked.variables, step=asked.step)
+        return await self._told(asked.run_id, "resume", caller, by=asked.by, variables=asked.variables, step=asked.step)
 
-    async def cancel_run(self, asked: arguments.CancelRun, _report: Report) -> answers.Told:
+    async def cancel_run(self, asked: arguments.CancelRun, caller: Caller) -> answers.Told:
         """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""
-        return await self._told(asked.run_id, "cancel", by=asked.by, reason=asked.reason)
+        return await self._told(asked.run_id, "cancel", caller, by=asked.by, reason=asked.reason)
 
-    async def _told(self, run_id: str, verb: str, **fields: Any) -> answers.Told:
-        found = await received(self._connection.client, run_id, verb, fields)
+    async def _told(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
+        found = await received(self._connection.client, run_id, verb, {"by": by or caller.name or None, **fields})
         recorded = found.recorded.n if found.recorded is not None else None
         return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb))
-
-
-_TOLD = frozenset(
-    {
-        ev.RunStart.type,
-        ev.NodeEnter.type,
-        ev.NodeExit.type,
-        ev.NodeRetry.type,
-        ev.NodeProgress.type,
-        ev.NodeWarning.type,
-    }
-)
-"""Events that those who wait for a run's end are told of."""
 
 
 def _order(

@@ -1,0 +1,112 @@
+"""The caller: the client behind a call, what it hears meanwhile, and what the person who sits there can be asked."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp import MCPError
+from mcp.server import ServerRequestContext
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Struct
+
+from callboard.bus.effects import JSON
+from callboard.projections.questions import Question
+from callboard.runtime.mcp.forms import form_of, response_of
+
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension by which a client takes a task in place of a result."""
+
+
+class State(Struct, frozen=True, omit_defaults=True):
+    """What a call that was interrupted by a question says when it comes again: its run, and what has been asked."""
+
+    run_id: str
+    asked: list[str] = []
+
+
+class InputNeeded(Exception):
+    """A question has to go out with the answer of the call, which then is called again (protocol 2026-07-28)."""
+
+    def __init__(self, question: Question, asked: set[str]) -> None:
+        super().__init__(question.key)
+        self.state = State(question.run, sorted(asked))
+        self.requests = {name_of(question): request_of(question)}
+
+
+@dataclass(slots=True)
+class Caller:
+    """Who calls: its ``name``, as it introduced itself, and whether it ``asks`` people and takes ``tasks``.
+
+    ``elicit`` puts a form to the person; None where a question goes out with the answer of the call. ``asked`` are the
+    questions that were asked: none is asked twice in one call, whatever came of it.
+    """
+
+    name: str
+    report: Callable[[str], Awaitable[None]]
+    asks: bool = False
+    tasks: bool = False
+    elicit: Callable[[str, dict[str, Any]], Awaitable[ElicitResult]] | None = None
+    asked: set[str] = field(default_factory=set[str])
+
+    def can_ask(self, question: Question) -> bool:
+        return self.asks and name_of(question) not in self.asked and form_of(question) is not None
+
+    async def ask(self, question: Question) -> tuple[bool, JSON]:
+        """Ask the person; return whether there is an answer, and it.
+
+        :raises InputNeeded: where the question goes out with the answer of the call
+        """
+        if self.elicit is None:
+            raise InputNeeded(question, self.asked)
+        self.asked.add(name_of(question))
+        return heard(question, await self.elicit(question.question, form_of(question) or {}))
+
+
+def heard(question: Question, result: ElicitResult) -> tuple[bool, JSON]:
+    """Return whether a question was answered, and how."""
+    accepted = result.action == "accept"
+    return accepted, response_of(question, result.content or {}) if accepted else None
+
+
+def name_of(question: Question) -> str:
+    """What a question is called towards clients: it may be asked under its key more than once."""
+    return f"{question.key}@{question.n}"
+
+
+def request_of(question: Question) -> ElicitRequest:
+    """A question as what a client is asked to ask."""
+    form = form_of(question) or {}
+    return ElicitRequest(params=ElicitRequestFormParams(message=question.question, requested_schema=form))
+
+
+def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+    """Say who makes a request."""
+    session = context.session
+    introduced = session.client_params
+    offers = session.client_capabilities
+    modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    told = 0
+
+    async def report(line: str) -> None:
+        nonlocal told
+        told += 1
+        await session.report_progress(told, message=line)
+
+    async def elicit(message: str, form: dict[str, Any]) -> ElicitResult:
+        try:
+            return await session.elicit_form(message, form, context.request_id)
+        except MCPError:
+            return ElicitResult(action="cancel")  # the client cannot ask after all; the question waits for others
+
+    forms = offers.elicitation if offers and (modern or session.can_send_request) else None
+    extensions: Mapping[str, Any] = (offers.extensions if offers else None) or {}
+    return Caller(
+        name=introduced.client_info.name if introduced else "",
+        report=report,
+        asks=forms is not None
+        and (forms.form is not None or forms.url is None)
+        and (modern or session.can_send_request),
+        tasks=modern and TASKS in extensions,
+        elicit=None if modern else elicit,
+    )
