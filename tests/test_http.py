@@ -1,12 +1,9 @@
 """The runtime over HTTP: real requests over a socket, with a worker behind them."""
 
 import json
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from random import Random
 from typing import Any
-from urllib.parse import quote
 
 import anyio
 import httpx
@@ -24,7 +21,6 @@ from tests.http_house import PATIENCE_S, served
 from tests.workflows import document as workflow
 
 STARTS = 200
-ASKED = 300
 TOKEN = "t0ken"
 
 ONE: dict[str, Any] = {
@@ -201,30 +197,6 @@ async def test_what_models_say_stands_between_the_events(client: httpx.AsyncClie
     assert "".join(piece["text"] for piece in pieces) == "Hello!"
 
 
-async def test_a_reader_that_takes_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "WRITE_WAIT_S", 0.1)
-    left = anyio.Event()
-
-    class Noted(live.Live):
-        async def __call__(self, *args: Any) -> None:
-            await super().__call__(*args)
-            left.set()
-
-    monkeypatch.setattr(module, "Live", Noted)
-    async with served(tmp_path) as (client, _):
-        text = "x" * 60_000
-        for number in range(100):
-            start = {"definition": {"source": json.dumps(flow({"r": returned(text)}))}, "run_id": f"r{number}"}
-            assert (await client.post("/runs", json=start)).status_code == 202
-        with socket.socket() as reader:
-            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            reader.connect((client.base_url.host, client.base_url.port))
-            reader.sendall(b"GET /api/acme/live?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            with anyio.fail_after(PATIENCE_S):
-                await left.wait()
-        assert (await client.get("/runs")).status_code == 200
-
-
 async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx.AsyncClient) -> None:
     with anyio.fail_after(PATIENCE_S):
         response = await client.head("/live")
@@ -351,40 +323,6 @@ async def test_answers_are_as_the_document_says(client: httpx.AsyncClient) -> No
         assert response.status_code == 200, path
         schema = whole["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         Draft202012Validator({**schema, "components": whole["components"]}).validate(response.json())
-
-
-ODD: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    2**70,
-    1e300,
-    "",
-    "x",
-    "\u0000",
-    "é" * 300,
-    [],
-    [1],
-    {},
-    {"x": [{}]},
-    {"source": 1},
-)
-MEMBERS = ("definition", "source", "name", "input", "run_id", "when", "start", "options", "reason", "variables", "to")
-NAMES = ("one", "nix", "é", "a b", "x" * 300, "%00", "*", ">", "a.b", "=")
-
-
-async def test_nothing_that_is_asked_breaks_it(client: httpx.AsyncClient) -> None:
-    drawn = Random(0)
-    for _ in range(ASKED):
-        route = drawn.choice(ROUTES)
-        name = drawn.choice(NAMES)
-        path = route.path.replace("{run_id}", quote(name, safe="%")).replace("{name}", quote(name, safe="%"))
-        query = {drawn.choice([*route.query, "more"]): str(drawn.choice(ODD))[:9] for _ in range(drawn.randint(0, 2))}
-        body = {drawn.choice(MEMBERS): drawn.choice(ODD) for _ in range(drawn.randint(0, 3))}
-        response = await client.request(route.method, path, params={**query, "wait_s": "0"}, json=body)
-        assert response.status_code < 500, (route, path, query, body, response.text)
-        assert response.headers["content-type"] == "application/json"
 
 
 # -- at the command line ----------------------------------------------------------------------------------------------
