@@ -19,7 +19,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	projection_runs projection_spans projection_trace projection_workflow \
 	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
-.PHONY: setup browser demo test quick coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser demo test quick test-mcp coverage matrix lint format bench bench-page bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -56,6 +56,10 @@ demo: setup
 # a test has patience: what fails is run once more, and the summary names it as RERUN. What is named there is a fault.
 test: setup
 	$(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR
+
+# The official conformance suite of MCP, against `callboard mcp` and our client; needs Node 22 and the network.
+test-mcp: setup
+	$(BIN)/python -m tests.mcp_conformance
 
 # In a minute: what most changes break first.
 quick: setup

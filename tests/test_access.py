@@ -12,7 +12,6 @@ import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from jwt.algorithms import ECAlgorithm
 
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import payload_of
@@ -32,6 +31,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oidc_settings import OidcSettings
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.flows import flow, returned
+from tests.identity import ISSUER, Provider
 from tests.test_http import LONG, ONE
 
 PATIENCE_S = 30.0
@@ -56,36 +56,7 @@ def test_whoever_asks_too_often_waits_for_the_next_token() -> None:
 
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
-ISSUER = "https://id.example.com"
 SETTINGS = OidcSettings(issuer=ISSUER, audience="callboard", tenants_claim="tenants")
-
-
-class Provider:
-    """An identity provider with keys of its own, which counts who asks for them."""
-
-    def __init__(self) -> None:
-        self.keys = {"k-1": ec.generate_private_key(ec.SECP256R1())}
-        self.asked = 0
-        self.away = False
-
-    def transport(self) -> httpx.MockTransport:
-        return httpx.MockTransport(self._answer)
-
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        if self.away:
-            raise httpx.ConnectError("away")
-        if request.url.path.endswith("openid-configuration"):
-            return httpx.Response(200, json={"jwks_uri": f"{ISSUER}/keys"})
-        self.asked += 1
-        found = [ECAlgorithm.to_jwk(key.public_key(), as_dict=True) for key in self.keys.values()]
-        named = [{**key, "kid": kid, "alg": "ES256"} for key, kid in zip(found, self.keys, strict=True)]
-        return httpx.Response(200, json={"keys": [*named, {"kty": "oct", "k": "c2VjcmV0", "kid": "odd"}, 1]})
-
-    def token(self, kid: str = "k-1", **claims: Any) -> str:
-        now = int(time.time())
-        whole = {"iss": ISSUER, "aud": "callboard", "sub": "ada", "exp": now + 60, "tenants": ["acme"], **claims}
-        said = {name: value for name, value in whole.items() if value is not None}
-        return jwt.encode(said, self.keys[kid], "ES256", {"kid": kid})
 
 
 async def test_a_token_of_the_provider_says_who_and_what_for() -> None:

@@ -5,14 +5,18 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import anyio
+import httpx
 import httpx2
 import pytest
 from anyio import to_thread
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -24,6 +28,7 @@ from callboard.runtime.mcp.stdio import LINE_BYTES_MAX
 from tests.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
 from tests.flows import call, flow, returned
 from tests.forks import callboard
+from tests.identity import ISSUER, Provider
 from tests.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
 
 TOOLS = [
@@ -354,20 +359,64 @@ def test_a_token_is_wanted_off_the_loopback() -> None:
     check_address("127.0.0.1", 8722, None, "mcp")
 
 
+@contextmanager
+def identity_provider() -> Generator[tuple[str, Provider]]:
+    """A provider whose keys are served at an address of the loopback."""
+    provider = Provider()
+    keys = provider.answer(httpx.Request("GET", "http://127.0.0.1/keys")).content
+
+    class Keys(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(keys)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Keys) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/keys", provider
+        server.shutdown()
+
+
 async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    with place.process("mcp", "--http", "127.0.0.1:0", "--json", env={"CALLBOARD_MCP_TOKEN": "s3cret"}) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        async with httpx2.AsyncClient() as http:
-            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
-                reply = await http.post(url, json={}, headers=headers)
-                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "mcp.unauthorized")
-        async with (
-            httpx2.AsyncClient(headers={"Authorization": "Bearer s3cret"}) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            assert (await answer(client, "list_runs"))["runs"] == []
+    with identity_provider() as (keys, provider):
+        oidc = {"issuer": ISSUER, "audience": "callboard", "jwks_url": keys}
+        env = {"CALLBOARD_MCP_TOKEN": "s3cret", "CALLBOARD_OIDC": json.dumps(oidc)}
+        with place.process("mcp", "--http", "127.0.0.1:0", "--json", env=env) as process:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            metadata = url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
+            async with httpx2.AsyncClient() as http:
+                for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
+                    reply = await http.post(url, json={}, headers=headers)
+                    assert (reply.status_code, reply.json()["error"]["code"]) == (401, "http.unauthorized")
+                    assert f'resource_metadata="{metadata}"' in reply.headers["WWW-Authenticate"]
+                found = (await http.get(metadata)).json()
+                assert (found["resource"], found["authorization_servers"]) == (url, [ISSUER])
+            async with speaking(url, "s3cret") as client:
+                assert (await answer(client, "list_runs"))["runs"] == []
+                operated = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="theirs")
+                assert operated["run_id"] == "theirs"
+            async with speaking(url, provider.token(scope="callboard:read callboard:start")) as client:
+                await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
+                page = await answer(client, "watch_run", run_id="adas", limit=1, detail="full")
+                assert page["events"][0]["event"]["payload"]["start"]["by"] == "user:ada"
+                assert (await refusal(client, "cancel_run", run_id="adas"))["code"] == "http.scope"
+            async with speaking(url, provider.token(scope="callboard:start")) as client:
+                with pytest.raises(MCPError, match="takes the scope 'read'"):
+                    await client.list_resources()
+
+
+@asynccontextmanager
+async def speaking(url: str, token: str) -> AsyncGenerator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield client
 
 
 @pytest.mark.parametrize("address", ["8722", "host:", ":1", "localhost:99999", "localhost:x"])

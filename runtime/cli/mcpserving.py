@@ -10,6 +10,8 @@ from pathlib import Path
 import anyio
 import click
 
+from callboard.runtime.access.rates import Rates
+from callboard.runtime.access.tokens import Tokens
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.service import open_service
@@ -17,7 +19,8 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
-from callboard.runtime.http.address import check_address, listening, url_of
+from callboard.runtime.http.access import Access
+from callboard.runtime.http.address import LOOPBACK, check_address, listening, url_of
 from callboard.runtime.mcp.http import PATH, serve_http
 from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server
@@ -72,13 +75,18 @@ async def _over_stdio(serving: Serving) -> None:
 
 
 async def _over_http(serving: Serving, host: str, port: int) -> None:
-    token = serving.config.mcp_token.get_secret_value() if serving.config.mcp_token else None
-    check_address(host, port, token, "mcp")
+    config = serving.config
+    token = config.mcp_token.get_secret_value() if config.mcp_token else None
+    tokens = Tokens(config.oidc, config.tenant) if config.oidc is not None else None
+    if tokens is None:
+        check_address(host, port, token, "mcp")
+    rates = Rates(config.http_rate_per_s, config.http_burst)
+    access = Access(token, open=host in LOOPBACK, tokens=tokens, rates=rates)
     with listening(host, port, "mcp") as bound:
         async with _tools(serving) as tools:
             url = f"{url_of(bound)}{PATH}"
             click.echo(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
-            await serve_http(mcp_server(tools), bound, host, token)
+            await serve_http(mcp_server(tools), bound, host, access, config.oidc.issuer if config.oidc else None)
 
 
 @asynccontextmanager

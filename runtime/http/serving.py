@@ -1,13 +1,11 @@
-"""Serving over HTTP: a server that ends when it is cancelled, and a token that requests have to bring."""
+"""Serving over HTTP: a server that ends when it is cancelled."""
 
-import hmac
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import anyio
 import uvicorn
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callboard.runtime.api.verbs import ApiError
@@ -91,19 +89,3 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
-
-
-def guarded_by(token: str, app: ASGIApp, kind: str) -> ASGIApp:
-    """Let only requests in that bring the token."""
-    wanted = f"Bearer {token}".encode()
-
-    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers: dict[bytes, bytes] = dict(scope["headers"])
-            if not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
-                refusal = {"error": {"code": f"{kind}.unauthorized", "message": "bring the token as a bearer token"}}
-                await JSONResponse(refusal, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
-                return
-        await app(scope, receive, send)
-
-    return guard

@@ -93,7 +93,7 @@ class Awaiting:
 
     async def answered(self, question: Question, response: JSON, caller: Caller) -> None:
         """Answer a question as the person at the client did; whoever was first counts."""
-        answer = {"interaction": question.key, "user_response": response, "by": caller.name or None, "channel": "mcp"}
+        answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
         with suppress(CallboardError):
             await received(self._client, question.run, "answer", answer)
 

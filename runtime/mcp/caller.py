@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.projections.questions import Question
+from callboard.runtime.access.subject import NOBODY, Subject
 from callboard.runtime.mcp.forms import form_of, response_of
+from callboard.runtime.mcp.http import subject_of
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension by which a client takes a task in place of a result."""
@@ -36,7 +38,7 @@ class InputNeeded(Exception):
 
 @dataclass(slots=True)
 class Caller:
-    """Who calls: its ``name``, as it introduced itself, and whether it ``asks`` people and takes ``tasks``.
+    """Who calls: its ``name``, as it introduced itself, whose request it is, whether it ``asks`` and takes ``tasks``.
 
     ``elicit`` puts a form to the person; None where a question goes out with the answer of the call. ``asked`` are the
     questions that were asked: none is asked twice in one call, whatever came of it.
@@ -44,10 +46,15 @@ class Caller:
 
     name: str
     report: Callable[[str], Awaitable[None]]
+    subject: Subject = NOBODY
     asks: bool = False
     tasks: bool = False
     elicit: Callable[[str, dict[str, Any]], Awaitable[ElicitResult]] | None = None
     asked: set[str] = field(default_factory=set[str])
+
+    def known_as(self, said: str | None = None) -> str | None:
+        """Who is recorded as the one who does something: whom the call says, if it may speak for others."""
+        return ((said or self.name) if self.subject.speaks_for_others else self.subject.name) or None
 
     def can_ask(self, question: Question) -> bool:
         return self.asks and name_of(question) not in self.asked and form_of(question) is not None
@@ -104,6 +111,7 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     return Caller(
         name=introduced.client_info.name if introduced else "",
         report=report,
+        subject=subject_of(context.request),
         asks=forms is not None
         and (forms.form is not None or forms.url is None)
         and (modern or session.can_send_request),

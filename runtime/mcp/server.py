@@ -4,14 +4,17 @@ A question that a run asks while a call waits for its end is put to the person a
 at once, or (protocol 2026-07-28) by an answer that asks for input, after which the call comes again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
+from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp_types import (
+    INVALID_REQUEST,
     CallToolRequestParams,
     ElicitResult,
     InputRequiredResult,
@@ -24,8 +27,12 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.tracecontext import read, within
+from callboard.runtime.access.subject import Scope
+from callboard.runtime.http.access import check
 from callboard.runtime.mcp import answers, arguments
 from callboard.runtime.mcp.caller import TASKS, Caller, InputNeeded, State, caller_of, heard, name_of
+from callboard.runtime.mcp.completions import Completions
+from callboard.runtime.mcp.http import subject_of
 from callboard.runtime.mcp.prompts import Prompts
 from callboard.runtime.mcp.resources import Resources
 from callboard.runtime.mcp.results import answered, error_of, failed
@@ -33,6 +40,27 @@ from callboard.runtime.mcp.tasks import OfTask, Tasks, UpdateTask
 from callboard.runtime.mcp.tools import Tools
 
 NAME = "callboard"
+
+TOOL_SCOPES: Mapping[str, Scope] = {
+    "start_workflow": "start",
+    "answer_question": "answer",
+    "signal_run": "operate",
+    "resume_run": "operate",
+    "cancel_run": "operate",
+}
+"""What a tool takes that does more than to look."""
+
+METHOD_SCOPES: Mapping[str, Scope] = {
+    "resources/list": "read",
+    "resources/read": "read",
+    "prompts/list": "read",
+    "prompts/get": "read",
+    "completion/complete": "read",
+    "tasks/get": "read",
+    "tasks/update": "answer",
+    "tasks/cancel": "operate",
+}
+"""What other requests take."""
 
 INSTRUCTIONS = """\
 Callboard runs AI workflows; every run is kept as a log of events. list_workflows says what there is to start, which
@@ -107,6 +135,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
 
     async def outcome(entry: Entry, params: CallToolRequestParams, caller: Caller) -> Any:
         try:
+            check(caller.subject, TOOL_SCOPES.get(params.name, "read"))
             asked = entry.takes.model_validate(params.arguments or {})
             if params.request_state is not None:
                 return answered(await _resumed(tools, asked, params, caller))
@@ -135,12 +164,22 @@ def mcp_server(tools: Tools) -> Server[Any]:
         on_read_resource=resources.read,
         on_list_prompts=prompts.list,
         on_get_prompt=prompts.get,
+        on_completion=Completions(tools).complete,
     )
+    server.middleware.append(_permitted)
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", OfTask, tasks.get)
     server.add_request_handler("tasks/update", UpdateTask, tasks.update)
     server.add_request_handler("tasks/cancel", OfTask, tasks.cancel)
     return server
+
+
+async def _permitted(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Let a request through if whoever makes it may."""
+    wanted = METHOD_SCOPES.get(ctx.method)
+    if wanted is not None and not (subject := subject_of(ctx.request)).may(wanted):
+        raise MCPError(INVALID_REQUEST, f"this takes the scope {wanted!r}, which {subject.name} does not have")
+    return await call_next(ctx)
 
 
 async def _resumed(

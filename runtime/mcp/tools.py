@@ -101,8 +101,8 @@ class Tools:
     async def start_workflow(self, asked: arguments.StartWorkflow, caller: Caller) -> answers.Run:
         """Start a run of a workflow; with wait_s, wait for its end and return the result."""
         message, warnings = await self._message(asked)
-        if caller.name:
-            message["by"] = caller.name
+        if by := caller.known_as():
+            message["by"] = by
         start = read_start(msgspec.json.encode(message))
         if isinstance(start, list):
             raise RequestRefused("start", start)
@@ -205,7 +205,7 @@ class Tools:
         return await self._told(asked.run_id, "cancel", caller, by=asked.by, reason=asked.reason)
 
     async def _told(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
-        found = await received(self._connection.client, run_id, verb, {"by": by or caller.name or None, **fields})
+        found = await received(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
         recorded = found.recorded.n if found.recorded is not None else None
         return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb))
 
