@@ -8,7 +8,7 @@ are long over, so there is nothing to trace live, and ids, times and parents hav
 sampling of the SDK do not apply here; the fold has cut what was too long.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link, SpanContext
 
 BATCH_SPANS_MAX = 512
-"""Spans sent in one request."""
+BATCH_CHARS_MAX = 2 * 1024 * 1024
+"""Spans, and characters of their attributes, sent in one request; collectors take some megabytes."""
 
 
 class SpanExportFailed(Exception):
@@ -53,7 +54,7 @@ class OtlpExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         self._exporter = OTLPSpanExporter(endpoint=endpoint, headers=headers, timeout=timeout_s)
-        self._resource = _resource(service)
+        self._resource = resource_of(service)
         self._scope = _scope()
 
     def export(self, spans: Sequence[Span]) -> None:
@@ -63,15 +64,31 @@ class OtlpExporter:
         """
         from opentelemetry.sdk.trace.export import SpanExportResult
 
-        for start in range(0, len(spans), BATCH_SPANS_MAX):
-            batch = spans[start : start + BATCH_SPANS_MAX]
+        start = 0
+        for batch in batches(spans):
             readable = [readable_span(span, self._resource, self._scope) for span in batch]
             if self._exporter.export(readable) is not SpanExportResult.SUCCESS:
                 raise SpanExportFailed(start, len(spans))
+            start += len(batch)
 
     def close(self) -> None:
         """Close the connections."""
         self._exporter.shutdown()
+
+
+def batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Share spans out over requests, in order."""
+    batch: list[Span] = []
+    room = BATCH_CHARS_MAX
+    for span in spans:
+        size = sum(len(value) for value in span.attributes.values() if isinstance(value, str))
+        if batch and (len(batch) == BATCH_SPANS_MAX or size > room):
+            yield batch
+            batch, room = [], BATCH_CHARS_MAX
+        batch.append(span)
+        room -= size
+    if batch:
+        yield batch
 
 
 def readable_span(span: Span, resource: "Resource", scope: "InstrumentationScope") -> "ReadableSpan":
@@ -116,13 +133,16 @@ def _link(link: SpanLink) -> "Link":
     return Link(_context(link.trace_id, link.span_id, link.state), {semconv.LINK_KIND: link.kind})
 
 
-def _resource(service: str) -> "Resource":
+def resource_of(service: str = semconv.SCOPE) -> "Resource":
+    """Return who it is that exports: this service in our version, as far as the environment does not say otherwise."""
     from opentelemetry.sdk.resources import Resource
 
-    resource = Resource.create()
-    if str(resource.attributes.get(semconv.SERVICE_NAME, "")).startswith("unknown_service"):
-        return resource.merge(Resource({semconv.SERVICE_NAME: service}))
-    return resource
+    said = Resource.create()
+    named = not str(said.attributes.get(semconv.SERVICE_NAME, "")).startswith("unknown_service")
+    ours = {} if named else {semconv.SERVICE_NAME: service}
+    if semconv.SERVICE_VERSION not in said.attributes:
+        ours[semconv.SERVICE_VERSION] = version(semconv.SCOPE)
+    return said.merge(Resource(ours))
 
 
 def _scope() -> "InstrumentationScope":

@@ -4,6 +4,7 @@ The GenAI conventions are still in development and rename things; every name tha
 nowhere else. Pinned to version 1.41 of the semantic conventions.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
@@ -24,6 +25,7 @@ EXECUTE_TOOL: Final = "execute_tool"
 WORKFLOW_NAME: Final = "gen_ai.workflow.name"
 AGENT_NAME: Final = "gen_ai.agent.name"
 AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
+CONVERSATION_ID: Final = "gen_ai.conversation.id"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
@@ -35,8 +37,14 @@ RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 USAGE_CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
-USAGE_CACHE_WRITE: Final = "gen_ai.usage.cache_creation.input_tokens"
+USAGE_CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
+USAGE_CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"
+"""The former name of the same; backends know one or the other."""
+
+OUTPUT_TYPE: Final = "gen_ai.output.type"
+OUTPUT_TYPE_JSON: Final = "json"
 TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
 TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_TYPE_FUNCTION: Final = "function"
@@ -46,13 +54,50 @@ TOKEN_TYPE: Final = "gen_ai.token.type"
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
+
+CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The variable that asks for it; what it may say has changed over time."""
+
+_CAPTURED: Final = frozenset({"true", "span_only", "span_and_event"})
+
+# -- OpenInference: for what the GenAI conventions have no word --------------------------------------------------------
+
+SPAN_KIND: Final = "openinference.span.kind"
+SPAN_KIND_CHAIN: Final = "CHAIN"
+INPUT_VALUE: Final = "input.value"
+INPUT_MIME_TYPE: Final = "input.mime_type"
+OUTPUT_VALUE: Final = "output.value"
+OUTPUT_MIME_TYPE: Final = "output.mime_type"
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+HTTP_REQUEST_METHOD: Final = "http.request.method"
+HTTP_RESPONSE_STATUS: Final = "http.response.status_code"
+HTTP_RESENDS: Final = "http.request.resend_count"
+URL_FULL: Final = "url.full"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+NETWORK_TRANSPORT: Final = "network.transport"
+NETWORK_PROTOCOL: Final = "network.protocol.name"
+MESSAGING_SYSTEM: Final = "messaging.system"
+MESSAGING_SYSTEM_NATS: Final = "nats"
+MESSAGING_OPERATION_NAME: Final = "messaging.operation.name"
+MESSAGING_OPERATION_TYPE: Final = "messaging.operation.type"
+MESSAGING_DESTINATION: Final = "messaging.destination.name"
+MESSAGING_REQUEST: Final = "request"
+MESSAGING_SEND: Final = "send"
+MCP_METHOD: Final = "mcp.method.name"
+MCP_TOOLS_LIST: Final = "tools/list"
+MCP_TOOLS_CALL: Final = "tools/call"
 
 # -- general -----------------------------------------------------------------------------------------------------------
 
 ERROR_TYPE: Final = "error.type"
 SERVICE_NAME: Final = "service.name"
+SERVICE_VERSION: Final = "service.version"
 
 # -- our own -----------------------------------------------------------------------------------------------------------
 
@@ -67,6 +112,8 @@ LAST_N: Final = "callboard.event.last"
 PATH: Final = "callboard.node.path"
 ITERATION: Final = "callboard.node.iteration"
 ATTEMPT: Final = "callboard.node.attempt"
+NODE_NAME: Final = "callboard.node.name"
+NODE_TITLE: Final = "callboard.node.title"
 NODE_KIND: Final = "callboard.node.kind"
 OUTCOME: Final = "callboard.outcome"
 EFFECT_KEY: Final = "callboard.effect.key"
@@ -75,8 +122,14 @@ EXECUTIONS: Final = "callboard.executions"
 UNFINISHED: Final = "callboard.unfinished"
 DROPPED_EVENTS: Final = "callboard.dropped_events"
 CANCEL_CAUSE: Final = "callboard.cancel.cause"
+OMITTED: Final = "callboard.omitted"
+"""What was too large to be told: followed by the name of the attribute, how much of it is missing."""
+
+PROVIDER_URI: Final = "callboard.provider.uri"
+MODEL_CHOICES: Final = "callboard.model.choices"
 MODEL_PURPOSE: Final = "callboard.model.purpose"
 MODEL_TRIES: Final = "callboard.model.tries"
+TOOL_SERVERS: Final = "callboard.tool.servers"
 TOOL_SERVER: Final = "callboard.tool.server"
 TOOL_VIA: Final = "callboard.tool.via"
 CHILD_RUN: Final = "callboard.child.run.id"
@@ -124,6 +177,20 @@ LONG_DURATION_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 9
 
 
 _PROVIDER_NAMES = {"gemini": "gcp.gemini"}
+
+
+_OF_A_KIND: Final = frozenset({CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT})
+"""Operations from which every backend knows what kind of span it has before it."""
+
+
+def of_a_kind(operation: object) -> bool:
+    """Whether an operation's name tells every backend what kind of span it is; to others we say it ourselves."""
+    return operation in _OF_A_KIND
+
+
+def captures_content(env: Mapping[str, str]) -> bool:
+    """Whether an environment asks for contents of messages and calls on spans."""
+    return env.get(CAPTURE_CONTENT, "").strip().lower() in _CAPTURED
 
 
 def provider_name(provider: str) -> str:

@@ -93,12 +93,12 @@ class Draft:
     status_message: str = ""
     dropped: int = 0
 
-    def put(self, attributes: Mapping[str, Attribute | None]) -> None:
-        """Add attributes; None and empty texts say nothing and are left out, long texts are cut."""
+    def put(self, attributes: Mapping[str, Attribute | None], *, cut: bool = True) -> None:
+        """Add attributes; None and empty texts say nothing and are left out, long texts are ``cut``."""
         for name, value in attributes.items():
             if value is None or value in ("", ()):
                 continue
-            self.attributes[name] = _cut(value)
+            self.attributes[name] = _cut(value) if cut else value
 
     def note(self, event: Event, name: str, attributes: Mapping[str, Attribute | None] | None = None) -> None:
         """Add a span event at the time of an event of the log."""
@@ -119,6 +119,8 @@ class Draft:
     def finish(self, event: Event) -> Span:
         """Close the span at an event."""
         self.put({semconv.LAST_N: event.n})
+        if not semconv.of_a_kind(self.attributes.get(semconv.OPERATION_NAME)):
+            self.put({semconv.SPAN_KIND: semconv.SPAN_KIND_CHAIN})
         if self.executions > 1:
             self.put({semconv.EXECUTIONS: self.executions})
         if self.dropped:

@@ -1,9 +1,7 @@
 """What the span of an effect is called and what it says, from the payloads of its intent and its outcome."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from callboard.bus.effects import Former, Message, Text, ToolOutput, ToolUse
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -27,33 +25,29 @@ from callboard.bus.events import (
     TimerFired,
     TimerSet,
     ToolCall,
-    ToolResult,
 )
 from callboard.projections import semconv
 from callboard.projections.effects import provider_model
-from callboard.projections.span import Attribute, SpanKind, as_text
+from callboard.projections.span import Attribute, SpanKind
+from callboard.projections.span_effects import Catalogue, effect_outcome, effect_span
 
 Attributes = Mapping[str, Attribute | None]
-
-_CLIENT_KINDS = frozenset({"source", "http", "provider", "channel"})
-"""Kinds of ``effect.call`` that speak to something outside the worker."""
 
 _WAITS = frozenset({TimerSet.type, HumanAsked.type, SignalAwaited.type, RunPaused.type})
 
 
-def intent_span(payload: Payload, content: bool) -> tuple[str, SpanKind, dict[str, Attribute | None]] | None:
+def intent_span(payload: Payload, tools: Catalogue) -> tuple[str, SpanKind, dict[str, Attribute | None]] | None:
     """Return name, kind and attributes of the span that an intent opens; None if it opens none.
 
     Timers, questions, signals and pauses are waits: events on the span that contains them, not spans.
     """
     match payload:
         case ModelCall():
-            return f"{semconv.CHAT} {provider_model(payload)}", "client", _chat(payload, content)
+            return f"{semconv.CHAT} {provider_model(payload)}", "client", _chat(payload)
         case ToolCall():
-            return f"{semconv.EXECUTE_TOOL} {payload.tool}", "internal", _tool(payload, content)
+            return f"{semconv.EXECUTE_TOOL} {payload.tool}", "internal", {**_tool(payload), **tools.of(payload)}
         case EffectCall():
-            kind: SpanKind = "client" if payload.kind_ in _CLIENT_KINDS else "internal"
-            return payload.kind_, kind, {semconv.EFFECT_KIND: payload.kind_}
+            return effect_span(payload)
         case ChildStart():
             given = payload.definition
             name = str(given.get("name") or given.get("file") or given.get("language") or "")
@@ -66,45 +60,45 @@ def intent_span(payload: Payload, content: bool) -> tuple[str, SpanKind, dict[st
             return None
 
 
-def outcome_attributes(payload: Payload, content: bool) -> Attributes:
+def outcome_attributes(payload: Payload) -> Attributes:
     """Return what an outcome adds to the span of its intent."""
     match payload:
         case ModelResult():
-            return _reply(payload, content)
-        case ToolResult() if content and payload.error is None:
-            return {semconv.TOOL_CALL_RESULT: as_text(payload.output)}
-        case EffectResult(model=model) if model:
-            provider, _, name = model.partition(":")
-            return {
-                semconv.PROVIDER_NAME: semconv.provider_name(provider),
-                semconv.REQUEST_MODEL: name,
-                semconv.USAGE_INPUT_TOKENS: payload.usage.input_tokens,
-            }
+            return _reply(payload)
+        case EffectResult():
+            return effect_outcome(payload)
         case ChildEnd():
             return {semconv.RUN_STATUS: payload.status}
         case _:
             return {}
 
 
-def _chat(call: ModelCall, content: bool) -> dict[str, Attribute | None]:
-    said: dict[str, Attribute | None] = {
+def agent_attributes(call: ModelCall, name: Attribute, title: Attribute | None) -> Attributes:
+    """Return what the span of a node says as soon as the node asks a model: it is an agent's."""
+    return {
+        semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
+        semconv.AGENT_NAME: name,
+        semconv.AGENT_DESCRIPTION: title,
+        semconv.PROVIDER_NAME: semconv.provider_name(call.provider),
+        semconv.REQUEST_MODEL: provider_model(call),
+    }
+
+
+def _chat(call: ModelCall) -> dict[str, Attribute | None]:
+    return {
         semconv.OPERATION_NAME: semconv.CHAT,
         semconv.PROVIDER_NAME: semconv.provider_name(call.provider),
         semconv.REQUEST_MODEL: provider_model(call),
         semconv.REQUEST_MAX_TOKENS: call.max_output_tokens,
         semconv.REQUEST_TEMPERATURE: call.temperature,
+        semconv.OUTPUT_TYPE: semconv.OUTPUT_TYPE_JSON if call.schema else None,
         semconv.MODEL_PURPOSE: call.purpose,
     }
-    if content:
-        said[semconv.INPUT_MESSAGES] = as_text([_message(message) for message in call.messages])
-        if call.system:
-            said[semconv.SYSTEM_INSTRUCTIONS] = as_text([{"type": "text", "content": call.system}])
-    return said
 
 
-def _reply(result: ModelResult, content: bool) -> Attributes:
+def _reply(result: ModelResult) -> Attributes:
     usage = result.usage
-    said: dict[str, Attribute | None] = {
+    return {
         semconv.PROVIDER_NAME: semconv.provider_name(result.provider),
         semconv.RESPONSE_ID: result.response_id,
         semconv.RESPONSE_MODEL: result.response_model,
@@ -114,16 +108,12 @@ def _reply(result: ModelResult, content: bool) -> Attributes:
         semconv.USAGE_OUTPUT_TOKENS: usage.output_tokens,
         semconv.USAGE_CACHE_READ: usage.cache_read_tokens or None,
         semconv.USAGE_CACHE_WRITE: usage.cache_write_tokens or None,
+        semconv.USAGE_CACHE_CREATION: usage.cache_write_tokens or None,
         semconv.MODEL_TRIES: result.tries if result.tries > 1 else None,
     }
-    if content and result.error is None:
-        parts: list[Any] = [Text(result.text)] if result.text else []
-        message = _message(Message("assistant", [*parts, *result.tool_calls]))
-        said[semconv.OUTPUT_MESSAGES] = as_text([{**message, "finish_reason": result.stop_reason}])
-    return said
 
 
-def _tool(call: ToolCall, content: bool) -> dict[str, Attribute | None]:
+def _tool(call: ToolCall) -> dict[str, Attribute | None]:
     return {
         semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
         semconv.TOOL_NAME: call.tool,
@@ -131,28 +121,7 @@ def _tool(call: ToolCall, content: bool) -> dict[str, Attribute | None]:
         semconv.TOOL_TYPE: semconv.TOOL_TYPE_FUNCTION,
         semconv.TOOL_SERVER: call.server,
         semconv.TOOL_VIA: call.via,
-        semconv.TOOL_CALL_ARGUMENTS: as_text(call.input) if content else None,
     }
-
-
-def _message(message: Message) -> dict[str, Any]:
-    """A message in the shape of the GenAI conventions: role and typed parts."""
-    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
-
-
-def _part(part: Any) -> dict[str, Any]:
-    match part:
-        case Text():
-            return {"type": "text", "content": part.text}
-        case ToolUse():
-            return {"type": "tool_call", "id": part.id, "name": part.tool, "arguments": part.input}
-        case ToolOutput():
-            response = part.output if part.error is None else {"error": part.error.message or part.error.code}
-            return {"type": "tool_call_response", "id": part.id, "response": response, "callboard.recorded_at": part.of}
-        case Former():
-            return {"type": "callboard.former", "of": part.of}
-        case _:
-            return {"type": "callboard.recall", "of": part.of, "at": part.at}
 
 
 def wait_note(payload: Payload, content: bool) -> Attributes | None:

@@ -1,17 +1,20 @@
 """The spans projection: folds one run's log into finished OpenTelemetry spans, each returned once, the root last.
 
-One run is one trace. The run is ``invoke_workflow``, a node execution ``invoke_agent``, a model turn ``chat``, a tool
-call ``execute_tool``; other effects are named by their kind. Waits (timers, questions, signals, pauses), retries,
-routes, progress and warnings are events on the span they belong to. A child run has a trace of its own; its root and
-the span of the effect that started it are linked both ways. Content of messages and tool calls is left out unless
-asked for. Names are those of `semconv`.
+One run is one trace. The run is ``invoke_workflow``, the execution of a node that asks a model ``invoke_agent``, a
+model turn ``chat``, a tool call ``execute_tool``; other nodes and effects are named by what they are. Waits (timers,
+questions, signals, pauses), retries, routes, progress and warnings are events on the span they belong to. A child run
+has a trace of its own; its root and the span of the effect that started it are linked both ways, and the root also to
+whatever span of others the run was started from. Content of messages and calls is left out unless asked for. Names are
+those of `semconv`.
 """
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import (
     CancelRequested,
     ChildStart,
+    EffectResult,
     Event,
+    ModelCall,
     NodeEnter,
     NodeExit,
     Payload,
@@ -26,12 +29,20 @@ from callboard.bus.events import (
 from callboard.bus.paths import last_id
 from callboard.bus.tracecontext import TraceContext
 from callboard.projections import semconv
-from callboard.projections.effects import outcome_of
+from callboard.projections.effects import failed_result, outcome_of
 from callboard.projections.intents import address_closed
 from callboard.projections.places import RUN, Place, Places
 from callboard.projections.projection import known
 from callboard.projections.span import Attribute, Draft, Span, SpanLink, nanoseconds
-from callboard.projections.span_attributes import intent_span, outcome_attributes, wait_note
+from callboard.projections.span_attributes import (
+    Attributes,
+    agent_attributes,
+    intent_span,
+    outcome_attributes,
+    wait_note,
+)
+from callboard.projections.span_content import Contents
+from callboard.projections.span_effects import Catalogue
 from callboard.projections.span_ids import RUN_ADDRESS, SpanIds, effect_address, ids_of
 
 
@@ -44,6 +55,8 @@ class SpanFold:
 
     def __init__(self, *, content: bool = False) -> None:
         self._content = content
+        self._contents = Contents() if content else None
+        self._tools = Catalogue()
         self._places = Places()
         self._nodes: dict[Place, Draft] = {}
         self._effects: dict[tuple[str, str], Draft] = {}
@@ -59,19 +72,25 @@ class SpanFold:
             if isinstance(payload, RunAccepted):
                 self._ids = ids_of(payload)
             self._nodes[RUN] = self._root(event)
+        self._tools.learn(payload)
+        said = self._contents.of(event, payload) if self._contents is not None else {}
         match payload:
             case NodeEnter():
-                self._enter(event, payload)
+                self._enter(event, payload, said)
             case NodeExit():
-                return self._exit(event, payload)
+                return self._exit(event, payload, said)
             case RunClaimed():
                 self._claim(event, payload)
             case RunEnd():
+                self._nodes[RUN].put(said, cut=False)
                 return self._end(event, payload)
+            case RunStart():
+                self._nodes[RUN].put(said, cut=False)
+                self._nodes[RUN].note(event, payload.type)
             case _:
                 self._describe_run(event, payload)
                 self._note(event, payload)
-                return self._effect(event, payload)
+                return self._effect(event, payload, said)
         return []
 
     def open(self) -> int:
@@ -83,7 +102,8 @@ class SpanFold:
     def _root(self, event: Event) -> Draft:
         ids = self._ids
         draft = Draft(ids.trace(event.run), ids.span(event.run), "", semconv.INVOKE_WORKFLOW, nanoseconds(event.time))
-        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_WORKFLOW, **self._common(event)})
+        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_WORKFLOW, semconv.CONVERSATION_ID: event.run})
+        draft.put(self._common(event))
         return draft
 
     def _link(self, run: str, kind: str, address: str = RUN_ADDRESS) -> SpanLink:
@@ -106,8 +126,9 @@ class SpanFold:
             case RunAccepted(definition=ref):
                 name = event.definition or ref.name or ref.hash[:12]
                 root.name = f"{semconv.INVOKE_WORKFLOW} {name}"
-                root.put({semconv.WORKFLOW_NAME: name, semconv.DEFINITION: name, semconv.DEFINITION_HASH: ref.hash})
-                root.put({semconv.RUN_LANGUAGE: ref.language})
+                # A workflow is an agent, too, in the conventions that are to come.
+                root.put({semconv.WORKFLOW_NAME: name, semconv.AGENT_NAME: name, semconv.DEFINITION: name})
+                root.put({semconv.DEFINITION_HASH: ref.hash, semconv.RUN_LANGUAGE: ref.language})
                 if payload.parent is not None:
                     address = effect_address(ChildStart.type, payload.parent.key)
                     begun_by = payload.parent.run
@@ -118,8 +139,6 @@ class SpanFold:
                     root.links.append(SpanLink(caller.trace_id, caller.span_id, "caller", caller.tracestate))
                 if payload.forked_from and (origin := payload.forked_from.get("run")):
                     root.links.append(self._link(str(origin), "fork"))
-            case RunStart():
-                root.note(event, "run.start")
             case RunParked():
                 root.note(event, "run.parked", {semconv.AWAITS: tuple(payload.awaits)})
             case CancelRequested():
@@ -154,7 +173,7 @@ class SpanFold:
 
     # -- nodes --
 
-    def _enter(self, event: Event, payload: NodeEnter) -> None:
+    def _enter(self, event: Event, payload: NodeEnter, said: Attributes) -> None:
         place = Place(event.path, event.iteration)
         parent = self._draft(self._places.parent(event.path, only_open=True))
         self._places.enter(place)
@@ -163,22 +182,33 @@ class SpanFold:
             self._ids.trace(event.run),
             self._ids.span(event.run, str(place)),
             parent.span_id,
-            f"{semconv.INVOKE_AGENT} {node}",
+            f"{payload.kind_} {node}",
             nanoseconds(event.time),
         )
-        draft.put({semconv.OPERATION_NAME: semconv.INVOKE_AGENT, semconv.AGENT_NAME: node, **self._common(event)})
-        draft.put({semconv.NODE_KIND: payload.kind_, semconv.AGENT_DESCRIPTION: payload.name})
+        draft.put({**self._common(event), semconv.NODE_KIND: payload.kind_})
+        draft.put({semconv.NODE_NAME: node, semconv.NODE_TITLE: payload.name})
+        draft.put(said, cut=False)
         self._nodes[place] = draft
 
-    def _exit(self, event: Event, payload: NodeExit) -> list[Span]:
+    def _exit(self, event: Event, payload: NodeExit, said: Attributes) -> list[Span]:
         place = Place(event.path, event.iteration)
         self._places.exit(place)
         draft = self._nodes.pop(place, None)
         if draft is None:
             return []
         draft.put({semconv.OUTCOME: payload.outcome})
+        draft.put(said, cut=False)
         _settle(draft, payload.outcome, payload.error)
         return [draft.finish(event)]
+
+    def _asks(self, node: Draft, call: ModelCall, run: str) -> None:
+        """A node asks a model: it is an agent, with the model that it asks first."""
+        name = node.attributes.get(semconv.NODE_NAME)
+        if name is None or semconv.OPERATION_NAME in node.attributes:
+            return
+        node.name = f"{semconv.INVOKE_AGENT} {name}"
+        node.put(agent_attributes(call, name, node.attributes.get(semconv.NODE_TITLE)))
+        node.put({semconv.CONVERSATION_ID: run})
 
     def _draft(self, place: Place) -> Draft:
         return self._nodes.get(place) or self._nodes[RUN]
@@ -188,19 +218,25 @@ class SpanFold:
 
     # -- effects --
 
-    def _effect(self, event: Event, payload: Payload) -> list[Span]:
-        if opening := intent_span(payload, self._content):
+    def _effect(self, event: Event, payload: Payload, said: Attributes) -> list[Span]:
+        if opening := intent_span(payload, self._tools):
             name, kind, attributes = opening
+            owner = self._owner(event)
+            if isinstance(payload, ModelCall):
+                self._asks(owner, payload, event.run)
             draft = Draft(
                 self._ids.trace(event.run),
                 self._ids.span(event.run, effect_address(payload.type, event.key)),
-                self._owner(event).span_id,
+                owner.span_id,
                 name,
                 nanoseconds(event.time),
                 kind,
                 executed=not isinstance(payload, ToolCall) or payload.via == "worker",
             )
             draft.put({**self._common(event), semconv.EFFECT_KEY: event.key, **attributes})
+            if semconv.OPERATION_NAME in attributes:
+                draft.put({semconv.CONVERSATION_ID: event.run})
+            draft.put(said, cut=False)
             if isinstance(payload, ChildStart):
                 draft.links.append(self._link(payload.child, "child"))
             self._effects[payload.type, event.key] = draft
@@ -210,8 +246,11 @@ class SpanFold:
         if draft is None:
             return []
         outcome, error = outcome_of(payload)
-        draft.put({**outcome_attributes(payload, self._content), semconv.OUTCOME: outcome})
+        if isinstance(payload, EffectResult) and error is None and (error := failed_result(payload.value)):
+            outcome = "failed"
         _settle(draft, outcome, error)
+        draft.put({**outcome_attributes(payload), semconv.OUTCOME: outcome})
+        draft.put(said, cut=False)
         return [draft.finish(event)]
 
     def _note(self, event: Event, payload: Payload) -> None:

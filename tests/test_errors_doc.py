@@ -26,6 +26,9 @@ NO_CODES = {
     "state.paused_at_step": "a place in a start message",
     "state.next_step": "a place in a start message",
     "service.name": "an attribute of spans",
+    "service.version": "likewise",
+    "server.address": "likewise",
+    "server.port": "likewise",
     "definition.file": "a place in what a child run is started with",
 }
 """What looks like a code in the source, and why it is none."""

@@ -34,7 +34,7 @@ from callboard.runtime.export.span_exporter import Spans, SpansExporter
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.logs import Log, cake, everything, killed
-from tests.otlp_receiver import Receiver, otlp_receiver
+from tests.otlp_receiver import Receiver, otlp_receiver, plain
 
 TENANT = "acme"
 DURABLE = "exporter-spans-test"
@@ -406,6 +406,10 @@ async def test_one_run_is_exported_again_on_demand(connection: Connection) -> No
             shelf.spans.clear()
             assert await export_run(connection.log, ref, shelf) == len(spans_of(events))
             assert shelf.spans == spans_of(events)
+        shelf.spans.clear()
+        await export_run(connection.log, ref, shelf, content=True)
+        assert [span.span_id for span in shelf.spans] == [span.span_id for span in spans_of(events)]
+        assert semconv.INPUT_MESSAGES in shelf.spans[0].attributes
 
 
 # -- beside a worker, over HTTP ---------------------------------------------------------------------------------------
@@ -469,7 +473,9 @@ async def test_runs_do_not_wait_for_a_backend_that_is_down(receiver: Receiver, t
     assert sorted(arrived(receiver)) == sorted(expected)
 
 
-async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(receiver: Receiver, tmp_path: Path) -> None:
+async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     receiver.answer = 400
     async with house_at(tmp_path, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
@@ -478,9 +484,11 @@ async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(receiv
         store = connection.log.store
     assert arrived(receiver) == []
     receiver.answer = 200
+    monkeypatch.setenv(semconv.CAPTURE_CONTENT, "true")
     async with house_at(tmp_path, otel=True) as connection, open_exporters(connection):
         await caught_up(connection, durable_here())
     assert connection.log.store == store
+    assert semconv.INPUT_MESSAGES in plain(list(receiver.spans()[0].attributes))
     assert arrived(receiver) == ids_of(events)
 
 

@@ -108,11 +108,11 @@ def test_the_spans_of_a_workflow() -> None:
     assert (root.start_ns, root.end_ns) == (nanoseconds(at(0)), nanoseconds(at(len(cake().events) - 1)))
     names = sorted(span.name for span in spans)
     assert names == sorted(
-        ["invoke_workflow cake", "invoke_agent serve", "execute_tool search"]
+        ["invoke_workflow cake", "node serve", "execute_tool search"]
         + ["invoke_agent bake", "invoke_agent taste"] * 2
         + ["chat opus"] * 6
     )
-    tool, serve = named(spans, "execute_tool search"), named(spans, "invoke_agent serve")
+    tool, serve = named(spans, "execute_tool search"), named(spans, "node serve")
     assert tool.parent_id == serve.span_id
     assert tool.attributes[semconv.TOOL_CALL_ID] == "c1"
     assert tool.attributes[semconv.TOOL_SERVER] == "mcp"
@@ -137,7 +137,7 @@ def test_what_follows_an_inner_exit_belongs_to_the_nearest_node_that_is_open() -
     spans = spans_of(log)
     outer = named(spans, "invoke_agent a")
     assert named(spans, "chat opus").parent_id == outer.span_id
-    assert named(spans, "invoke_agent late").parent_id == outer.span_id
+    assert named(spans, "node late").parent_id == outer.span_id
 
 
 def test_a_chat_span_has_the_attributes_of_the_conventions() -> None:
@@ -195,7 +195,7 @@ def test_retries_routes_and_waits_are_events_on_their_span() -> None:
     baked = [span for span in spans if span.name == "invoke_agent bake"]
     assert [[event.name for event in span.events] for span in baked] == [[], ["node.retry"]]
     assert [event.name for event in spans[-1].events].count("route") == 4
-    main = named(spans_of(everything()), "invoke_agent main")
+    main = named(spans_of(everything()), "frame main")
     names = [event.name for event in main.events]
     for pair in (("timer.set", "timer.fired"), ("human.asked", "human.closed"), ("signal.awaited", "signal.received")):
         assert names.index(pair[0]) < names.index(pair[1])
@@ -204,7 +204,7 @@ def test_retries_routes_and_waits_are_events_on_their_span() -> None:
 def test_a_span_open_across_a_claim_says_how_often_it_was_executed() -> None:
     spans = spans_of(everything())
     assert named(spans, "chat opus").attributes[semconv.EXECUTIONS] == 2
-    assert named(spans, "invoke_agent main").attributes[semconv.EXECUTIONS] == 3
+    assert named(spans, "frame main").attributes[semconv.EXECUTIONS] == 3
     assert spans[-1].attributes[semconv.EXECUTIONS] == 3
     assert semconv.EXECUTIONS not in named(spans, "http").attributes
 
@@ -282,10 +282,11 @@ def test_long_texts_and_long_lists_are_cut() -> None:
     log.enter("a")
     for _ in range(EVENTS_PER_SPAN_MAX + 5):
         log.add(NodeProgress("a", "x"), "a", 1, 1)
-    log.tool("a", output="y" * (ATTRIBUTE_CHARS_MAX + 10))
     log.exit("a")
-    tool, node = spans_of(log, content=True)
-    assert len(str(tool.attributes[semconv.TOOL_CALL_RESULT])) == ATTRIBUTE_CHARS_MAX
+    log.add(ToolCall("a", "t", None, "y" * (ATTRIBUTE_CHARS_MAX + 10)), "b", 1, 1, "tool.0.0")
+    log.add(ToolResult("a", "t"), "b", 1, 1, "tool.0.0")
+    node, tool = spans_of(log)
+    assert len(str(tool.attributes[semconv.TOOL_CALL_ID])) == ATTRIBUTE_CHARS_MAX
     assert len(node.events) == EVENTS_PER_SPAN_MAX
     assert node.attributes[semconv.DROPPED_EVENTS] == 5
 

@@ -1,5 +1,6 @@
 """Reading one run: its standing, and its trace in every form."""
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from callboard.projections.projection import fold
 from callboard.projections.renders import step_rows, step_table, waterfall
 from callboard.projections.results import view_of
 from callboard.projections.run_result import RunResult
+from callboard.projections.semconv import captures_content
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
@@ -132,7 +134,7 @@ async def trace_run(run: str, form: str, config: Config, settings: Settings) -> 
 
 def spans_of(events: Sequence[Event]) -> list[Span]:
     """Fold a run's events into its finished spans."""
-    spans = SpanFold()
+    spans = SpanFold(content=captures_content(os.environ))
     return [span for event in events for span in spans.apply(event)]
 
 

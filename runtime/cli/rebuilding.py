@@ -24,6 +24,7 @@ from callboard.projections.projection import Projection
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results
 from callboard.projections.runs import Runs
+from callboard.projections.semconv import captures_content
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
@@ -167,7 +168,7 @@ async def check_backend(endpoint: str) -> None:
 async def _send(connection: Connection, ref: RunRef) -> int:
     exporter = await anyio.to_thread.run_sync(OtlpExporter)
     try:
-        return await export_run(connection.log, ref, exporter)
+        return await export_run(connection.log, ref, exporter, content=captures_content(os.environ))
     except SpanExportFailed as error:
         raise CallboardError("spans.refused", str(error)) from error
     finally:

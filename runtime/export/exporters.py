@@ -18,6 +18,7 @@ import structlog
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
+from callboard.projections.semconv import captures_content
 from callboard.runtime.cluster.leader import GRACE_S, Leader, Leadership, persistently
 from callboard.runtime.export.following import ensure_durable, until_caught_up
 from callboard.runtime.export.metrics_exporter import MetricsExporter, otlp_meter_provider
@@ -79,7 +80,7 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     durable = spans_durable(env)
     if connection.config.otel and wants_spans(env):
         exporter = await anyio.to_thread.run_sync(_otlp_exporter)
-        holders[durable] = SpansExporter(connection.log, exporter, durable)
+        holders[durable] = SpansExporter(connection.log, exporter, durable, content=captures_content(env))
         await _begin(connection.log, durable)
     if connection.config.otel and wants_metrics(env):
         name = f"exporter-metrics-{_backend(env, 'OTEL_EXPORTER_OTLP_METRICS_ENDPOINT')}"

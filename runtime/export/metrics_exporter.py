@@ -69,10 +69,8 @@ def otlp_meter_provider() -> "MeterProvider":
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-    from opentelemetry.sdk.resources import Resource
 
-    resource = Resource.create()
-    if str(resource.attributes.get(semconv.SERVICE_NAME, "")).startswith("unknown_service"):
-        resource = resource.merge(Resource({semconv.SERVICE_NAME: semconv.SCOPE}))
+    from callboard.projections.otlp import resource_of
+
     reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-    return MeterProvider([reader], resource, shutdown_on_exit=False)
+    return MeterProvider([reader], resource_of(), shutdown_on_exit=False)

@@ -12,7 +12,7 @@ No run waits for it: what cannot be sent yet waits in the stream, one batch is i
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -69,7 +69,7 @@ class _Run:
     From event ``since`` on every event was delivered here, so that its spans have been sent.
     """
 
-    fold: SpanFold | None = field(default_factory=SpanFold)
+    fold: SpanFold | None
     n: int = 0
     sequence: int = 0
     since: int = 1
@@ -86,8 +86,9 @@ class _Run:
 class Spans:
     """Folds delivered events of all runs into the spans that they close, each returned once."""
 
-    def __init__(self, log: EventLog, runs_max: int = RUNS_MAX) -> None:
+    def __init__(self, log: EventLog, runs_max: int = RUNS_MAX, *, content: bool = False) -> None:
         self._log = log
+        self._content = content
         self._runs: OrderedDict[RunRef, _Run] = OrderedDict()
         self._runs_max = runs_max
 
@@ -103,7 +104,7 @@ class Spans:
         try:
             if n <= run.n:
                 # Folded because a later event had come first; its own spans have not been sent by us.
-                return await self._apply(_Run(), recorded)
+                return await self._apply(self._unread(), recorded)
             return await self._apply(run, recorded) if run.fold is not None else []
         except NoAnswer:
             raise
@@ -132,10 +133,13 @@ class Spans:
             await anyio.sleep(READ_PAUSE_S)
         raise _Gap(f"event {run.n + 1} is not in the log")
 
+    def _unread(self) -> _Run:
+        return _Run(SpanFold(content=self._content))
+
     def _run(self, ref: RunRef) -> _Run:
         run = self._runs.get(ref)
         if run is None:
-            run = self._runs[ref] = _Run()
+            run = self._runs[ref] = self._unread()
             if len(self._runs) > self._runs_max:
                 self._runs.popitem(last=False)
         else:
@@ -146,11 +150,12 @@ class Spans:
 class SpansExporter:
     """Sends every span that closes, from the durable's checkpoint on. A `Leader`."""
 
-    def __init__(self, log: JetStreamLog, exporter: SpanExporter, durable: str) -> None:
+    def __init__(self, log: JetStreamLog, exporter: SpanExporter, durable: str, *, content: bool = False) -> None:
         self._log = log
+        self._content = content
         self._exporter = exporter
         self._durable = durable
-        self._spans = Spans(log)
+        self._spans = Spans(log, content=content)
         self._in_hand: anyio.CancelScope | None = None
         self._sent = True
         self._thread = anyio.CapacityLimiter(1)
@@ -159,7 +164,7 @@ class SpansExporter:
         """Export until cancelled."""
         if not self._sent:
             # Folded, but not sent: what was in hand comes again, and must not count as taken.
-            self._spans = Spans(self._log)
+            self._spans = Spans(self._log, content=self._content)
         async with consumption(self._log, self._durable, self._log.subjects.events(), orphaned=orphaned) as reader:
             while True:
                 taken = await reader.batch()
@@ -218,8 +223,8 @@ async def _send_once(exporter: SpanExporter, spans: Sequence[Span], thread: anyi
     return len(spans)
 
 
-async def export_run(log: EventLog, ref: RunRef, exporter: SpanExporter) -> int:
-    """Send the closed spans of one run, whether they have been sent before or not; return how many.
+async def export_run(log: EventLog, ref: RunRef, exporter: SpanExporter, *, content: bool = False) -> int:
+    """Send the closed spans of one run, with or without content, whether sent before or not; return how many.
 
     Their ids are the same every time, so that a backend recognises them. Spans of a run that goes on follow when they
     close, through `open_exporters` if it runs, or by calling this again.
@@ -227,7 +232,7 @@ async def export_run(log: EventLog, ref: RunRef, exporter: SpanExporter) -> int:
     :raises SpanExportFailed: if the backend did not take them all
     :raises NoAnswer: if the log does not answer
     """
-    fold = SpanFold()
+    fold = SpanFold(content=content)
     spans = [span for recorded in await read_run(log, ref) for span in fold.apply(recorded.event)]
     await anyio.to_thread.run_sync(exporter.export, spans)
     return len(spans)

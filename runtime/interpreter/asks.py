@@ -9,11 +9,12 @@ from typing import Any
 
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
+from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.runtime.interpreter.driver import Driver, Wait
-from callboard.runtime.interpreter.execution import Execution, Memory
+from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
 from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
 
@@ -61,8 +62,10 @@ class Asks:
         return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", self._run.encode(), "sha256").hex()[:32]), key))
 
     def leave(self, node: Execution, exit: ev.NodeExit, *, kept: bool = False) -> Instant:
-        """Leave a node; return the exit instant. ``kept`` as in `Memory.keep`."""
-        self.memory.keep(node, exit, kept=kept)
+        """Leave a node; return the exit instant. Later messages may quote what a node leaves; of other constructs only
+        what is to be ``kept``."""
+        if kept or node.kind == "node":
+            self.memory.keep(f"{node.path}#{node.iteration}", node.name, exit)
         self.entered.pop((node.path, node.iteration), None)
         return self.ledger.state(exit, node.path, node.iteration, node.attempt).time
 

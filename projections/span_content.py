@@ -1,0 +1,204 @@
+"""Contents of spans: whole conversations as the models saw them, inputs and outputs, for those who ask for them.
+
+Messages are in the form of the GenAI conventions: a role and typed parts, as JSON. Each output of a tool is a message
+of its own, as some backends show one per message. What is too large is left out whole, the oldest messages first, and
+the span says of which attribute something is missing.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callboard.bus.conversation import Left, Memory, request_of, said
+from callboard.bus.effects import Choice, Message, Text, ToolOutput, ToolSpec, ToolUse
+from callboard.bus.events import (
+    ChildEnd,
+    ChildStart,
+    EffectCall,
+    EffectResult,
+    Event,
+    ModelCall,
+    ModelResult,
+    NodeEnter,
+    NodeExit,
+    Payload,
+    RunEnd,
+    RunStart,
+    ToolCall,
+    ToolResult,
+)
+from callboard.projections import semconv
+from callboard.projections.places import Place
+from callboard.projections.span import Attribute, as_text
+
+CONTENT_CHARS_MAX = 128 * 1024
+"""Characters of content in one attribute; messages beyond that are left out."""
+
+Attributes = dict[str, Attribute | None]
+
+
+@dataclass(slots=True)
+class _Spoken:
+    calls: dict[str, ModelCall] = field(default_factory=dict[str, ModelCall])
+    replies: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
+    outputs: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+
+
+class Contents:
+    """Folds one run; `of` returns what an event says as attributes of the span that it opens or closes."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._entered: dict[Place, NodeEnter] = {}
+        self._spoken: dict[Place, _Spoken] = {}
+
+    def of(self, event: Event, payload: Payload) -> Attributes:
+        """Take the next event; return the contents that it has."""
+        place = Place(event.path, event.iteration)
+        match payload:
+            case NodeEnter():
+                self._entered[place] = payload
+                return _input(payload.instruction if payload.input is None else payload.input)
+            case NodeExit():
+                self._leave(place, payload)
+                return _output(payload.result)
+            case ModelCall() | ModelResult() | ToolCall() | ToolResult():
+                return self._spoken_at(place, event.key, payload)
+            case RunStart():
+                given = {"input": payload.input, "arguments": payload.arguments} if payload.arguments else payload.input
+                return {**_input(given), **_messages(semconv.INPUT_MESSAGES, [_told("user", given)])}
+            case RunEnd():
+                replied = {**_told("assistant", payload.output), "finish_reason": "stop"}
+                told = _messages(semconv.OUTPUT_MESSAGES, [replied]) if payload.output is not None else {}
+                return {**_output(payload.output), **told}
+            case EffectCall():
+                return _input(payload.request)
+            case EffectResult():
+                return _output(payload.value)
+            case ChildStart():
+                return _input(payload.input)
+            case ChildEnd():
+                return _output(payload.output)
+            case _:
+                return {}
+
+    def _leave(self, place: Place, exit: NodeExit) -> None:
+        self._spoken.pop(place, None)
+        entered = self._entered.pop(place, None)
+        if entered is not None and entered.kind_ == "node":
+            self._memory.keep(str(place), entered.node, exit)
+        else:
+            self._memory.exits[str(place)] = Left(exit)
+
+    def _spoken_at(self, place: Place, key: str, payload: Payload) -> Attributes:
+        spoken = self._spoken.setdefault(place, _Spoken())
+        match payload:
+            case ModelCall():
+                spoken.calls[key] = payload
+                return self._asked(spoken, key)
+            case ModelResult():
+                spoken.replies[key] = payload
+                return _replied(payload)
+            case ToolCall():
+                return _value(semconv.TOOL_CALL_ARGUMENTS, payload.input)
+            case ToolResult():
+                spoken.outputs[key] = payload
+                return _value(semconv.TOOL_CALL_RESULT, payload.output) if payload.error is None else {}
+            case _:
+                return {}
+
+    def _asked(self, spoken: _Spoken, key: str) -> Attributes:
+        request = request_of(spoken, key, self._memory)
+        system = [{"type": "text", "content": request.system}] if request.system else []
+        return {
+            **_messages(semconv.SYSTEM_INSTRUCTIONS, system),
+            **_messages(semconv.INPUT_MESSAGES, _told_apart(request.messages)),
+            **_messages(semconv.TOOL_DEFINITIONS, [_tool(spec) for spec in request.tools]),
+            **_messages(semconv.MODEL_CHOICES, [_choice(choice) for choice in spoken.calls[key].choices]),
+        }
+
+
+def _replied(reply: ModelResult) -> Attributes:
+    if reply.error is not None:
+        return {}
+    message = said(reply)
+    if reply.data is not None and not reply.text:
+        message = Message("assistant", [Text(as_text(reply.data)), *reply.tool_calls])
+    reason = reply.stop_reason or ("tool_call" if reply.tool_calls else "stop")
+    return _messages(semconv.OUTPUT_MESSAGES, [{**_message(message.role, message.parts), "finish_reason": reason}])
+
+
+def _told_apart(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Put messages into the conventions' words; outputs of tools are those of the role ``tool``."""
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        outputs = [part for part in message.parts if isinstance(part, ToolOutput)]
+        rest = [part for part in message.parts if not isinstance(part, ToolOutput)]
+        told += [_message("tool", [output]) for output in outputs]
+        told += [_message(message.role, rest)] if rest else []
+    return told
+
+
+def _message(role: str, parts: Sequence[Any]) -> dict[str, Any]:
+    return {"role": role, "parts": [_part(part) for part in parts]}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    match part:
+        case ToolUse():
+            return {"type": "tool_call", "id": part.id, "name": part.tool, "arguments": part.input}
+        case ToolOutput():
+            response = part.output if part.error is None else {"error": part.error.message or part.error.code}
+            return {"type": "tool_call_response", "id": part.id, "response": response}
+        case _:
+            return {"type": "text", "content": part.text}
+
+
+def _told(role: str, value: Any) -> dict[str, Any]:
+    return _message(role, [Text(value if isinstance(value, str) else as_text(value))])
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.input_schema}
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    return {"id": choice.id, "description": choice.description}
+
+
+def _messages(name: str, messages: Sequence[dict[str, Any]]) -> Attributes:
+    """Return messages as one attribute: the latest that there is room for."""
+    texts: list[str] = []
+    room = CONTENT_CHARS_MAX
+    for message in reversed(messages):
+        text = as_text(message)
+        room -= len(text) + 1
+        if room < 0:
+            break
+        texts.append(text)
+    kept: Attributes = {name: f"[{','.join(reversed(texts))}]"} if texts else {}
+    return kept | _omitted(name, len(messages) - len(texts))
+
+
+def _input(value: Any) -> Attributes:
+    return _value(semconv.INPUT_VALUE, value, semconv.INPUT_MIME_TYPE)
+
+
+def _output(value: Any) -> Attributes:
+    return _value(semconv.OUTPUT_VALUE, value, semconv.OUTPUT_MIME_TYPE)
+
+
+def _value(name: str, value: Any, mime_type: str = "") -> Attributes:
+    """Return a value as an attribute, which is JSON; where its type can be told, a text stands for itself."""
+    if value is None:
+        return {}
+    plain = mime_type != "" and isinstance(value, str)
+    text = value if plain else as_text(value)
+    if len(text) > CONTENT_CHARS_MAX:
+        return _omitted(name, 1)
+    kind: Attributes = {mime_type: "text/plain" if plain else "application/json"} if mime_type else {}
+    return {name: text, **kind}
+
+
+def _omitted(name: str, count: int) -> Attributes:
+    return {f"{semconv.OMITTED}.{name}": count} if count else {}
