@@ -4,13 +4,13 @@ import sys
 
 import anyio
 
-from benchmarks import appends, expressions, footprint, hostile, replays, store
+from benchmarks import appends, expressions, footprint, hostile, http, replays, store
 from benchmarks.staffed import quiet
 
 
 def main(names: list[str]) -> None:
     quiet()
-    wanted = names or ["appends", "replays", "footprint", "store", "expressions", "hostile"]
+    wanted = names or ["appends", "replays", "footprint", "store", "expressions", "hostile", "http"]
     if "appends" in wanted:
         anyio.run(appends.report)
     if "replays" in wanted:
@@ -23,6 +23,8 @@ def main(names: list[str]) -> None:
         expressions.report()
     if "hostile" in wanted:
         anyio.run(hostile.report)
+    if "http" in wanted:
+        anyio.run(http.report)
 
 
 if __name__ == "__main__":
