@@ -50,6 +50,7 @@ class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """A definition as it is kept on ``cb.def.<tenant>.<name>``: what it is, and what travels with its starts.
 
     ``by`` says who registered it. ``restores`` is, where a rollback did, the sequence of the registration brought back.
+    One without a source withdraws the name.
     """
 
     language: str | None = None

@@ -302,13 +302,13 @@ class JetStreamLog:
     # -- registered definitions ---------------------------------------------------------------------------------------
 
     async def definition(self, tenant: str, name: str) -> Registration | None:
-        """Return the definition registered last under a name (or its hash).
+        """Return the definition registered last under a name (or its hash); None if it was withdrawn, too.
 
         :raises NoAnswer: if no answer came
         """
-        subject = self.subjects.definition(tenant, name)
-        stored = await self.last_message(subject)
-        return msgspec.json.decode(stored.data, type=Registration) if stored is not None else None
+        stored = await self.last_message(self.subjects.definition(tenant, name))
+        kept = msgspec.json.decode(stored.data, type=Registration) if stored is not None else None
+        return kept if kept is not None and kept.source is not None else None
 
     async def register(self, tenant: str, kept: Registration, after: int | None = None) -> None:
         """Keep a definition under its hash and, if it has one, its name, both or neither. Raises as `publish`.

@@ -17,9 +17,13 @@ from callboard.bus.events import (
     NodeWarning,
     RunEnd,
     RunStart,
+    SignalReceived,
     ToolCall,
 )
 from callboard.projections.projection import known
+
+MILESTONE = "workflow.milestone"
+"""The signal by which somebody outside tells a milestone: ``data`` has ``message``, ``user_message`` and ``data``."""
 
 Level = Literal["INFO", "WARNING", "ERROR"]
 
@@ -34,6 +38,7 @@ class LogEntry(Struct, frozen=True, kw_only=True):
     message: str
     level: Level = "INFO"
     data: JSON = None
+    is_milestone: bool = False
 
 
 class ExecutionLog:
@@ -62,8 +67,11 @@ class ExecutionLog:
                 self._add(event, "step_retried", f"Again: {self._name(event)}: {reason}", level="WARNING")
             case NodeWarning(reason=reason, code=code):
                 self._add(event, "warning", reason, level="WARNING", data={"code": code})
-            case NodeProgress(message=message, data=data):
-                self._add(event, "workflow_progress", message, data=data)
+            case NodeProgress(message=message, data=data, milestone=milestone):
+                self._add(event, "workflow_progress", message, data=data, milestone=milestone is not None)
+            case SignalReceived(name=name, data=dict() as data) if name == MILESTONE:
+                words = str(data.get("user_message") or data.get("message") or "Milestone")
+                self._add(event, "workflow_progress", words, data=data.get("data"), milestone=True)
             case ToolCall(tool=tool):
                 self._add(event, "data_processing", f"Used: {tool}", data={"tool": tool})
             case HumanAsked(question=question):
@@ -75,6 +83,10 @@ class ExecutionLog:
 
     def view(self) -> list[LogEntry]:
         return list(self._entries)
+
+    def since(self, count: int) -> list[LogEntry]:
+        """The entries behind so many."""
+        return self._entries[count:]
 
     def _exit(self, event: Event, outcome: str, error: str) -> None:
         began = self._names.get(event.path, ("", event.time))[1]
@@ -97,7 +109,16 @@ class ExecutionLog:
     def _name(self, event: Event) -> str:
         return self._names.get(event.path, (event.path, event.time))[0]
 
-    def _add(self, event: Event, kind: str, message: str, *, level: Level = "INFO", data: Any = None) -> None:
+    def _add(
+        self,
+        event: Event,
+        kind: str,
+        message: str,
+        *,
+        level: Level = "INFO",
+        data: Any = None,
+        milestone: bool = False,
+    ) -> None:
         name = self._name(event) if event.path else ""
         self._entries.append(
             LogEntry(
@@ -108,6 +129,7 @@ class ExecutionLog:
                 message=message,
                 level=level,
                 data=data,
+                is_milestone=milestone,
             )
         )
 

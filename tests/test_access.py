@@ -19,11 +19,13 @@ from callboard.runtime.access import keys as keys_module
 from callboard.runtime.access.keys import KeyExists, Keys, KeyUnknown
 from callboard.runtime.access.rates import Rates
 from callboard.runtime.access.subject import NOBODY, OPERATOR, SCOPES, Subject
-from callboard.runtime.access.tokens import ProviderSilent, TokenRefused, Tokens
+from callboard.runtime.access.tokens import LEEWAY_S, ProviderSilent, TokenRefused, Tokens
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import ApiError, Verbs
+from callboard.runtime.http import app as app_module
+from callboard.runtime.http import live
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.routes import ROUTES
@@ -196,6 +198,43 @@ async def test_a_key_lets_in_for_its_scopes_until_it_is_removed(connection: Conn
             await keys.remove("reader")
         # A key of one tenant is none of another.
         assert await Keys(connection.log, "other").known(starter, now()) is None
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_may_no_more_is_let_go_of_where_they_follow(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "KNOWN_S", 0.01)
+    keys = Keys(connection.log, "acme")
+    follower, _ = await keys.add("follower", ["read"], now())
+    provider = Provider()
+    tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+    ending = provider.token(scope="callboard:read", exp=int(now().timestamp()) - LEEWAY_S + 5)
+    begun, all_begun = list[Any](), anyio.Event()
+    found: list[httpx.Response] = []
+
+    class Noted(live.Live):
+        async def __call__(self, *args: Any) -> None:
+            begun.append(self)
+            if len(begun) == 2:
+                all_begun.set()
+            await super().__call__(*args)
+
+    monkeypatch.setattr(app_module, "Live", Noted)
+
+    async def follow(door: Door, token: str) -> None:
+        found.append(await door.ask(token, "GET", "/live"))
+
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access(keys=keys, tokens=tokens), tasks)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as following:
+                for token in (follower, ending):
+                    following.start_soon(follow, door, token)
+                await all_begun.wait()
+                await keys.remove("follower")
+        assert [(one.status_code, one.text) for one in found] == [(200, ": live\n\n")] * 2
+        assert await door.code(follower, "GET", "/live") == (401, "http.unauthorized")
         tasks.cancel_scope.cancel()
 
 

@@ -1,5 +1,6 @@
 """The engine's own interface over HTTP: workflows, executions and their logs, in the words of its design document."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -245,6 +246,71 @@ async def test_what_happened_is_told_entry_by_entry(house: House) -> None:
     await said(client, "GET", f"/v2/workflows/executions/{run}/logs", 400, params={"limit": "x"})
 
 
+def told(stream: httpx.Response) -> list[tuple[str, Any]]:
+    """What a stream of log entries told: of an entry its type, else what there is."""
+    assert stream.headers["content-type"] == "text/event-stream"
+    lines = [line.removeprefix("data: ") for line in stream.text.splitlines() if line.startswith("data: ")]
+    found = [json.loads(line) for line in lines]
+    assert {"timestamp", "execution_id"} <= set(found[0])
+    return [(one["event_type"], one["data"].get("event_type") or one["data"]) for one in found]
+
+
+async def test_what_happens_is_told_as_it_happens(house: House) -> None:
+    client, _ = house
+    run = await begun(house, await made(client, WAIT), "run.parked")
+    path = f"/v2/executions/{run}/logs/stream"
+    now = told(await client.get(path, params={"follow": "false"}))
+    assert [kind for kind, _ in now] == ["log"] * (len(now) - 1) + ["info"]
+    milestone = {"message": "paid", "user_message": "It is paid.", "data": {"eur": 3}}
+    answer = await said(client, "POST", f"/v2/executions/{run}/milestone", json=milestone)
+    assert answer == {"success": True, "execution_id": run}
+    streams: list[httpx.Response] = []
+
+    async def follow() -> None:
+        streams.append(await client.get(path))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow)
+        await said(client, "POST", f"/v2/executions/{run}/resume", json={"resume_data": {"ok": True}})
+    live = told(streams[0])
+    assert live[: len(now) - 1] == now[:-1]
+    logs = (await said(client, "GET", f"/v2/workflows/executions/{run}/logs"))["logs"]
+    assert live == [("log", one["event_type"]) for one in logs] + [("complete", {"total_count": len(logs)})]
+    assert told(await client.get(path)) == live
+    (entry,) = [one for one in logs if one["is_milestone"]]
+    assert (entry["message"], entry["data"]) == ("It is paid.", {"eur": 3})
+    await said(client, "POST", f"/v2/executions/{run}/milestone", 409, json=milestone)
+    await said(client, "POST", f"/v2/executions/{run}/milestone", 400, json={})
+    await said(client, "POST", "/v2/executions/nix/milestone", 404, json=milestone)
+    await said(client, "GET", path, 400, params={"follow": "x"})
+    await said(client, "GET", "/v2/executions/nix/logs/stream", 404)
+    assert (await said(client, "GET", "/v2/logs/health"))["status"] == "healthy"
+
+
+async def test_a_workflow_that_is_deleted_is_started_no_more_and_can_be_brought_back(house: House) -> None:
+    client, connection = house
+    id = await made(client, SORT, tags=["gone"])
+    run = (await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False}))["execution_id"]
+    assert (await said(client, "DELETE", f"/v2/workflows/{id}"))["success"] is True
+    for method in ("DELETE", "PUT"):
+        await said(client, method, f"/v2/workflows/{id}", 404, json={})
+    assert (await said(client, "GET", f"/v2/workflows/{id}"))["found"] is False
+    assert (await said(client, "GET", "/v2/workflows", params={"tags": "gone"}))["workflows"] == []
+    refused = await said(client, "POST", f"/v2/workflows/{id}/execute", json={})
+    assert (refused["success"], "not found" in refused["error"]) == (False, True)
+    # What was is still there, and so is the way back.
+    assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "SUCCESS"
+    listed = (await said(client, "GET", f"/api/acme/definitions/{id}/versions"))["versions"]
+    assert [(one["number"], bool(one["hash"]), one.get("in_force", False)) for one in listed] == [
+        (2, False, False),
+        (1, True, False),
+    ]
+    await said(client, "POST", f"/api/acme/definitions/{id}/rollback", 404, params={"to": "v2"})
+    assert (await said(client, "POST", f"/api/acme/definitions/{id}/rollback"))["hash"] == listed[1]["hash"]
+    assert (await said(client, "GET", f"/v2/workflows/{id}"))["found"] is True
+    assert await connection.log.definition("acme", id) is not None
+
+
 async def test_it_asks_who_somebody_is_but_for_health(house: House) -> None:
     client, connection = house
     reader, _ = await Keys(connection.log, "acme").add("engine", ["read"], (await _first(connection)).time)
@@ -253,7 +319,13 @@ async def test_it_asks_who_somebody_is_but_for_health(house: House) -> None:
     await said(client, "GET", "/v2/workflows", 401, headers=nobody)
     bearer = {"authorization": f"Bearer {reader}"}
     await said(client, "GET", "/v2/workflows", headers=bearer)
-    for path in ("/v2/execute", "/v2/workflows", "/v2/executions/x/resume", "/v2/executions/x/cancel"):
+    for path in (
+        "/v2/execute",
+        "/v2/workflows",
+        "/v2/executions/x/resume",
+        "/v2/executions/x/cancel",
+        "/v2/executions/x/milestone",
+    ):
         await said(client, "POST", path, 403, headers=bearer, json={})
 
 

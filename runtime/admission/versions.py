@@ -1,7 +1,7 @@
 """Versions: what has been registered under a name, in the order of the log, and the way back to an earlier one.
 
-A name means what was registered under it last. A rollback registers an earlier version once more: nothing is erased,
-and the order of the log decides.
+A name means what was registered under it last. A rollback registers an earlier version once more, and a withdrawal
+registers nothing, so that the name means nothing from then on: nothing is erased, and the order of the log decides.
 """
 
 import datetime as dt
@@ -34,6 +34,11 @@ class Version(Struct, frozen=True):
     kept: Registration
     restores: int | None = None
 
+    @property
+    def withdrawn(self) -> bool:
+        """Whether it says that the name means nothing."""
+        return self.kept.source is None
+
 
 class UnknownDefinition(CallboardError):
     """Nothing is registered under a name or a hash."""
@@ -64,7 +69,7 @@ class RegisteredMeanwhile(CallboardError):
     """Somebody else has registered something under a name that was to be rolled back."""
 
     def __init__(self, name: str) -> None:
-        message = f"{name!r} has been registered anew meanwhile; it was not rolled back"
+        message = f"{name!r} has been registered anew meanwhile; nothing was changed"
         super().__init__("definition.moved", message, remedy="See `callboard definitions NAME`, and say it again.")
 
 
@@ -123,10 +128,11 @@ async def rollback(
         raise UnknownDefinition(name)
     in_force = known[-1]
     first = in_force.restores or in_force.number
-    if to is None and first == 1:
+    earlier = [one for one in known[: first - 1] if not one.withdrawn]
+    if to is None and not earlier:
         raise NoEarlierVersion(name)
-    wanted = known[first - 2] if to is None else _chosen(known, to)
-    if wanted is None:
+    wanted = earlier[-1] if to is None else _chosen(known, to)
+    if wanted is None or wanted.withdrawn:
         raise UnknownVersion(name, to or "")
     if travels(wanted.kept) == travels(in_force.kept):
         return msgspec.structs.replace(registered(in_force.kept), source=None, unchanged=True)
@@ -137,6 +143,23 @@ async def rollback(
     except Refused:
         raise RegisteredMeanwhile(name) from None
     return msgspec.structs.replace(registered(kept), source=None)
+
+
+async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = None) -> None:
+    """Have a name mean nothing any more; its versions stay, under their numbers and hashes.
+
+    :raises UnknownDefinition: if it means nothing
+    :raises RegisteredMeanwhile: if something else was registered in between
+    :raises Full: if there is no room
+    :raises NoAnswer: if no answer came
+    """
+    known = await versions(log, tenant, name)
+    if not known or known[-1].withdrawn:
+        raise UnknownDefinition(name)
+    try:
+        await log.register(tenant, Registration(name=name, by=by), after=known[-1].sequence)
+    except Refused:
+        raise RegisteredMeanwhile(name) from None
 
 
 def _chosen(known: Sequence[Version], version: str) -> Version | None:

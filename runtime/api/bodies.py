@@ -139,7 +139,8 @@ class OneName(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OneVersion(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One registration under a name. ``restores`` is the number of the version that a rollback brought back.
+    """One registration under a name. ``restores`` is the number of the version that a rollback brought back; ``hash``
+    is empty where the name was withdrawn.
 
     ``runs`` counts the runs of its hash, among those that ``runs`` lists, whatever they were started by.
     """
@@ -155,7 +156,7 @@ class OneVersion(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Versions(Struct, frozen=True):
-    """Answer of ``versions``: all registrations under a name, the newest first. That one is in force."""
+    """Answer of ``versions``: all registrations under a name, the newest first. It is in force, unless it withdraws."""
 
     name: str
     versions: list[OneVersion]

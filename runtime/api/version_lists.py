@@ -19,7 +19,7 @@ def listed(found: Sequence[Version], rows: Sequence[RunRow]) -> list[OneVersion]
             registered_at=one.registered_at,
             by=one.kept.by,
             restores=one.restores,
-            in_force=one is found[-1],
+            in_force=one is found[-1] and not one.withdrawn,
             runs=runs[one.kept.hash or ""],
         )
         for one in reversed(found)

@@ -118,6 +118,7 @@ def _table(told: list[OneVersion]) -> list[str]:
     for one in told:
         notes = [
             "in force" if one.in_force else "",
+            "withdrawn" if not one.hash else "",
             f"v{one.restores} again" if one.restores else "",
             f"by {one.by}" if one.by else "",
             f"{one.runs} run{'s' if one.runs != 1 else ''}" if one.runs else "",

@@ -15,6 +15,7 @@ from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import check
 from callboard.runtime.http.answers import answer, refusal
+from callboard.runtime.http.live import Live
 
 Handler = Callable[[Request], Awaitable[Any]]
 
@@ -25,16 +26,17 @@ def said(error: ApiError) -> str:
     return f"{error.message}: {problems}" if problems else error.message
 
 
-def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Response | Live]]:
     """Answer requests of who has a scope with what a handler returns; errors are ``{"detail": …}``."""
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: Request) -> Response | Live:
         try:
             check(subject_of(request), scope)
         except ApiError as error:
             return refusal(error)
         try:
-            return answer(await handler(request))
+            found = await handler(request)
+            return found if isinstance(found, Live) else answer(found)
         except ApiError as error:
             return answer({"detail": said(error)}, error.status)
         except UnknownRun as error:
@@ -80,3 +82,14 @@ def number_in(request: Request, name: str, default: int, most: int) -> int:
     if not given.isascii() or not given.isdigit() or len(given) > 15:
         raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be a number from 0")
     return min(int(given), most)
+
+
+def truth_in(request: Request, name: str, default: bool) -> bool:
+    """Read a truth of the query.
+
+    :raises ApiError: if it is none
+    """
+    given = request.query_params.get(name, "").lower()
+    if given not in ("", "true", "1", "false", "0"):
+        raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be true or false")
+    return given in ("true", "1") if given else default

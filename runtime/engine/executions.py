@@ -1,7 +1,6 @@
-"""Executions: starting them, answering what they ask, cancelling them, and looking at them and their logs."""
+"""Executions: starting them, answering what they ask, cancelling them, and looking at them."""
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from callboard.bus.jetstream import JetStreamLog
-from callboard.projections.execution_log import ExecutionLog, LogEntry
+from callboard.projections.execution_log import MILESTONE
 from callboard.projections.projection import fold
 from callboard.projections.questions import Question
 from callboard.projections.results import view_of
@@ -25,9 +24,6 @@ CHANNEL = "api"
 
 LISTED = 50
 LISTED_MAX = 100
-LOGS = 100
-LOGS_MAX = 5_000
-
 ENDED = ("SUCCESS", "ERROR", "CANCELED", "TIMEOUT")
 
 
@@ -114,6 +110,18 @@ class Executions:
             await self._tell(run, "signal", {"name": await self._awaited(run, body), "data": response, **by})
         return {"message": "Execution resumed", "execution_id": run}
 
+    async def milestone(self, request: Request) -> Any:
+        """``POST /v2/executions/{id}/milestone``: tell something of an execution that its log is to have."""
+        run = request.path_params["id"]
+        body = await object_of(request)
+        if not isinstance(body.get("message"), str):
+            raise ApiError(400, "api.malformed", "message is missing, or no text")
+        await self._execution(run)
+        told = {name: body[name] for name in ("message", "user_message", "data") if body.get(name) is not None}
+        by = {"by": subject.name} if (subject := subject_of(request)).name else {}
+        await self._tell(run, "signal", {"name": MILESTONE, "data": told, **by})
+        return {"success": True, "execution_id": run}
+
     async def cancel(self, request: Request) -> Any:
         """``POST /v2/executions/{id}/cancel``."""
         run = request.path_params["id"]
@@ -178,37 +186,6 @@ class Executions:
         found = await self._asked("runs", {"definition": request.path_params["id"], "limit": limit})
         executions = [_head(await self._execution(row.run)) for row in found.runs]
         return {"executions": executions, "total_count": len(executions), "has_more": found.more}
-
-    async def logs(self, request: Request) -> Any:
-        """``GET /v2/workflows/executions/{id}/logs``."""
-        run = request.path_params["id"]
-        limit, offset = number_in(request, "limit", LOGS, LOGS_MAX), number_in(request, "offset", 0, 10**9)
-        since, until = number_in(request, "start_time", 0, 10**15), number_in(request, "end_time", 10**15, 10**15)
-        given = request.query_params.get("level", "").upper()
-        level = "WARNING" if given == "WARN" else given
-        entries = [
-            one
-            for one in await self._log_of(run)
-            if since <= one.timestamp <= until and (not level or one.level == level)
-        ]
-        page = entries[offset : offset + limit]
-        told = {"limit": limit, "offset": offset, "has_more": offset + limit < len(entries)}
-        return {"execution_id": run, "logs": page, "total_count": len(entries), "pagination": told}
-
-    async def summary(self, request: Request) -> Any:
-        """``GET /v2/executions/{id}/logs/summary``: how many entries there are, by what."""
-        run = request.path_params["id"]
-        entries = await self._log_of(run)
-        counts = {
-            "by_level": Counter(one.level for one in entries),
-            "by_event": Counter(one.event_type for one in entries),
-            "by_node": Counter(one.node_name for one in entries if one.node_name),
-        }
-        span = {"first": entries[0].timestamp, "last": entries[-1].timestamp} if entries else {}
-        return {"execution_id": run, "total_count": len(entries), **counts, "timeline": span}
-
-    async def _log_of(self, run: str) -> list[LogEntry]:
-        return fold(ExecutionLog(), await self._client.events(run))
 
     async def _execution(self, run: str) -> dict[str, Any]:
         view = view_of(self._language)

@@ -15,10 +15,10 @@ from callboard.languages.problems import Tree
 from callboard.languages.registry import authoring
 from callboard.languages.source_text import read
 from callboard.runtime.admission.registration import names
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.versions import RegisteredMeanwhile, UnknownDefinition, meant, withdraw
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
-from callboard.runtime.engine.asking import number_in, object_of, subject_of
+from callboard.runtime.engine.asking import number_in, object_of, subject_of, truth_in
 
 LISTED = 50
 LISTED_MAX = 200
@@ -90,6 +90,19 @@ class Workflows:
         await self._register(request, id, document)
         return Changed(True, _told(id, document), "Workflow updated")
 
+    async def delete(self, request: Request) -> Any:
+        """``DELETE /v2/workflows/{id}``: withdraw it; its versions stay in the log, and so do its executions."""
+        id = request.path_params["id"]
+        if await self._document(id) is None:
+            raise ApiError(404, "definition.unknown", f"Workflow {id} not found")
+        try:
+            await withdraw(self._log, self._tenant, id, subject_of(request).name or None)
+        except UnknownDefinition as error:
+            raise ApiError(404, error.code, f"Workflow {id} not found") from error
+        except RegisteredMeanwhile as error:
+            raise ApiError(409, error.code, error.message) from error
+        return {"success": True, "message": "Workflow deleted"}
+
     async def show(self, request: Request) -> Any:
         """``GET /v2/workflows/{id}``."""
         id = request.path_params["id"]
@@ -112,6 +125,7 @@ class Workflows:
 
     async def templates(self, request: Request) -> Any:
         """``GET /v2/workflows/node-templates``: what nodes of each type are configured with."""
+        system = truth_in(request, "include_system", True)
         types = authoring(self._language).node_types
         assert types is not None
         query = request.query_params
@@ -126,7 +140,7 @@ class Workflows:
                 "required_params": [name for name, one in spec.configurations.items() if one.required],
                 "is_system_template": True,
             }
-            for name in types.names
+            for name in (types.names if system else ())
             for spec in types.of(name).subtypes.values()
             if query.get("node_type", spec.type) == spec.type and query.get("category", name.lower()) == name.lower()
         ]

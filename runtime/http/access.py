@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hmac
+from functools import partial
 
 import anyio
 from starlette.datastructures import Headers
@@ -58,9 +59,8 @@ class Access:
 
         :raises ApiError: if it is not known who, they ask too often, or that cannot be found out
         """
-        brought = Headers(scope=scope).get("authorization")
         try:
-            found = await self._known(brought) if brought is not None else await self._unknown()
+            found = await self._whose(scope)
         except TokenRefused as error:
             raise ApiError(401, "http.unauthorized", str(error)) from None
         except ProviderSilent as error:
@@ -71,6 +71,19 @@ class Access:
             message = "too many requests"
             raise ApiError(429, "http.rate", message, retry_after_s=max(1, round(wait_s + 0.5)))
         return found
+
+    async def still_may(self, scope: Scope, wanted: str) -> bool:
+        """Whether who has made a request would be let in with it now, as far as that can be found out."""
+        try:
+            return (await self._whose(scope)).may(wanted)
+        except TokenRefused:
+            return False
+        except (ProviderSilent, CallboardError):
+            return True
+
+    async def _whose(self, scope: Scope) -> Subject:
+        brought = Headers(scope=scope).get("authorization")
+        return await self._known(brought) if brought is not None else await self._unknown()
 
     async def _known(self, authorization: str) -> Subject:
         kind, _, brought = authorization.partition(" ")
@@ -104,7 +117,10 @@ def check(subject: Subject, wanted: str) -> None:
 
 
 class Known:
-    """In front of an application: lets in only requests of somebody who is known, as ``request.state.subject``."""
+    """In front of an application: lets in only requests of somebody who is known, as ``request.state.subject``.
+
+    ``request.state.may`` tells later on whether they would be let in again, for what takes a scope.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -118,5 +134,6 @@ class Known:
             except ApiError as refused:
                 await refusal(refused)(scope, receive, send)
                 return
-            scope = {**scope, "state": {**scope.get("state", {}), "subject": subject}}
+            may = partial(self._access.still_may, scope)
+            scope = {**scope, "state": {**scope.get("state", {}), "subject": subject, "may": may}}
         await self._app(scope, receive, send)

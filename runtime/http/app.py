@@ -1,6 +1,8 @@
 """The application: the verbs of the service over HTTP, events as they come, the document that says so, and the page."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -154,7 +156,13 @@ class Front:
         self._live += 1
         subjects = self._log.subjects
         pieces = {run: subjects.live(RunRef(self._tenant, run), None, "model.delta") for run in runs_of(topics)}
-        return Live(self._log, self.rings, filters, after, self._leave, pieces)
+        frames = partial(self._frames, filters, after)
+        return Live(self._log, frames, partial(request.state.may, "read"), self._leave, pieces)
+
+    async def _frames(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[bytes]:
+        async with aclosing(self.rings.follow(filters, after)) as told:
+            async for one in told:
+                yield one.frame
 
     def _leave(self) -> None:
         self._live -= 1

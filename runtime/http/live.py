@@ -8,7 +8,7 @@ Pieces of models' answers as they are said (``model.delta``) stand between the e
 the log. One that finds no room is left out; the result of its turn has the text.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 
@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
-from callboard.runtime.http.rings import Rings
 from callboard.runtime.http.serving import STOPPING
 
 HEARTBEAT_S = 15.0
@@ -44,26 +43,31 @@ HEADERS = [(b"content-type", MEDIA_TYPE.encode()), (b"cache-control", b"no-store
 LIVE_MAX = 1_024
 """Readers at once."""
 
+KNOWN_S = 5.0
+"""How often it is looked whether a reader may still read: a key may have been removed, a token have ended."""
+
+Frames = Callable[[], AsyncGenerator[bytes]]
+"""Begins to tell what a reader follows."""
+
 
 class Live:
-    """An ASGI application that tells the events of filters, behind a stream sequence; None: from now on.
+    """An ASGI application that tells what ``frames`` yields, for as long as whoever reads ``may``.
 
-    ``pieces`` are runs, each with the subject of what is said in it besides, and not kept.
+    ``pieces`` are runs, each with the subject of what is said in it besides, and not kept. ``left`` is called at the
+    end.
     """
 
     def __init__(
         self,
         log: JetStreamLog,
-        rings: Rings,
-        filters: Sequence[str],
-        after: int | None,
+        frames: Frames,
+        may: Callable[[], Awaitable[bool]],
         left: Callable[[], None],
         pieces: Mapping[str, str] | None = None,
     ) -> None:
         self._log = log
-        self._rings = rings
-        self._filters = filters
-        self._after = after
+        self._frames = frames
+        self._may = may
         self._left = left
         self._pieces = pieces or {}
 
@@ -74,14 +78,14 @@ class Live:
             async with self._hearing(events), anyio.create_task_group() as tasks, events, ready:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                 tasks.start_soon(_until_stopped, scope, tasks.cancel_scope)
+                tasks.start_soon(self._until_unknown, tasks.cancel_scope)
                 tasks.start_soon(self._follow, events)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 await _write(send, b": live\n\n", tasks.cancel_scope)
                 await _tell(ready, send, tasks.cancel_scope)
                 tasks.cancel_scope.cancel()
-            if STOPPING in scope and scope[STOPPING].is_set():
-                # Whoever reads comes back, to whoever serves next.
-                await _end(send)
+            # Whoever still reads comes back: to whoever serves next, or to be told why not.
+            await _end(send)
         finally:
             self._left()
 
@@ -97,11 +101,18 @@ class Live:
     async def _follow(self, events: MemoryObjectSendStream[bytes]) -> None:
         with events:
             try:
-                async with aclosing(self._rings.follow(self._filters, self._after)) as told:
-                    async for one in told:
-                        await events.send(one.frame)
+                async with aclosing(self._frames()) as told:
+                    async for frame in told:
+                        await events.send(frame)
             except NoAnswer:
                 # The reader comes back by itself, with what it has seen.
+                return
+
+    async def _until_unknown(self, reading: anyio.CancelScope) -> None:
+        while True:
+            await anyio.sleep(KNOWN_S)
+            if not await self._may():
+                reading.cancel()
                 return
 
 
