@@ -470,8 +470,23 @@ async def test_it_is_discoverable_as_a_micro_service(connection: Connection, cal
         for verb in (*RUNS, "definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
     }
     assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
+    shapes = {endpoint["name"]: endpoint["metadata"] for endpoint in info["endpoints"]}
+    asked = json.loads(shapes["runs"]["request_schema"])
+    assert "status" in asked["$defs"]["ListRuns"]["properties"]
+    assert "runs" in json.loads(shapes["runs"]["response_schema"])["$defs"]["RunList"]["properties"]
     ping = json.loads((await caller.nc.request("$SRV.PING", timeout=PATIENCE_S)).data)
     assert ping["name"] == "callboard"
+
+
+async def test_its_figures_count_errors_and_the_time_that_answers_take(caller: Caller) -> None:
+    assert (await caller.refused("rollback", {"name": "nobody"}))["code"].startswith("definition.")
+    stats = json.loads((await caller.nc.request("$SRV.STATS.callboard", timeout=PATIENCE_S)).data)
+    found = {endpoint["name"]: endpoint for endpoint in stats["endpoints"]}
+    rollback = found["rollback"]
+    assert rollback["num_errors"] >= 1
+    assert ": definition." in rollback["last_error"]
+    assert rollback["average_processing_time"] == rollback["processing_time"] // rollback["data"]["answered"] > 0
+    assert found["state"]["num_errors"] == 0
 
 
 async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ the service answers for all tenants; the server gives each request to one of the
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,6 +21,7 @@ import structlog
 from nats.errors import Error as NatsError
 from nats.micro import add_service
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER, Request
+from nats.micro.service import EndpointStats
 from nats.micro.service import Service as MicroService
 
 from callboard.bus.log import NoAnswer
@@ -27,6 +31,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.client import VERDICT_WAIT_S
 from callboard.runtime.api.outcomes import Verb, error_body, outcome
 from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.shapes import REQUESTS, answer_of, schema_text
 from callboard.runtime.api.verbs import ApiError, Verbs
 
 if TYPE_CHECKING:
@@ -49,12 +54,14 @@ CLOSE_WAIT_S = 2.0
 async def open_service(connection: "Connection", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
     """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
     error: Exception | None = None
+    counts: dict[str, Count] = {}
     service = await add_service(
         connection.nc,
         name=NAME,
         version=_semantic(version("callboard")),
         description="Callboard: start AI workflows, tell them things, read what they did.",
         metadata={"prefix": connection.log.subjects.prefix, "stream": connection.log.stream},
+        stats_handler=partial(_counted, counts),
     )
     async with anyio.create_task_group() as tasks:
         listings = Listings(connection.log, tasks)
@@ -65,8 +72,8 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
                 await service.add_endpoint(
                     name=name,
                     subject=f"{connection.log.subjects.prefix}.api.*.{name}",
-                    handler=endpoint.handler(verb),
-                    metadata={"description": (verb.__doc__ or "").strip()},
+                    handler=endpoint.handler(verb, counts.setdefault(name, Count())),
+                    metadata=_about(name, verb),
                 )
             # An answer from ourselves says that the server has all subscriptions; the client's flush does not, since
             # its ping overtakes commands that wait to be written.
@@ -98,6 +105,35 @@ def _semantic(found: str) -> str:
     return match[0] if match else "0.0.0"
 
 
+def _about(name: str, verb: Verb) -> dict[str, str]:
+    """What `nats micro info` tells of a verb: what it does, and the JSON Schemas of its request and its answer."""
+    return {
+        "description": " ".join((verb.__doc__ or "").split()),
+        "request_schema": schema_text(REQUESTS[name]),
+        "response_schema": schema_text(answer_of(name)),
+    }
+
+
+@dataclass(slots=True)
+class Count:
+    """What became of a verb's requests: how many were answered, how many of them by an error, and how long it took."""
+
+    answered: int = 0
+    errors: int = 0
+    last_error: str = ""
+    took_ns: int = 0
+
+
+def _counted(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
+    """Put our figures in place of the client library's, for which a request is over as soon as we have taken it in."""
+    count = counts[stats.name]
+    stats.num_errors = count.errors
+    stats.last_error = count.last_error
+    stats.processing_time = count.took_ns
+    stats.average_processing_time = count.took_ns // count.answered if count.answered else 0
+    return {"answered": count.answered}
+
+
 class _Endpoint:
     """Takes requests in: each gets a task of its own, since the client library calls back one after the other."""
 
@@ -106,29 +142,33 @@ class _Endpoint:
         self._tasks = tasks
         self._active = 0
 
-    def handler(self, verb: Verb) -> Callable[[Request], Awaitable[None]]:
+    def handler(self, verb: Verb, count: Count) -> Callable[[Request], Awaitable[None]]:
         async def handle(request: Request) -> None:
             if self._active >= REQUESTS_MAX:
-                await self._send(request, ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered"))
+                busy = ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered")
+                await self._send(request, busy, count, monotonic_ns())
                 return
             self._active += 1
-            self._tasks.start_soon(self._answer, verb, request)
+            self._tasks.start_soon(self._answer, verb, request, count)
 
         return handle
 
-    async def _answer(self, verb: Verb, request: Request) -> None:
+    async def _answer(self, verb: Verb, request: Request, count: Count) -> None:
+        began = monotonic_ns()
         try:
             tenant = name_of(request.subject.split(".")[-2])
             with within(read(request.headers or {})):
                 answer = await outcome(verb, tenant, request.data)
-            await self._send(request, answer)
+            await self._send(request, answer, count, began)
         except (NatsError, ValueError) as error:
             # No reply subject, or no connection: there is nobody to tell.
             logger.warning("request could not be answered", subject=request.subject, error=str(error))
         finally:
             self._active -= 1
 
-    async def _send(self, request: Request, answer: Any) -> None:
+    async def _send(self, request: Request, answer: Any, count: Count, began: int) -> None:
+        count.answered += 1
+        count.took_ns += monotonic_ns() - began
         if not isinstance(answer, ApiError):
             body = msgspec.json.encode(answer)
             largest = self._nc.max_payload - HEADER_BYTES
@@ -137,6 +177,8 @@ class _Endpoint:
                 return
             message = f"the answer has {len(body)} bytes, and a message takes {largest}"
             answer = ApiError(413, "api.too_large", message, expected="to be read from the log, event by event")
+        count.errors += 1
+        count.last_error = f"{answer.status}: {answer.code}: {_one_line(answer.message)}"
         await request.respond(
             error_body(answer), {ERROR_CODE_HEADER: str(answer.status), ERROR_HEADER: _one_line(answer.message)}
         )

@@ -1,48 +1,16 @@
 """The AsyncAPI document: every subject that one says something on, or hears something on, with what is said there."""
 
-from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, get_type_hints
+from typing import Any
 
-from msgspec import Struct
-
-from callboard.bus.commands import TELLS, Registration, StartRun, Verb
+from callboard.bus.commands import TELLS, StartRun
 from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.bus.stream import stream_of
 from callboard.bus.subjects import Subjects
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.runtime.api import bodies
+from callboard.runtime.api.shapes import REQUESTS, answer_of
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.schemas.messages import REF, components
-
-
-class TellRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``tell``, as `callboard.runtime.api.bodies.TellRun` reads it; ``body`` is what the verb is told with."""
-
-    run_id: str
-    verb: Verb
-    body: dict[str, Any] = {}
-    wait_s: float = bodies.TELL_WAIT_S
-
-
-REQUESTS: Mapping[str, type] = {
-    "start": StartRun,
-    "tell": TellRequest,
-    "runs": bodies.ListRuns,
-    "questions": bodies.ListQuestions,
-    "show": bodies.OneRun,
-    "result": bodies.AwaitResult,
-    "trace": bodies.OneRun,
-    "state": bodies.OneRun,
-    "events": bodies.PageOfEvents,
-    "definition": Registration,
-    "versions": bodies.OneName,
-    "rollback": bodies.Rollback,
-    "schedule": bodies.AddSchedule,
-    "schedules": bodies.Nothing,
-    "change_schedule": bodies.ChangeSchedule,
-}
-"""What each verb of the service is asked with."""
 
 _PAYLOAD = ":payload"
 """Behind the name of a message whose shape is that of the payload of an event."""
@@ -58,10 +26,8 @@ def document() -> dict[str, Any]:
         address = f"cb.tell.{{tenant}}.{{run}}.{verb}"
         book.says(f"tell_{verb}", address, shape, reply=Verdict, about=f"Tell a run: {verb}.")
     for verb, shape in REQUESTS.items():
-        method = getattr(Verbs, verb)
-        answer = get_type_hints(method)["return"]
-        about = " ".join((method.__doc__ or "").split())
-        book.says(f"api_{verb}", f"cb.api.{{tenant}}.{verb}", shape, reply=answer, about=about)
+        about = _about(getattr(Verbs, verb))
+        book.says(f"api_{verb}", f"cb.api.{{tenant}}.{verb}", shape, reply=answer_of(verb), about=about)
     for name, payload in TYPES.items():
         address = f"cb.run.{{tenant}}.{{run}}.{{definition}}.{name}"
         book.hears(f"run_{name.replace('.', '_')}", address, payload, about=_about(payload), event=True)
@@ -134,8 +100,8 @@ def _messages(name: str) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/messages/{name}"}}
 
 
-def _about(payload: type) -> str:
-    return " ".join((payload.__doc__ or "").split())
+def _about(what: Any) -> str:
+    return " ".join((what.__doc__ or "").split())
 
 
 def _moved(value: Any) -> Any:

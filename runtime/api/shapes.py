@@ -1,0 +1,51 @@
+"""Shapes: what each verb is asked with and answers, and their JSON Schemas as the micro service tells them."""
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.commands import Registration, StartRun, Verb
+from callboard.runtime.api import bodies
+from callboard.runtime.api.verbs import Verbs
+
+
+class TellRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``tell``, as `callboard.runtime.api.bodies.TellRun` reads it; ``body`` is what the verb is told with."""
+
+    run_id: str
+    verb: Verb
+    body: dict[str, Any] = {}
+    wait_s: float = bodies.TELL_WAIT_S
+
+
+REQUESTS: Mapping[str, type] = {
+    "start": StartRun,
+    "tell": TellRequest,
+    "runs": bodies.ListRuns,
+    "questions": bodies.ListQuestions,
+    "show": bodies.OneRun,
+    "result": bodies.AwaitResult,
+    "trace": bodies.OneRun,
+    "state": bodies.OneRun,
+    "events": bodies.PageOfEvents,
+    "definition": Registration,
+    "versions": bodies.OneName,
+    "rollback": bodies.Rollback,
+    "schedule": bodies.AddSchedule,
+    "schedules": bodies.Nothing,
+    "change_schedule": bodies.ChangeSchedule,
+}
+"""What each verb of the service is asked with."""
+
+
+def answer_of(verb: str) -> Any:
+    """The type of what a verb answers."""
+    return get_type_hints(getattr(Verbs, verb))["return"]
+
+
+def schema_text(shape: Any) -> str:
+    """The JSON Schema of a type, as text."""
+    (schema,), defs = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+    return msgspec.json.encode({**schema, "$defs": defs} if defs else schema).decode()
