@@ -66,11 +66,12 @@ class Contents:
                 return self._spoken_at(place, event.key, payload)
             case RunStart():
                 given = {"input": payload.input, "arguments": payload.arguments} if payload.arguments else payload.input
-                return {**_input(given), **_messages(semconv.INPUT_MESSAGES, [_told("user", given)])}
+                told = [] if given is None else [_told("user", given)]
+                return {**_input(given), **_messages(semconv.INPUT_MESSAGES, told)}
             case RunEnd():
                 replied = {**_told("assistant", payload.output), "finish_reason": "stop"}
-                told = _messages(semconv.OUTPUT_MESSAGES, [replied]) if payload.output is not None else {}
-                return {**_output(payload.output), **told}
+                told = [] if payload.output is None else [replied]
+                return {**_output(payload.output), **_messages(semconv.OUTPUT_MESSAGES, told)}
             case EffectCall():
                 return _input(payload.request)
             case EffectResult():
@@ -140,7 +141,14 @@ def _told_apart(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _message(role: str, parts: Sequence[Any]) -> dict[str, Any]:
-    return {"role": role, "parts": [_part(part) for part in parts]}
+    """Texts that follow each other are one: what is quoted between words was recorded apart from them only."""
+    told: list[dict[str, Any]] = []
+    for part in map(_part, parts):
+        if told and told[-1]["type"] == part["type"] == "text":
+            told[-1]["content"] += part["content"]
+        else:
+            told.append(part)
+    return {"role": role, "parts": told}
 
 
 def _part(part: Any) -> dict[str, Any]:

@@ -52,6 +52,8 @@ def plain(messages: list[Message]) -> list[dict[str, Any]]:
         rest: list[dict[str, Any]] = []
         for part in message.parts:
             match part:
+                case Text(text) if rest and "content" in rest[-1]:
+                    rest[-1]["content"] += text
                 case Text(text):
                     rest.append({"type": "text", "content": text})
                 case ToolUse(id, tool, input):
