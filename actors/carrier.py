@@ -148,7 +148,7 @@ class Carrier:
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
-        with within(job.span if self._propagates else None):
+        with within(job.span if job.span is None or self._propagates else job.span._replace(told=False)):
             return await self._carried_out(job, sessions, reporter)
 
     async def _carried_out(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:

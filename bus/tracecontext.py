@@ -22,10 +22,11 @@ _FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{1
 
 
 class TraceContext(NamedTuple):
-    """A span of a trace, in the form in which it is sent."""
+    """A span of a trace, in the form in which it is sent; ``told`` says that those whom we ask may know of it."""
 
     traceparent: str
     tracestate: str = ""
+    told: bool = True
 
     @property
     def trace_id(self) -> str:
@@ -44,9 +45,9 @@ def propagates(env: Mapping[str, str]) -> bool:
     return "tracecontext" in (env.get("OTEL_PROPAGATORS") or "tracecontext").replace(" ", "").split(",")
 
 
-def sent_as(trace_id: str, span_id: str) -> TraceContext:
+def sent_as(trace_id: str, span_id: str, *, told: bool = True) -> TraceContext:
     """Make the context of a span by its ids; all our spans are recorded, which the last part says."""
-    return TraceContext(f"00-{trace_id}-{span_id}-01")
+    return TraceContext(f"00-{trace_id}-{span_id}-01", told=told)
 
 
 def read(given: Mapping[str, object]) -> TraceContext | None:
@@ -69,10 +70,15 @@ def within(context: TraceContext | None) -> Generator[None]:
         _now.reset(token)
 
 
+def current() -> TraceContext | None:
+    """Return the context that holds here."""
+    return _now.get()
+
+
 def headers() -> dict[str, str]:
     """Return what a request takes along: the context that holds here, or the span that the program around us is in."""
     context = _now.get() or _of_the_program()
-    if context is None:
+    if context is None or not context.told:
         return {}
     state = {TRACESTATE: context.tracestate} if context.tracestate else {}
     return {TRACEPARENT: context.traceparent, **state}

@@ -223,7 +223,9 @@ class Admission:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        trace = ev.Traced(self._log.store, ref.tenant, *(came_from or ()))
+        trace = ev.Traced(
+            self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
+        )
         accepted = accepted_event(start, plan, ref, parent, warnings, trace)
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)

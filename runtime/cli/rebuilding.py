@@ -33,7 +33,8 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.run_table import run_rows, standing_events
-from callboard.runtime.export.exporters import export_run, spans_endpoint
+from callboard.runtime.export.exporters import export_run
+from callboard.runtime.export.switches import check_protocols, endpoint_of
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact, result_of
 from callboard.runtime.settings.config import Config
@@ -92,7 +93,8 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     """
     found: list[Rebuilt] = []
     if spans:
-        await check_backend(spans_endpoint(os.environ))
+        check_protocols(os.environ)
+        await check_backend(endpoint_of(os.environ, "TRACES"))
     async with reach(config, reads=True, name="callboard rebuild") as connection:
         names = [run] if run else [row.run for row in reversed(await run_rows(connection.log, config.tenant))]
         for name in names:

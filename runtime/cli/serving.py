@@ -23,6 +23,7 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.export.exporters import open_exporters
+from callboard.runtime.export.log_exporter import exporting_logs
 from callboard.runtime.http.address import LOOPBACK, listening_nearby, url_of
 from callboard.runtime.operations.reach import join, reach
 from callboard.runtime.operations.results import compact
@@ -123,6 +124,7 @@ async def work(standing: Standing) -> None:
         connection = await stack.enter_async_context(
             open_connection(standing.config, "callboard worker", gaps_expected=True)
         )
+        stack.enter_context(exporting_logs(standing.config.otel))
         worker = await stack.enter_async_context(open_worker(connection, env))
         stack.enter_context(settled_collector())
         async for _first in signals:

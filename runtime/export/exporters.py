@@ -1,8 +1,8 @@
-"""The exporters of a process: spans and metrics to the OpenTelemetry backend that the environment names.
+"""The exporters of a process: spans, metrics and logs to the OpenTelemetry backends that the environment names.
 
-Variables: ``OTEL_EXPORTER_OTLP_*`` (endpoints, headers, timeouts, certificates), ``OTEL_TRACES_EXPORTER`` and
-``OTEL_METRICS_EXPORTER`` (``none`` switches one off), ``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_SERVICE_NAME`` and
-``OTEL_RESOURCE_ATTRIBUTES``.
+Which, where and how say the variables of `switches`; besides count the headers, timeouts and certificates of
+``OTEL_EXPORTER_OTLP_*``, ``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
+``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``.
 """
 
 import os
@@ -21,49 +21,26 @@ from callboard.bus.log import NoAnswer
 from callboard.projections.semconv import captures_content
 from callboard.runtime.cluster.leader import GRACE_S, Leader, Leadership, persistently
 from callboard.runtime.export.following import ensure_durable, until_caught_up
+from callboard.runtime.export.log_exporter import exporting_logs
 from callboard.runtime.export.metrics_exporter import MetricsExporter, otlp_meter_provider
 from callboard.runtime.export.span_exporter import SpanExporter, SpansExporter, export_run
+from callboard.runtime.export.switches import Signal, check_protocols, endpoint_of, wants
 
 if TYPE_CHECKING:
     from callboard.runtime.api.connection import Connection
 
-__all__ = ["export_run", "open_exporters", "spans_durable", "wants_metrics", "wants_spans"]
+__all__ = ["export_run", "open_exporters", "spans_durable"]
 
 logger = structlog.get_logger(__name__)
-
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_SPANS_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-ENDPOINT_DEFAULT = "http://localhost:4318"
-"""Where OTLP over HTTP goes if nothing else is said (OpenTelemetry's own default)."""
-
-
-def wants_spans(env: Mapping[str, str]) -> bool:
-    """Whether the environment leaves spans switched on."""
-    return env.get("OTEL_TRACES_EXPORTER") != "none"
-
-
-def wants_metrics(env: Mapping[str, str]) -> bool:
-    """Whether the environment names a backend for metrics: not every backend of spans takes them."""
-    named = env.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") or env.get(ENDPOINT)
-    return bool(named) and env.get("OTEL_METRICS_EXPORTER") != "none"
 
 
 def spans_durable(env: Mapping[str, str]) -> str:
     """Name the durable consumer that is the checkpoint of the backend which the environment names for spans."""
-    return f"exporter-spans-{_backend(env, _SPANS_ENDPOINT)}"
+    return f"exporter-spans-{_backend(env, 'TRACES')}"
 
 
-def spans_endpoint(env: Mapping[str, str]) -> str:
-    """Return the address of the backend which the environment names for spans."""
-    return _endpoint(env, _SPANS_ENDPOINT)
-
-
-def _endpoint(env: Mapping[str, str], variable: str) -> str:
-    return env.get(variable) or env.get(ENDPOINT) or ENDPOINT_DEFAULT
-
-
-def _backend(env: Mapping[str, str], variable: str) -> str:
-    return sha256(_endpoint(env, variable).encode()).hexdigest()[:12]
+def _backend(env: Mapping[str, str], signal: Signal) -> str:
+    return sha256(endpoint_of(env, signal).encode()).hexdigest()[:12]
 
 
 @asynccontextmanager
@@ -73,23 +50,28 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     Spans for a backend begin with the events that come after it was first named; older runs are for `export_run`. At
     the end of the block the spans so far are given `GRACE_S` to go out; what has not gone goes when exporters are
     opened again.
+
+    :raises ProtocolRefused: if the environment asks for a protocol that is not spoken here
     """
     env = os.environ
     holders: dict[str, Leader] = {}
     exporter: SpanExporter | None = None
     durable = spans_durable(env)
-    if connection.config.otel and wants_spans(env):
+    if connection.config.otel:
+        check_protocols(env)
+    if connection.config.otel and wants(env, "TRACES"):
         exporter = await anyio.to_thread.run_sync(_otlp_exporter)
         holders[durable] = SpansExporter(connection.log, exporter, durable, content=captures_content(env))
         await _begin(connection.log, durable)
-    if connection.config.otel and wants_metrics(env):
-        name = f"exporter-metrics-{_backend(env, 'OTEL_EXPORTER_OTLP_METRICS_ENDPOINT')}"
+    if connection.config.otel and wants(env, "METRICS"):
+        name = f"exporter-metrics-{_backend(env, 'METRICS')}"
         holders[name] = MetricsExporter(connection.log, otlp_meter_provider)
     try:
-        async with _holding(connection, holders):
-            yield
-            if exporter is not None:
-                await _finish(connection.log, durable)
+        with exporting_logs(connection.config.otel, env):
+            async with _holding(connection, holders):
+                yield
+                if exporter is not None:
+                    await _finish(connection.log, durable)
     finally:
         if exporter is not None:
             exporter.close()

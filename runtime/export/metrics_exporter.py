@@ -66,11 +66,11 @@ def _shut_down(provider: "MeterProvider") -> None:
 
 def otlp_meter_provider() -> "MeterProvider":
     """Make a provider that sends metrics over OTLP as the ``OTEL_*`` variables say."""
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
     from callboard.projections.otlp import resource_of
+    from callboard.runtime.export.tolerant import TolerantMetricExporter
 
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    reader = PeriodicExportingMetricReader(TolerantMetricExporter())
     return MeterProvider([reader], resource_of(), shutdown_on_exit=False)

@@ -26,6 +26,7 @@ from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
 from callboard.bus.log import EventLog, Recorded, readable
 from callboard.bus.subjects import RunRef
+from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
@@ -186,6 +187,9 @@ class RunActor:
         )
         self._rest = Rest(self._active, self._flight)
         self._parting.callback(self._part)
+        # What is logged of the run belongs to its root; only effects are told to others.
+        ids = ids_of(admission.accepted)
+        self._parting.enter_context(within(sent_as(ids.trace(self.ref.run), ids.span(self.ref.run), told=False)))
         # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
         self._runlog.numbered.clear()
         await self._work(self._replaying(events))

@@ -43,6 +43,9 @@ _SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token", "http_
 _HIDDEN = (*_SECRETS, "fetch_auth")
 """Settings whose values no message repeats."""
 
+_BACKENDS = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "METRICS_", "LOGS_"))
+"""Variables that name a backend for OpenTelemetry."""
+
 _OF_A_SERVER = (
     *("nats_user", "nats_password", "nats_token", "nats_nkey_seed", "nats_creds", "nats_ca", "nats_cert", "nats_key"),
 )
@@ -149,7 +152,7 @@ class Config(BaseModel):
         default_factory=dict[Provider, OAuthSettings],
         description="applications that connect accounts; a table",
     )
-    otel: bool = Field(False, description="export spans (default when OTEL_EXPORTER_OTLP_ENDPOINT is set)")
+    otel: bool = Field(False, description="export to OpenTelemetry (default when one of its variables names where)")
     metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
         None, description="address at which a worker tells its figures to Prometheus; none: nowhere"
     )
@@ -314,8 +317,8 @@ def _defaults(env: Mapping[str, str]) -> Values:
     found: Values = {}
     if env.get("ANTHROPIC_API_KEY"):
         found["model"] = (ANTHROPIC_DEFAULT, "ANTHROPIC_API_KEY is set")
-    if env.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        found["otel"] = (True, "OTEL_EXPORTER_OTLP_ENDPOINT is set")
+    if (backend := next((name for name in _BACKENDS if env.get(name)), None)) is not None:
+        found["otel"] = (True, f"{backend} is set")
     return found
 
 

@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager
 from typing import Literal, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
+
+from callboard.bus import tracecontext
 
 CHATTY = (
     "httpx",
@@ -39,6 +41,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     number = getattr(logging, level.upper())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _traced,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -85,6 +88,14 @@ def bound(*, run: str | None = None, node: str | None = None) -> AbstractContext
     """Mark every line logged in this block, and in tasks started from it, with the run and the node's path."""
     marks = {"run": run, "node": node}
     return structlog.contextvars.bound_contextvars(**{key: value for key, value in marks.items() if value is not None})
+
+
+def _traced(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Mark a line with the span that it is logged in, if it is in one."""
+    context = tracecontext.current()
+    if context is not None:
+        line["trace_id"], line["span_id"] = context.trace_id, context.span_id
+    return line
 
 
 def _rendering(format: Format, stream: TextIO) -> list[Processor]:

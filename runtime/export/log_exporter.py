@@ -1,0 +1,108 @@
+"""The log exporter: a process's own log lines to an OpenTelemetry backend, beside where they go anyway.
+
+Each line keeps its time and severity, what it says and its members, and the span that it was logged in. What is not
+taken is dropped, after the exporter's own tries: a log is no record of what runs did.
+"""
+
+import logging
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from callboard.bus import tracecontext
+from callboard.projections import semconv
+from callboard.runtime.export.switches import wants
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger, LogRecord
+    from opentelemetry.context import Context
+
+_NS_PER_S = 1_000_000_000
+_EXPORTERS = "opentelemetry"
+"""Loggers of the exporters: what they say about a line that is not taken is no line to be sent."""
+
+_OF_THE_LINE = frozenset({"event", "level", "logger", "timestamp", "trace_id", "span_id"})
+"""Members that stand elsewhere in a record."""
+
+_PLAIN = (str, bool, int, float)
+
+
+@contextmanager
+def exporting_logs(otel: bool, env: Mapping[str, str] | None = None) -> Generator[None]:
+    """Export what is logged in the block, if the setting ``otel`` and the environment say so."""
+    if not otel or not wants(os.environ if env is None else env, "LOGS"):
+        yield
+        return
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    from callboard.projections.otlp import resource_of
+
+    provider = LoggerProvider(resource_of(), shutdown_on_exit=False)
+    provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    handler = _Handler(provider.get_logger(semconv.SCOPE))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        provider.shutdown()
+
+
+class _Handler(logging.Handler):
+    """Hands lines of the standard library's log, which ours are too, to OpenTelemetry."""
+
+    def __init__(self, logger: "Logger") -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(_EXPORTERS):
+            return
+        try:
+            self._logger.emit(_record(record))
+        except Exception:
+            self.handleError(record)
+
+
+def _record(record: logging.LogRecord) -> "LogRecord":
+    from opentelemetry._logs import LogRecord, SeverityNumber
+
+    said: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()}
+    members = {name: value for name, value in said.items() if name not in _OF_THE_LINE and not name.startswith("_")}
+    attributes = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in members.items()}
+    return LogRecord(
+        timestamp=int(record.created * _NS_PER_S),
+        context=_context(),
+        severity_text=record.levelname,
+        severity_number=_severity(record.levelno, SeverityNumber),
+        body=str(said.get("event", "")),
+        attributes={"logger": record.name, **attributes},
+        exception=_exception(record, said),
+    )
+
+
+def _exception(record: logging.LogRecord, said: Mapping[str, Any]) -> BaseException | None:
+    told = record.exc_info or said.get("exc_info")
+    found = told[1] if isinstance(told, tuple) else told
+    return found if isinstance(found, BaseException) else None
+
+
+def _severity(level: int, numbers: Any) -> Any:
+    if level >= logging.ERROR:
+        return numbers.FATAL if level >= logging.CRITICAL else numbers.ERROR
+    if level >= logging.WARNING:
+        return numbers.WARN
+    return numbers.INFO if level >= logging.INFO else numbers.DEBUG
+
+
+def _context() -> "Context | None":
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+    within = tracecontext.current()
+    if within is None:
+        return None
+    ids = int(within.trace_id, 16), int(within.span_id, 16)
+    return set_span_in_context(NonRecordingSpan(SpanContext(*ids, False, TraceFlags(TraceFlags.SAMPLED))))
