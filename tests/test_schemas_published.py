@@ -18,8 +18,8 @@ from callboard.languages.problems import Tree
 from callboard.languages.registry import detect
 from callboard.languages.source_text import read
 from callboard.runtime.api.bodies import TellRun
+from callboard.runtime.api.shapes import REQUESTS, TellRequest
 from callboard.runtime.api.verbs import Verbs
-from callboard.runtime.schemas.asyncapi import REQUESTS, TellRequest
 from callboard.runtime.schemas.catalog import names, schema_named
 from tests.cli_stage import Place
 
