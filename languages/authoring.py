@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from callboard.bus.effects import JsonSchema
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.node_types import NodeTypes
@@ -60,7 +61,7 @@ class Authoring:
     ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
     ``times`` returns when a document has itself started, if it says so; ``begun`` what its triggers, or the one that is
     named, make of something that came in, and ``entrances`` where those take requests in.
-    ``document`` is the shape of a document, where one says all of it.
+    ``schema`` makes the JSON Schema of a document; of one that is no JSON and no YAML, of the form that is.
     ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """
 
@@ -81,6 +82,6 @@ class Authoring:
     times: Callable[[Any], Times | None] = lambda _document: None
     begun: Callable[[Any, Received, str | None], list[Begun | PassedOver]] = lambda _document, _received, _trigger: []
     entrances: Callable[[Any], list[Entrance]] = lambda _document: []
-    document: type[BaseModel] | None = None
+    schema: Callable[[], JsonSchema] | None = None
     conformance: Conformance | None = None
     node_types: NodeTypes | None = None

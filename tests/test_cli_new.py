@@ -120,7 +120,7 @@ def test_nothing_is_overwritten_unless_it_is_forced(place: Place) -> None:
     assert file.read_text() == "mine"
     assert not (place.folder / "mine" / "input.json").exists(), "all of it or nothing"
     place.told("new", "mine", "--force")
-    assert file.read_text().startswith("# $schema")
+    assert file.read_text().startswith("# yaml-language-server: $schema=")
     assert kept.read_text() == "mine"
 
 

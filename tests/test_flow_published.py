@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from callboard.bus.events import Problem
 from callboard.languages.flow.build import build
+from callboard.languages.flow.schema import flow_schema
 from callboard.languages.flow.specified import SPECIFIED
 from callboard.languages.flow.structure import problems
 from callboard.languages.problems import Tree
@@ -26,6 +27,8 @@ STRICTER = {
 }
 """Codes of rules that the schema cannot say."""
 
+OURS = Draft202012Validator(flow_schema())
+
 STRICTER_BELOW = (".onAlways.with", ".onSuccess.when")
 """Where the schema says nothing of what a Finally and a Loop need."""
 
@@ -39,6 +42,7 @@ def test_the_published_definitions_are_valid() -> None:
     paths = published_definitions()
     assert len(paths) > 50
     assert {path.parent.name: _errors(read(path)) for path in paths if _errors(read(path))} == {}
+    assert [path.parent.name for path in paths if not OURS.is_valid(read(path))] == []
 
 
 @published
@@ -46,6 +50,7 @@ def test_the_published_counter_examples_are_not() -> None:
     paths = sorted(SCHEMAS.glob("cases/invalid/flow/*.json"))
     assert len(paths) > 10
     assert [path.name for path in paths if not _errors(read(path))] == []
+    assert len([path for path in paths if not OURS.is_valid(read(path))]) > len(paths) // 2
 
 
 class _Material:
@@ -91,6 +96,7 @@ def test_mutated_definitions_are_judged_as_the_published_schema_does(material: _
     errors = _errors(document)
     if not errors:
         build(document)
+        assert OURS.is_valid(document), [error.message for error in OURS.iter_errors(document)]
     if not material.schema.is_valid(document):
         assert errors, [error.message for error in material.schema.iter_errors(document)]
     else:

@@ -15,7 +15,7 @@ from callboard.bus.commands import TELLS
 from callboard.bus.events import TYPES
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.problems import Tree
-from callboard.languages.registry import detect
+from callboard.languages.registry import authoring, detect
 from callboard.languages.source_text import read
 from callboard.runtime.api.bodies import TellRun
 from callboard.runtime.api.shapes import REQUESTS, TellRequest
@@ -83,13 +83,13 @@ def test_every_start_that_was_admitted_fits() -> None:
 
 def documents() -> list[Path]:
     """Definitions that are in this repository, but for the tests."""
-    folders = [ROOT / "examples", ROOT / "languages" / "workflow" / "templates"]
+    folders = [ROOT / "examples", *(ROOT / "languages" / name / "templates" for name in ("flow", "workflow"))]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".json", ".yaml", ".yml")]
     return [path for path in sorted(files) if detect(path.read_text(encoding="utf-8")) in names()]
 
 
 def test_definitions_fit_the_schema_of_their_language() -> None:
-    assert len(documents()) > 3
+    assert {str(detect(path.read_text(encoding="utf-8"))) for path in documents()} == {"flow", "graph", "workflow"}
     for path in documents():
         text = path.read_text(encoding="utf-8")
         name = detect(text)
@@ -99,6 +99,15 @@ def test_definitions_fit_the_schema_of_their_language() -> None:
         value: Any = tree.value
         assert validator(name).is_valid(value), (path, [str(error) for error in validator(name).iter_errors(value)])
         assert not validator(name).is_valid({**value, "nodes": 7})
+
+
+def test_playbooks_as_they_are_converted_fit_the_schema_of_playbooks() -> None:
+    text = (ROOT / "examples" / "playbook-review" / "review.md").read_text(encoding="utf-8")
+    made = authoring("playbook").forms["json"](text)
+    assert isinstance(made, str)
+    value = json.loads(made)
+    assert validator("playbook").is_valid(value), [str(error) for error in validator("playbook").iter_errors(value)]
+    assert not validator("playbook").is_valid({**value, "steps": [{"title": 7}]})
 
 
 @pytest.mark.parametrize("source", ["text", {"file": "./a.md"}, {"url": "https://example.com", "type": "fetch"}])

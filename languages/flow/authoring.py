@@ -12,6 +12,7 @@ from callboard.languages.flow.comparison import differences
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
+from callboard.languages.flow.schema import flow_schema
 from callboard.languages.language import Definition
 from callboard.languages.problems import dotted
 
@@ -39,4 +40,5 @@ AUTHORING = Authoring(
     misfits=_misfits,
     children=_children,
     conformance=Conformance(CLAIM, differences),
+    schema=flow_schema,
 )

@@ -35,5 +35,5 @@ AUTHORING = Authoring(
     times=_times,
     begun=begun,
     entrances=entrances,
-    document=Workflow,
+    schema=Workflow.model_json_schema,
 )

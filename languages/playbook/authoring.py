@@ -29,4 +29,5 @@ AUTHORING = Authoring(
     report=report,
     forms={"json": to_json},
     from_forms={"json": to_markdown},
+    schema=Playbook.model_json_schema,
 )

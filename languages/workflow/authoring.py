@@ -30,5 +30,5 @@ AUTHORING = Authoring(
     dry_runs=True,
     about=_about,
     skills=_skills,
-    document=Workflow,
+    schema=Workflow.model_json_schema,
 )

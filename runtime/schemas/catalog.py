@@ -32,7 +32,7 @@ OURS: Mapping[str, Callable[[], dict[str, Any]]] = {
 
 def names() -> list[str]:
     """What there are schemas of."""
-    return [*OURS, *(name for name in kits() if authoring(name).document is not None)]
+    return [*OURS, *(name for name in kits() if authoring(name).schema is not None)]
 
 
 def schema_named(name: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def schema_named(name: str) -> dict[str, Any]:
     """
     if name in OURS:
         return OURS[name]()
-    document = authoring(name).document if name in kits() else None
-    if document is None:
+    schema = authoring(name).schema if name in kits() else None
+    if schema is None:
         raise KeyError(name)
-    return {"$schema": DIALECT, **document.model_json_schema(by_alias=True), "title": f"A {name}"}
+    return {"$schema": DIALECT, **schema(), "title": f"A {name}"}
