@@ -4,13 +4,13 @@ import sys
 
 import anyio
 
-from benchmarks import appends, expressions, footprint, hostile, http, replays, store
+from benchmarks import appends, expressions, find, footprint, hostile, http, replays, store
 from benchmarks.staffed import quiet
 
 
 def main(names: list[str]) -> None:
     quiet()
-    wanted = names or ["appends", "replays", "footprint", "store", "expressions", "hostile", "http"]
+    wanted = names or ["appends", "replays", "footprint", "store", "expressions", "hostile", "find", "http"]
     if "appends" in wanted:
         anyio.run(appends.report)
     if "replays" in wanted:
@@ -21,6 +21,8 @@ def main(names: list[str]) -> None:
         anyio.run(store.report)
     if "expressions" in wanted:
         expressions.report()
+    if "find" in wanted:
+        find.report()
     if "hostile" in wanted:
         anyio.run(hostile.report)
     if "http" in wanted:

@@ -76,7 +76,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
     ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
-    run as children, by their path relative to its own place. ``by`` says who started it.
+    run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found.
     """
 
     definition: DefinitionSource
@@ -94,6 +94,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     state: dict[str, Any] | None = None
     scheduled: Scheduled | None = None
     by: str | None = None
+    tags: dict[str, str] = {}
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

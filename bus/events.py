@@ -133,7 +133,7 @@ class Warned(Struct, frozen=True, omit_defaults=True):
 class RunAccepted(Fact, frozen=True):
     """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's.
 
-    ``warnings`` is what the verdict warned of; logs of old have no ``trace``.
+    ``warnings`` is what the verdict warned of, ``tags`` are the start's; logs of old have no ``trace``.
     """
 
     type = "run.accepted"
@@ -147,6 +147,7 @@ class RunAccepted(Fact, frozen=True):
     parent: Parent | None = None
     warnings: list[Problem] = []
     trace: Traced | None = None
+    tags: dict[str, str] = {}
 
 
 class RunRejected(Fact, frozen=True):

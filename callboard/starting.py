@@ -21,7 +21,8 @@ class Start(TypedDict, total=False):
     Without a file, ``source`` is the definition's text, or ``registered`` the name under which it is kept. ``language``
     is needed only where a text could be of several. ``run_id`` is the idempotency key: who starts it twice gets the
     same run. ``model`` is ``provider`` or ``provider:model``; a ``script``, or the file that one is in, stands in for
-    it. ``files`` are texts that a source names, by path; what a file names is read beside it.
+    it. ``files`` are texts that a source names, by path; what a file names is read beside it. By its ``tags`` a run is
+    found.
     """
 
     source: str
@@ -37,6 +38,7 @@ class Start(TypedDict, total=False):
     breakpoints: Sequence[str]
     files: Mapping[str, str]
     state: Mapping[str, Any]
+    tags: Mapping[str, str]
 
 
 _DEFINITION = ("source", "language", "registered")

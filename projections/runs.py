@@ -6,11 +6,8 @@ projection.
 """
 
 import datetime as dt
-from bisect import bisect_left, insort
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from heapq import merge
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -39,8 +36,13 @@ RowStatus = Literal[RunStatus, "waiting"]
 as old logs have it."""
 
 
-CLOCKS_APART = dt.timedelta(minutes=5)
-"""How far the clocks of workers may be apart: the list is in the order of the log."""
+STATUSES: list[RowStatus] = [*get_args(RunStatus), "waiting"]
+
+AT_WORK: tuple[RowStatus, ...] = ("running", "paused")
+"""The list's words for runs that may wait for something, or be about to end, unless they are parked."""
+
+TOLD_BY_EVENTS = {status for status in STATUSES if status in (*AT_WORK, "cancelling") or status.startswith("waiting")}
+"""The statuses that a run at work can have."""
 
 WORDS_MAX = 10_000
 """Names of definitions, hashes and workers that rows share."""
@@ -54,7 +56,8 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     Of a run at work the ``status`` is coarse: that it waits, or is being cancelled, its own events say.
 
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
-    once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended.
+    once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
+    start's.
     """
 
     run: str
@@ -73,39 +76,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     deadline: dt.datetime | None = None
     duration_s: float | None = None
     tokens: int = 0
-
-
-class Wanted(NamedTuple):
-    """Which rows are wanted: of some statuses, of a definition, accepted at an instant or since, with a text (as
-    `str.casefold` has it) in the run's id, its definition or its error code, and accepted before another run. None, and
-    an empty text, is any."""
-
-    statuses: frozenset[RowStatus] | None = None
-    definition: str | None = None
-    since: dt.datetime | None = None
-    text: str = ""
-    before: str | None = None
-
-    def takes(self, row: RunRow) -> bool:
-        """Whether a row is among those, wherever it stands in the list."""
-        return (
-            (self.statuses is None or row.status in self.statuses)
-            and self.definition in (None, row.definition)
-            and (self.since is None or row.accepted_at >= self.since)
-            and (not self.text or self._says(row))
-        )
-
-    def _says(self, row: RunRow) -> bool:
-        text = self.text
-        found = text in row.run.casefold() or text in row.definition.casefold()
-        return found or (row.error is not None and text in row.error.casefold())
-
-    def is_behind(self, row: RunRow) -> bool:
-        """Whether a row is so old that no older one is wanted."""
-        return self.since is not None and row.accepted_at < self.since - CLOCKS_APART
-
-
-K = TypeVar("K", bound=str)
+    tags: dict[str, str] = {}
 
 
 class _Ref(Struct, frozen=True):
@@ -119,23 +90,26 @@ class _Admission(Struct, frozen=True):
 
     definition: _Ref
     warnings: list[Problem] = []
+    tags: dict[str, str] = {}
 
 
 _read = msgspec.json.Decoder(_Admission).decode
 
 
-class _Run:
-    """What is known of one run while it is listed; ``place`` grows from run to run."""
+class RunFold(Struct):
+    """One run, folded from its ``run.*`` events: its row, and what the next of them needs besides."""
 
-    __slots__ = ("cancelling", "final", "parked", "paused", "place", "row")
+    row: RunRow
+    paused: list[str] = []
+    parked: RowStatus | None = None
+    cancelling: bool = False
+    final: RowStatus | None = None
 
-    def __init__(self, row: RunRow, place: int) -> None:
-        self.row = row
-        self.place = place
-        self.paused: set[str] | None = None
-        self.parked: RowStatus | None = None
-        self.cancelling = False
-        self.final: RowStatus | None = None
+    def apply(self, event: Event) -> None:
+        """Take the next event of the run behind its first."""
+        payload = known(event) if event.type.startswith("run.") or event.type == CancelRequested.type else None
+        if payload is not None:
+            _change(self, event, payload)
 
     def status(self) -> RowStatus:
         if self.final:
@@ -152,119 +126,47 @@ class _Run:
         self.row = msgspec.structs.replace(self.row, **fields)
 
 
+def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
+    """Begin the fold of a run with its first event; ``word`` holds a word once that many rows have."""
+    payload = _read(event.payload)
+    ref = payload.definition
+    row = RunRow(
+        run=event.run,
+        definition=word(event.definition or ref.name or ref.hash[:12]),
+        definition_hash=word(ref.hash),
+        language=word(ref.language),
+        status="accepted",
+        accepted_at=event.time,
+        warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
+        tags=payload.tags,
+    )
+    return RunFold(row)
+
+
 class Runs:
-    """Folds many runs, each in its order, into a list, the newest first.
+    """Folds many runs, each in its order, into a list, the newest first."""
 
-    With ``newest_max`` only that many runs are kept, the last ones accepted; an older one never comes back.
-    """
-
-    def __init__(self, newest_max: int | None = None) -> None:
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._at: dict[int, _Run] = {}
-        self._first, self._next = 0, 0
-        self._of_status: dict[RowStatus, list[int]] = {}
-        self._of_definition: dict[str, list[int]] = {}
-        self._newest_max = newest_max
+    def __init__(self) -> None:
+        self._runs: dict[str, RunFold] = {}
         self._words: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
-        if not event.type.startswith("run.") and event.type != CancelRequested.type:
-            return
         if event.type == RunAccepted.type:
-            self._accept(event, _read(event.payload))
-            return
-        payload = known(event)
-        if payload is not None and (run := self._runs.get(event.run)) is not None:
-            before = run.row.status
-            _change(run, event, payload)
-            if run.row.status != before:
-                _take_out(self._of_status, before, run.place)
-                insort(self._of_status.setdefault(run.row.status, []), run.place)
+            self._runs.pop(event.run, None)
+            self._runs[event.run] = accepted(event, self._word)
+        elif (run := self._runs.get(event.run)) is not None:
+            run.apply(event)
 
     def view(self) -> list[RunRow]:
         return [run.row for run in reversed(self._runs.values())]
 
-    def row(self, run: str) -> RunRow | None:
-        """One run's row; None if it is not listed."""
-        known_run = self._runs.get(run)
-        return known_run.row if known_run else None
-
-    def counts(self) -> dict[RowStatus, int]:
-        """How many runs are listed of each status; of a run at work it is coarse."""
-        return {status: len(places) for status, places in self._of_status.items()}
-
-    def select(self, wanted: Wanted) -> Iterator[RunRow]:
-        """Yield the rows that are wanted, the newest first; whoever goes on later sees them as they are then.
-
-        :raises KeyError: if ``before`` is not listed
-        """
-        below = self._next if wanted.before is None else self._runs[wanted.before].place
-        return self._select(wanted, below)
-
-    def _select(self, wanted: Wanted, below: int) -> Iterator[RunRow]:
-        for place in self._places(wanted, below):
-            run = self._at.get(place)
-            if run is None:
-                continue
-            if wanted.is_behind(run.row):
-                return
-            if wanted.takes(run.row):
-                yield run.row
-
-    def _places(self, wanted: Wanted, below: int) -> Iterable[int]:
-        """The places where rows that are wanted can be, of as few as there are in one index, the last first."""
-        indexes: list[list[list[int]]] = []
-        if wanted.statuses is not None:
-            indexes.append([self._of_status.get(status, []) for status in wanted.statuses])
-        if wanted.definition is not None:
-            indexes.append([self._of_definition.get(wanted.definition, [])])
-        if not indexes:
-            return range(below - 1, self._first - 1, -1)
-        fewest = min(indexes, key=lambda lists: sum(map(len, lists)))
-        return merge(*(places[: bisect_left(places, below)][::-1] for places in fewest), reverse=True)
-
-    def _accept(self, event: Event, payload: _Admission) -> None:
-        if (known_run := self._runs.get(event.run)) is not None:
-            self._forget(known_run)
-        ref = payload.definition
-        row = RunRow(
-            run=event.run,
-            definition=self._word(event.definition or ref.name or ref.hash[:12]),
-            definition_hash=self._word(ref.hash),
-            language=self._word(ref.language),
-            status="accepted",
-            accepted_at=event.time,
-            warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
-        )
-        run = self._runs[event.run] = self._at[self._next] = _Run(row, self._next)
-        self._next += 1
-        self._of_status.setdefault(row.status, []).append(run.place)
-        self._of_definition.setdefault(row.definition, []).append(run.place)
-        if self._newest_max is not None and len(self._runs) > self._newest_max:
-            oldest = next(iter(self._runs.values()))
-            self._forget(oldest)
-            self._first = oldest.place + 1
-
-    def _forget(self, run: _Run) -> None:
-        del self._runs[run.row.run], self._at[run.place]
-        _take_out(self._of_status, run.row.status, run.place)
-        _take_out(self._of_definition, run.row.definition, run.place)
-
     def _word(self, word: str) -> str:
-        """A word that many rows have, held once."""
         if len(self._words) > WORDS_MAX:
             self._words.clear()
         return self._words.setdefault(word, word)
 
 
-def _take_out(index: dict[K, list[int]], name: K, place: int) -> None:
-    places = index[name]
-    del places[bisect_left(places, place)]
-    if not places:
-        del index[name]
-
-
-def _change(run: _Run, event: Event, payload: Payload) -> None:
+def _change(run: RunFold, event: Event, payload: Payload) -> None:
     match payload:
         case RunClaimed():
             run.parked = None
@@ -275,9 +177,9 @@ def _change(run: _Run, event: Event, payload: Payload) -> None:
             run.parked = _STATUSES.get(payload.status, "waiting")
             run.change(awaits=payload.awaits, deadline=payload.deadline)
         case RunPaused():
-            run.paused = {*(run.paused or ()), event.key}
+            run.paused = [*(key for key in run.paused if key != event.key), event.key]
         case RunResumed():
-            run.paused = {*(run.paused or ())} - {event.key}
+            run.paused = [key for key in run.paused if key != event.key]
         case CancelRequested():
             run.cancelling = True
         case RunQuarantined():

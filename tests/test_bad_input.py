@@ -198,6 +198,11 @@ REFUSED: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     ),
     "two definitions": (start(definition={"source": SOURCE, "name": "w"}), [("start.definition", "definition")]),
     "an empty run id": (start(run_id=""), [("start.type", "run_id")]),
+    "tags that are none": (
+        start(tags={"1a": "x", "long": "x" * 257, "number": 1, "": "x", "fine.one": "x"}),
+        [("start.tag", "tags."), ("start.tag", "tags.1a"), ("start.tag", "tags.long"), ("start.type", "tags.number")],
+    ),
+    "too many tags": (start(tags={f"t{i}": "x" for i in range(33)}), [("start.tag", "tags")]),
     "a run id too long": (start(run_id="r" * 161), [("start.run_id", "run_id")]),
     "an unknown language": (
         start(definition={"source": SOURCE, "language": "cobol"}),

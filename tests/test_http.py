@@ -65,6 +65,10 @@ async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> Non
     assert page["events"][0]["event"]["payload"]["trace"].items() >= span.items()
     rows = (await client.get("/runs", params={"status": "completed"})).json()
     assert [row["run"] for row in rows["runs"]] == ["one"]
+    asked = {"where": "status=completed and run=one and started<1h", "q": "one"}
+    assert (await client.get("/runs", params=asked)).json() == rows
+    assert (await client.get("/runs", params={"where": "not run=one"})).json() == {"runs": [], "more": False}
+    assert code_of(await client.get("/runs", params={"where": "run=one or"})) == (400, "find.where")
     assert code_of(await client.get("/runs/one/state")) == (400, "state.none")
 
 

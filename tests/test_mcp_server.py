@@ -244,6 +244,12 @@ async def test_runs_are_listed(client: Client) -> None:
     assert page["more"] is True
     older = await answer(client, "list_runs", definition="one", limit=1, before="listed-2", status="completed")
     assert [one["run"] for one in older["runs"]] == ["listed-1"]
+    await answer(
+        client, "start_workflow", source=ONE_NODE, script=QUICK, run_id="tagged", tags={"customer": "acme"}, wait_s=60
+    )
+    tagged = await answer(client, "list_runs", where="tag.customer=acme and status=completed")
+    assert [(one["run"], one["tags"]) for one in tagged["runs"]] == [("tagged", {"customer": "acme"})]
+    assert (await refusal(client, "list_runs", where="tag.customer"))["code"] == "find.where"
 
 
 # -- hostile input ----------------------------------------------------------------------------------------------------

@@ -1,11 +1,9 @@
 """The listing of runs."""
 
-import pytest
-
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import CancelRequested, RunEnd, RunParked, RunPaused, RunResumed
 from callboard.projections.projection import fold
-from callboard.projections.runs import RunRow, Runs, Wanted
+from callboard.projections.runs import RunRow, Runs
 from tests.logs import T0, Log, at, cake, everything
 
 
@@ -70,77 +68,16 @@ def test_a_failed_run_names_its_error_code() -> None:
     assert (_row(cancelled).status, _row(cancelled).error) == ("cancelled", "cancelled")
 
 
-def test_the_newest_runs_are_kept_and_an_old_one_does_not_come_back() -> None:
-    runs = Runs(newest_max=2)
-    logs = [Log(f"r{number}").started() for number in range(4)]
-    for log in logs:
-        for event in log.events:
-            runs.apply(event)
-    for event in logs[0].ended().events[-1:]:
-        runs.apply(event)
-    assert [row.run for row in runs.view()] == ["r3", "r2"]
-    assert runs.row("r0") is None
-    newest = runs.row("r3")
-    assert newest is not None
-    assert newest.status == "running"
-
-
-def several() -> Runs:
-    """Nine runs: every third one has failed, every second one is of another definition, the last one goes on."""
-    runs = Runs()
-    for number in range(9):
-        log = Log(f"Run-{number}", "cake" if number % 2 else "bread")
-        log.wait(36_000 * number)
-        log.started()
-        if number < 8:
-            log.failed("tool.failed") if number % 3 == 0 else log.add(RunEnd("completed", usage=Usage(20, 3)))
-        for event in log.events:
-            runs.apply(event)
-    return runs
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (Wanted(), [8, 7, 6, 5, 4, 3, 2, 1, 0]),
-        (Wanted(frozenset({"failed"})), [6, 3, 0]),
-        (Wanted(frozenset({"running", "failed"})), [8, 6, 3, 0]),
-        (Wanted(frozenset({"paused"})), []),
-        (Wanted(definition="cake"), [7, 5, 3, 1]),
-        (Wanted(frozenset({"failed"}), "bread"), [6, 0]),
-        (Wanted(definition="none"), []),
-        (Wanted(since=at(36_000 * 7)), [8, 7]),
-        (Wanted(text="run-4"), [4]),
-        (Wanted(text="tool."), [6, 3, 0]),
-        (Wanted(before="Run-3"), [2, 1, 0]),
-        (Wanted(frozenset({"completed"}), "cake", before="Run-5"), [1]),
-    ],
-)
-def test_rows_are_selected(wanted: Wanted, expected: list[int]) -> None:
-    assert [int(row.run[-1]) for row in several().select(wanted)] == expected
-
-
-def test_behind_a_run_that_is_not_listed_there_is_nothing_to_tell() -> None:
-    with pytest.raises(KeyError):
-        several().select(Wanted(before="nix"))
-
-
 def test_an_end_tells_duration_and_tokens() -> None:
-    row = several().row("Run-1")
-    assert row is not None
+    log = Log().started()
+    log.add(RunEnd("completed", usage=Usage(20, 3)))
+    row = _row(log)
     assert row.ended_at is not None
     assert row.started_at is not None
     assert (row.tokens, row.duration_s) == (23, (row.ended_at - row.started_at).total_seconds())
 
 
-def test_a_selection_is_the_same_whatever_has_gone_before() -> None:
-    """Indexes agree with the rows, also where old runs have gone and one has begun anew."""
-    runs = Runs(newest_max=4)
-    for number in (0, 1, 2, 3, 4, 2, 5, 6):
-        log = Log(f"r{number}", f"d{number % 2}").started()
-        for event in (log.ended() if number % 3 else log).events:
-            runs.apply(event)
-    rows = runs.view()
-    assert [row.run for row in rows] == ["r6", "r5", "r2", "r4"]
-    for wanted in (Wanted(), Wanted(frozenset({"completed"})), Wanted(definition="d1"), Wanted(frozenset({"running"}))):
-        assert list(runs.select(wanted)) == [row for row in rows if wanted.takes(row)]
+def test_a_run_that_begins_anew_is_listed_once_and_as_the_newest() -> None:
+    logs = [Log(f"r{number}").started() for number in range(3)]
+    events = [event for log in (*logs, logs[0]) for event in log.events]
+    assert [row.run for row in fold(Runs(), events)] == ["r0", "r2", "r1"]

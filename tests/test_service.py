@@ -339,6 +339,17 @@ async def test_runs_are_listed_newest_first_and_as_of_now(caller: Caller) -> Non
     assert [row["run"] for row in completed["runs"]] == finished[::-1]
     assert (await caller.ask("runs", {"definition": "other"}))["runs"] == []
     assert (await caller.refused("runs", {"before": "nobody"}))["code"] == "run.unknown"
+    tagged = await caller.finished(tags={"customer": "acme"}, input={"case": "lost parcel"})
+    for question in (
+        "tag.customer=acme",
+        "text~'parcel lost' and status=completed",
+        f"run={tagged} and not status=running",
+    ):
+        found = (await caller.ask("runs", {"where": question, "definition": "count"}))["runs"]
+        assert [(row["run"], row["tags"]) for row in found] == [(tagged, {"customer": "acme"})]
+    assert [row["run"] for row in (await caller.ask("runs", {"q": "parcel"}))["runs"]] == [tagged]
+    refused = await caller.refused("runs", {"where": "status=failed and"})
+    assert (refused["code"], refused["column"]) == ("find.where", 18)
 
 
 async def test_a_listing_reads_definitions_that_are_stored_beside_their_event(

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from callboard.bus.log import Recorded
@@ -12,7 +13,7 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.runs import RowStatus, RunRow
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
-from callboard.runtime.api.statuses import Statuses, chosen, matches
+from callboard.runtime.api.statuses import Statuses
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.flow_providers import ours
@@ -93,17 +94,16 @@ async def test_a_page_of_a_status_says_whether_there_are_more(connection: Connec
 
 
 async def test_runs_that_are_over_are_not_read(connection: Connection) -> None:
-    await Caller(connection.nc, connection.config.tenant).finished()
-    rows: list[RunRow] = [row for row in await _rows(connection) for _ in range(3)]
+    caller = Caller(connection.nc, connection.config.tenant)
+    await caller.finished()
+    rows = [msgspec.convert(row, RunRow) for row in (await caller.ask("runs"))["runs"]]
 
     class Unread:
         async def read(self, *_: Any) -> Any:
             raise AssertionError("read")
 
     log: Any = Unread()
-    assert await chosen(log, connection.config.tenant, rows, None, 2) == (rows[:2], 1)
-    assert await chosen(log, connection.config.tenant, rows, "waiting", 2) == ([], 0)
-    assert await chosen(log, connection.config.tenant, rows, "completed", 5) == (rows, 0)
+    assert await Statuses(log).told(connection.config.tenant, rows) == rows
 
 
 async def test_of_a_run_at_work_only_what_has_come_is_read(connection: Connection) -> None:
@@ -130,16 +130,3 @@ async def test_of_a_run_at_work_only_what_has_come_is_read(connection: Connectio
     await statuses.of(RunRef(connection.config.tenant, "other"))
     assert await statuses.of(ref) == "paused"
     assert read[-1] == read[0] + read[2]
-
-
-async def _rows(connection: Connection) -> list[RunRow]:
-    from callboard.runtime.cli.run_table import run_rows
-
-    return await run_rows(connection.log, connection.config.tenant)
-
-
-def test_a_status_is_of_a_kind() -> None:
-    assert matches("waiting", "waiting:human")
-    assert not matches("waiting:human", "waiting:timer")
-    assert not matches("wait", "waiting:timer")
-    assert matches(None, "failed")

@@ -400,6 +400,7 @@ def accepted_event(
         parent=parent,
         warnings=list(warnings[:PROBLEMS_MAX]),
         trace=trace,
+        tags=start.tags,
     )
 
 

@@ -18,6 +18,14 @@ NESTING_MAX = 100
 """How deep a start message may nest; msgspec and Python stop near 1000, the more so the deeper their own stack is."""
 
 
+TAGS_MAX = 32
+TAG_NAME_CHARS_MAX = 64
+TAG_CHARS_MAX = 256
+"""Tags of a run, and how long their names and what they say may be."""
+
+_TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
 class _Definition(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     language: str | None = None
@@ -62,6 +70,7 @@ class _Start(BaseModel):
     state: dict[str, Any] | None = None
     scheduled: _Scheduled | None = None
     by: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ def examine_object(document: dict[str, Any], size: int) -> Examined:
     except ValidationError as error:
         problems = [_problem(entry["loc"], entry["type"], entry["msg"]) for entry in error.errors(include_url=False)]
     problems += _check_definition(document.get("definition")) + _check_limits(document.get("limits"))
-    problems += _check_name(document.get("name"))
+    problems += _check_name(document.get("name")) + _check_tags(document.get("tags"))
     wrong = {re.split(r"[.\[]", problem.where, maxsplit=1)[0] for problem in problems}
     if "definition" in wrong or "definition" not in document:
         return Examined(problems, run_id=run_id)
@@ -180,6 +189,24 @@ def _check_name(name: Any) -> list[Problem]:
         expected = f"at most {TOKEN_BYTES_MAX} bytes"
         return [Problem(code="start.name", message="the name is too long", where="name", expected=expected)]
     return []
+
+
+def _check_tags(tags: Any) -> list[Problem]:
+    """Refuse tags that could not be asked for, or are more than tags."""
+    if not isinstance(tags, dict):
+        return []
+    if len(tags) > TAGS_MAX:
+        return [Problem("start.tag", f"there are {len(tags)} tags", "tags", expected=f"at most {TAGS_MAX}")]
+    problems: list[Problem] = []
+    for name, value in tags.items():
+        where = f"tags.{name[:TAG_NAME_CHARS_MAX]}"
+        if not _TAG.fullmatch(name) or len(name) > TAG_NAME_CHARS_MAX:
+            expected = f"letters, digits and _ . - behind a letter, at most {TAG_NAME_CHARS_MAX}"
+            problems.append(Problem("start.tag", "this is no name of a tag", where, expected=expected))
+        elif isinstance(value, str) and len(value) > TAG_CHARS_MAX:
+            expected = f"at most {TAG_CHARS_MAX} characters"
+            problems.append(Problem("start.tag", "the tag is too long", where, expected=expected))
+    return problems
 
 
 def _check_limits(limits: Any) -> list[Problem]:

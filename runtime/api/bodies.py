@@ -56,14 +56,15 @@ class Told(Struct, frozen=True, omit_defaults=True):
 class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
     """For ``runs``: the newest first, those accepted before the run ``before`` if it is given.
 
-    ``since`` is an instant (RFC 3339), or how many seconds ago; ``q`` is looked for in run ids, definitions and error
-    codes.
+    ``since`` is an instant (RFC 3339), or how many seconds ago; ``q`` is looked for in run ids, definitions, error
+    codes, and by word in inputs, outputs and errors; ``where`` is a question as `callboard.projections.where` reads it.
     """
 
     status: str | None = None
     definition: str | None = None
     since: str | None = None
     q: str = ""
+    where: str = ""
     limit: int = 100
     before: str | None = None
 

@@ -1,22 +1,24 @@
 """Listings: the runs and the open questions of each tenant, folded live from the log for as long as somebody asks.
 
-The first question about a tenant reads its past; later ones only wait until the fold has come as far as the log.
+The first question about a tenant reads its past, of the runs what the index has not got yet; later ones only wait
+until the fold has come as far as the log.
 """
 
 from collections import OrderedDict
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import anyio.abc
 
 from callboard.bus.jetstream import JetStreamLog
-from callboard.projections.projection import Projection
 from callboard.projections.questions import TYPES, Question, Questions
-from callboard.projections.runs import RunRow, Runs
+from callboard.projections.runs import RowStatus, RunRow
+from callboard.projections.where import Both, Where
 from callboard.runtime.api.keeping import Kept
-from callboard.runtime.api.statuses import Statuses
-
-RUNS_MAX = 120_000
-"""Runs listed per tenant, the newest; older ones are in the log."""
+from callboard.runtime.api.statuses import Statuses, depends
+from callboard.runtime.index.following import Following
+from callboard.runtime.index.store import RunIndex
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
@@ -24,46 +26,91 @@ QUESTIONS_MAX = 10_000
 TENANTS_MAX = 8
 """Tenants whose listings are kept; the one that nobody has asked for the longest is put away first."""
 
+T = TypeVar("T")
 
-P = TypeVar("P", bound=Projection[Any])
+
+class _Followed(Protocol):
+    failed: bool
+
+    async def run(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+
+F = TypeVar("F", bound=_Followed)
 
 
 class Listings:
-    """The listings of a process. Use it inside the task group that it is given."""
+    """The listings of a process. Use it inside the task group that it is given.
 
-    def __init__(self, log: JetStreamLog, tasks: anyio.abc.TaskGroup, tenants_max: int = TENANTS_MAX) -> None:
+    ``folder`` is where the index of the runs outlives it; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        log: JetStreamLog,
+        tasks: anyio.abc.TaskGroup,
+        folder: Path | None = None,
+        tenants_max: int = TENANTS_MAX,
+    ) -> None:
         self._log = log
         self._tasks = tasks
-        self._runs = _PerTenant[Runs](tenants_max)
-        self.statuses = Statuses(log)
-        self._questions = _PerTenant[Questions](tenants_max)
+        self._folder = folder
+        self._runs = _PerTenant[Following](tenants_max)
+        self._statuses = Statuses(log)
+        self._questions = _PerTenant[Kept[Questions]](tenants_max)
 
     def begin(self, tenant: str) -> None:
         """Begin to read a tenant's past before anybody asks."""
         self._kept_runs(tenant)
         self._kept_questions(tenant)
 
-    async def runs(self, tenant: str) -> Runs:
-        """Return the tenant's runs as the log has them now; they go on with it.
+    # -- runs ---------------------------------------------------------------------------------------------------------
 
-        :raises NoAnswer: if the log does not answer, or the fold does not keep up
+    async def page(self, tenant: str, where: Where, limit: int, before: str | None = None) -> tuple[list[RunRow], bool]:
+        """Return the first so many runs that are wanted, the newest first, and whether there are more; as they stand
+        in the log now.
+
+        :raises KeyError: if ``before`` is not listed
+        :raises NoAnswer: if the log does not answer, or the index does not keep up
         """
-        return await self._kept_runs(tenant).caught_up()
+        found = await self._ask(tenant, where, lambda index: index.select(where, limit + 1, before))
+        return await self._statuses.told(tenant, found[:limit]), len(found) > limit
 
-    def _kept_runs(self, tenant: str) -> Kept[Runs]:
-        kept = self._runs.of(tenant)
-        if kept is None:
-            filters = [self._log.subjects.events(tenant, event_type="run.>")]
-            kept = self._runs.put(tenant, Kept(self._log, filters, Runs(RUNS_MAX)))
-            self._tasks.start_soon(kept.run)
-        return kept
+    async def matching(self, tenant: str, where: Where) -> int:
+        """How many runs are wanted. Raises as `page`."""
+        return await self._ask(tenant, where, lambda index: index.matching(where))
+
+    async def ids(self, tenant: str, where: Where) -> list[str]:
+        """The ids of all runs that are wanted, the oldest first. Raises as `page`."""
+        return await self._ask(tenant, where, lambda index: index.ids(where))
 
     async def rows(self, tenant: str) -> list[RunRow]:
-        """Return a row for every run of the tenant, the newest first.
+        """A row for every run of the tenant, the newest first. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.rows)
 
-        :raises NoAnswer: as `runs`
-        """
-        return (await self.runs(tenant)).view()
+    async def counts(self, tenant: str) -> dict[RowStatus, int]:
+        """How many runs there are of each status; of a run at work it is coarse. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.counts)
+
+    async def versions(self, tenant: str) -> dict[str, int]:
+        """How many runs there are of each definition, by hash. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.versions)
+
+    async def _ask(self, tenant: str, where: Where, question: Callable[[RunIndex], T]) -> T:
+        following = self._kept_runs(tenant)
+        await following.caught_up()
+        if depends(where):
+            # How runs at work stand only their own events say: all of them once, and then those that have come since.
+            at_work = await following.ask(RunIndex.at_work)
+            statuses = await self._statuses.all(tenant, at_work)
+            await following.ask(lambda index: index.tell(statuses))
+        return await following.ask(question)
+
+    def _kept_runs(self, tenant: str) -> Following:
+        return self._runs.of(tenant) or self._begun(self._runs, tenant, Following(self._log, tenant, self._folder))
+
+    # -- questions ----------------------------------------------------------------------------------------------------
 
     async def questions(self, tenant: str) -> list[Question]:
         """Return the questions that are open in the tenant's runs as the log has them now, the oldest first.
@@ -73,22 +120,24 @@ class Listings:
         return (await self._kept_questions(tenant).caught_up()).view()
 
     def _kept_questions(self, tenant: str) -> Kept[Questions]:
+        filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]
         kept = self._questions.of(tenant)
-        if kept is None:
-            filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]
-            kept = self._questions.put(tenant, Kept(self._log, filters, Questions(QUESTIONS_MAX)))
-            self._tasks.start_soon(kept.run)
+        return kept or self._begun(self._questions, tenant, Kept(self._log, filters, Questions(QUESTIONS_MAX)))
+
+    def _begun(self, of: "_PerTenant[F]", tenant: str, kept: F) -> F:
+        of.put(tenant, kept)
+        self._tasks.start_soon(kept.run)
         return kept
 
 
-class _PerTenant(Generic[P]):
+class _PerTenant(Generic[F]):
     """What is kept of each tenant, of so many at once."""
 
     def __init__(self, tenants_max: int) -> None:
         self._tenants_max = tenants_max
-        self._kept: OrderedDict[str, Kept[P]] = OrderedDict()
+        self._kept: OrderedDict[str, F] = OrderedDict()
 
-    def of(self, tenant: str) -> Kept[P] | None:
+    def of(self, tenant: str) -> F | None:
         """Return what is kept of a tenant, if it still follows the log."""
         kept = self._kept.get(tenant)
         if kept is None or kept.failed:
@@ -96,10 +145,9 @@ class _PerTenant(Generic[P]):
         self._kept.move_to_end(tenant)
         return kept
 
-    def put(self, tenant: str, kept: Kept[P]) -> Kept[P]:
+    def put(self, tenant: str, kept: F) -> None:
         self._kept[tenant] = kept
         self._kept.move_to_end(tenant)
         if len(self._kept) > self._tenants_max:
             _, oldest = self._kept.popitem(last=False)
             oldest.give_up()
-        return kept

@@ -33,6 +33,7 @@ from callboard.runtime.api.outcomes import Verb, error_body, outcome
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.shapes import REQUESTS, answer_of, schema_text
 from callboard.runtime.api.verbs import ApiError, Verbs
+from callboard.runtime.index.files import FOLDER
 
 if TYPE_CHECKING:
     from callboard.runtime.api.connection import Connection
@@ -64,7 +65,7 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
         stats_handler=partial(_counted, counts),
     )
     async with anyio.create_task_group() as tasks:
-        listings = Listings(connection.log, tasks)
+        listings = Listings(connection.log, tasks, connection.config.data_dir / FOLDER)
         endpoint = _Endpoint(connection, tasks)
         verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s).all()
         try:

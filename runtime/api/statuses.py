@@ -5,98 +5,29 @@ number, their own events are read: all of them once, and then those that have co
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import get_args
 
 import anyio
 import msgspec
-from anyio import to_thread
 
 from callboard.bus.log import EventLog, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
-from callboard.projections.runs import RowStatus, RunRow, Runs, Wanted
+from callboard.projections.runs import AT_WORK, TOLD_BY_EVENTS, RowStatus, RunRow
 from callboard.projections.status import RunStatus, StatusFold
+from callboard.projections.where import Where, terms
 
-KEPT_MAX = 1_000
+KEPT_MAX = 10_000
 """Runs whose status is kept; that which nobody has asked for the longest goes first."""
 
 READ_AT_ONCE = 16
 """Runs that are read side by side."""
 
-AT_WORK = ("running", "paused")
-"""The list's words for runs that may wait for something, or be about to end, unless they are parked."""
 
-
-async def chosen(
-    log: EventLog, tenant: str, rows: Sequence[RunRow], status: str | None, limit: int
-) -> tuple[list[RunRow], int]:
-    """Return the first ``limit`` rows of a status as it is now, and how many there are beyond; None is any status.
-
-    ``waiting`` is every status that begins so.
-
-    :raises NoAnswer: if the log does not answer
-    """
-    if status is None or not any(matches(status, one) for one in _TOLD_BY_EVENTS):
-        found = [row for row in rows if matches(status, row.status)]
-        return await _told(Statuses(log), tenant, found[:limit]), len(found[limit:])
-    found = [row for row in await _told(Statuses(log), tenant, rows) if matches(status, row.status)]
-    return found[:limit], len(found[limit:])
-
-
-async def page(
-    statuses: "Statuses", tenant: str, runs: Runs, wanted: Wanted, status: str | None, limit: int
-) -> tuple[list[RunRow], bool]:
-    """Return the first ``limit`` rows that are wanted, of a status as it is now, and whether there are more.
-
-    :raises KeyError: if ``wanted.before`` is not listed
-    :raises NoAnswer: if the log does not answer
-    """
-    told = status is not None and any(matches(status, one) for one in _TOLD_BY_EVENTS)
-    if status is not None:
-        words = frozenset(one for one in _ALL if matches(status, one) or (told and one in AT_WORK))
-        wanted = wanted._replace(statuses=words)
-    rows = runs.select(wanted)
-    found: list[RunRow] = []
-    while len(found) <= limit:
-        # A text is looked for in all rows there are, if need be: not on the loop.
-        missing = limit + 1 - len(found)
-        more = await to_thread.run_sync(_first, rows, missing) if wanted.text else _first(rows, missing)
-        if not more:
-            break
-        found += [row for row in await _told(statuses, tenant, more) if matches(status, row.status)] if told else more
-    return (found if told else await _told(statuses, tenant, found))[:limit], len(found) > limit
-
-
-def _first(rows: Iterator[RunRow], count: int) -> list[RunRow]:
-    return list(islice(rows, count))
-
-
-def matches(wanted: str | None, status: str) -> bool:
-    """Whether a status is the one that is wanted, or one of its kind."""
-    return wanted is None or status == wanted or status.startswith(f"{wanted}:")
-
-
-_ALL: list[RowStatus] = [*get_args(RunStatus), "waiting"]
-_TOLD_BY_EVENTS = [status for status in _ALL if status in (*AT_WORK, "cancelling") or status.startswith("waiting")]
-
-
-async def _told(statuses: "Statuses", tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
-    """Return rows with the status of each run at work as its own events have it."""
-    told = list(rows)
-    limiter = anyio.CapacityLimiter(READ_AT_ONCE)
-
-    async def tell(place: int, row: RunRow) -> None:
-        async with limiter:
-            told[place] = msgspec.structs.replace(row, status=await statuses.of(RunRef(tenant, row.run)))
-
-    async with anyio.create_task_group() as tasks:
-        for place, row in enumerate(rows):
-            if row.status in AT_WORK and not row.awaits:
-                tasks.start_soon(tell, place, row)
-    return told
+def depends(where: Where) -> bool:
+    """Whether it depends on the events of runs at work which runs are wanted."""
+    return any(test.field == "status" and test.value in TOLD_BY_EVENTS for test in terms(where))
 
 
 @dataclass(slots=True)
@@ -115,6 +46,28 @@ class Statuses:
         self._log = log
         self._kept_max = kept_max
         self._kept: OrderedDict[RunRef, _Known] = OrderedDict()
+
+    async def told(self, tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
+        """Return rows with the status of each run at work as it is now.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        now = await self.all(tenant, [row.run for row in rows if row.status in AT_WORK and not row.awaits])
+        return [msgspec.structs.replace(row, status=now.get(row.run, row.status)) for row in rows]
+
+    async def all(self, tenant: str, runs: Sequence[str]) -> dict[str, RowStatus]:
+        """Return the status of each run now. Raises as `told`."""
+        found: dict[str, RowStatus] = {}
+        limiter = anyio.CapacityLimiter(READ_AT_ONCE)
+
+        async def tell(run: str) -> None:
+            async with limiter:
+                found[run] = await self.of(RunRef(tenant, run))
+
+        async with anyio.create_task_group() as tasks:
+            for run in runs:
+                tasks.start_soon(tell, run)
+        return found
 
     async def of(self, ref: RunRef) -> RunStatus:
         """Return a run's status now.

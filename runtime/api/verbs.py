@@ -22,9 +22,10 @@ from callboard.bus.subjects import RunRef, is_name
 from callboard.projections.projection import fold
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results, RunResult
-from callboard.projections.runs import Wanted
+from callboard.projections.runs import STATUSES
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
+from callboard.projections.where import Both, Either, Term, Where, WhereInvalid, where
 from callboard.runtime.admission.admission import check_tell
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS
@@ -63,7 +64,6 @@ from callboard.runtime.api.bodies import (
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
-from callboard.runtime.api.statuses import page
 from callboard.runtime.api.version_lists import listed
 from callboard.runtime.run.reactions import parse_tell
 from callboard.runtime.schedules.schedule import Schedule
@@ -202,7 +202,7 @@ class Verbs:
         if not found:
             unknown = UnknownDefinition(request.name)
             raise ApiError(404, unknown.code, unknown.message, remedy=unknown.remedy)
-        return Versions(request.name, listed(found, await self._listings.rows(tenant)))
+        return Versions(request.name, listed(found, await self._listings.versions(tenant)))
 
     # -- schedules ----------------------------------------------------------------------------------------------------
 
@@ -248,10 +248,8 @@ class Verbs:
         """List runs, the newest first."""
         request = read_body(body, ListRuns)
         limit = _within("limit", request.limit, RUNS_MAX)
-        wanted = Wanted(None, request.definition, _since(request.since), request.q.casefold(), request.before)
-        runs = await self._listings.runs(tenant)
         try:
-            return RunList(*await page(self._listings.statuses, tenant, runs, wanted, request.status, limit))
+            return RunList(*await self._listings.page(tenant, _wanted(request), limit, request.before))
         except KeyError:
             message = f"there is no run {request.before!r} in the list"
             raise ApiError(404, "run.unknown", message, where="before") from None
@@ -372,6 +370,28 @@ def read_body(body: bytes, shape: type[R]) -> R:
     if run is not None and not is_name(run):
         raise ApiError(404, "run.unknown", f"there is no run {run[:80]!r}: no subject takes that name")
     return found
+
+
+def _wanted(request: ListRuns) -> Where:
+    """The runs that a request is about.
+
+    :raises ApiError: if its question cannot be understood
+    """
+    since = _since(request.since)
+    if request.status is not None and request.status not in STATUSES:
+        # No run has such a status: that is no mistake of whoever knows more of them.
+        return Either(())
+    tests = [
+        Term("status", "=", request.status) if request.status is not None else None,
+        Term("definition", "=", request.definition) if request.definition is not None else None,
+        Term("accepted", ">=", since.timestamp()) if since is not None else None,
+        Term("any", "~", request.q) if request.q.strip() else None,
+    ]
+    try:
+        question = where(request.where, STATUSES, dt.datetime.now(dt.UTC))
+    except WhereInvalid as error:
+        raise ApiError(400, error.code, error.message, where=error.where, column=error.column) from error
+    return Both((*(test for test in tests if test is not None), question))
 
 
 def _since(text: str | None) -> dt.datetime | None:

@@ -1,16 +1,13 @@
 """Version lists: what has been registered under a name, the newest first, with how many runs there are of each."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from callboard.projections.runs import RunRow
 from callboard.runtime.admission.versions import Version
 from callboard.runtime.api.bodies import OneVersion
 
 
-def listed(found: Sequence[Version], rows: Sequence[RunRow]) -> list[OneVersion]:
-    """Return versions, which come the oldest first, as they are told; ``rows`` are all runs."""
-    runs = Counter(row.definition_hash for row in rows)
+def listed(found: Sequence[Version], runs: Mapping[str, int]) -> list[OneVersion]:
+    """Return versions, which come the oldest first, as they are told; ``runs`` says how many runs there are by hash."""
     return [
         OneVersion(
             number=one.number,
@@ -20,7 +17,7 @@ def listed(found: Sequence[Version], rows: Sequence[RunRow]) -> list[OneVersion]
             by=one.kept.by,
             restores=one.restores,
             in_force=one is found[-1] and not one.withdrawn,
-            runs=runs[one.kept.hash or ""],
+            runs=runs.get(one.kept.hash or "", 0),
         )
         for one in reversed(found)
     ]

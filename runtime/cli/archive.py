@@ -9,10 +9,13 @@ from callboard.runtime.cli.options import Settings, settings_options
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("runs", nargs=-1, metavar="RUN…")
 @click.option("--all", "everything", is_flag=True, help="All runs of the tenant.")
+@click.option("--where", "-w", "question", metavar="QUESTION", help="All runs for which this holds.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="The file.")
 @click.option("--children", is_flag=True, help="The runs that they have started, too.")
 @settings_options
-def archive(settings: Settings, runs: tuple[str, ...], everything: bool, output: str, children: bool) -> None:
+def archive(
+    settings: Settings, runs: tuple[str, ...], everything: bool, question: str | None, output: str, children: bool
+) -> None:
     """Write runs to one FILE: their events, large values and definitions, compressed, with digests.
 
     Its name ends in .callboard. Every command that reads a run takes FILE, or FILE#RUN, instead of one.
@@ -20,13 +23,14 @@ def archive(settings: Settings, runs: tuple[str, ...], everything: bool, output:
     import anyio
 
     from callboard.runtime.cli.archiving import Chosen, write
+    from callboard.runtime.cli.finding import wanted
     from callboard.runtime.cli.settings import configured
 
-    if bool(runs) == everything:
-        raise click.UsageError("name runs, or say --all")
+    if sum((bool(runs), everything, question is not None)) != 1:
+        raise click.UsageError("name runs, or say --all or --where")
     if not output.endswith(".callboard"):
         raise click.BadParameter("the name of an archive ends in .callboard", param_hint="--output")
-    anyio.run(write, Chosen(runs, output, children), configured(settings), settings)
+    anyio.run(write, Chosen(runs, wanted(question), output, children), configured(settings), settings)
 
 
 @click.command("import", epilog=exits.EXIT_CODES)

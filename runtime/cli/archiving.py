@@ -10,9 +10,10 @@ import msgspec
 from callboard.bus.archive import Archive
 from callboard.bus.errors import CallboardError
 from callboard.bus.subjects import is_name
+from callboard.projections.where import Where
+from callboard.runtime.cli.finding import found_runs
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.progress import progress
-from callboard.runtime.cli.run_table import run_rows
 from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.reach import reach
@@ -23,9 +24,10 @@ from callboard.runtime.settings.config import Config
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The runs that are to be archived, all if none is named, and where."""
+    """The runs that are to be archived, those that are wanted if none is named, and where."""
 
     runs: tuple[str, ...]
+    question: Where
     output: str
     children: bool
 
@@ -37,9 +39,7 @@ async def write(chosen: Chosen, config: Config, settings: Settings) -> None:
     :raises CallboardError: ``file.unwritable``
     """
     async with reach(config, reads=True, name="callboard archive") as connection:
-        runs = list(dict.fromkeys(chosen.runs)) or [
-            row.run for row in reversed(await run_rows(connection.log, config.tenant))
-        ]
+        runs = list(dict.fromkeys(chosen.runs)) or await found_runs(connection, chosen.question)
         path = Path(chosen.output)
         with progress(len(runs)) as done:
             try:

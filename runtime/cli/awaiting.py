@@ -12,8 +12,8 @@ from callboard.projections.runs import RunRow
 from callboard.runtime.access.links import Links, address
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.run_table import run_rows
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.operations.narration import local, short
 from callboard.runtime.operations.reach import reach
@@ -28,8 +28,8 @@ _ENDED = frozenset({"completed", "failed", "cancelled", "expired", "cancelling"}
 
 async def list_inbox(config: Config, settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
     """Print what waits for somebody, the oldest first; with links for ``by``, unless that is None."""
-    async with reach(config, reads=True, name="callboard inbox") as connection:
-        rows = [row for row in await run_rows(connection.log, config.tenant) if _may_wait(row)]
+    async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
+        rows = [row for row in await runs.rows(config.tenant) if _may_wait(row)]
         found: list[Item] = []
         for row in rows[:limit]:
             try:

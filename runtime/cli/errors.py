@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from callboard.bus.errors import CallboardError, ConfigInvalid, LogUnavailable, OperatorError
+from callboard.projections.where import WhereInvalid
 from callboard.runtime.api.client import NoVerdict
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
@@ -56,7 +57,7 @@ def report_usage(error: click.UsageError) -> None:
 def exit_code(error: CallboardError) -> int:
     """Return the exit code for an error."""
     match error:
-        case ConfigInvalid() | UsageInvalid():
+        case ConfigInvalid() | UsageInvalid() | WhereInvalid():
             return exits.USAGE
         case OperatorError() | NoVerdict() | LogUnavailable():
             return exits.UNUSABLE
@@ -67,7 +68,9 @@ def exit_code(error: CallboardError) -> int:
 def error_text(error: CallboardError) -> str:
     """Return an error as people read it: what, where, what to do."""
     lines = [f"{click.style('error', fg='red', bold=True)} {error.code}: {error.message}"]
-    if error.where:
+    if isinstance(error, WhereInvalid):
+        lines += [f"  {error.text}", f"  {' ' * (error.column - 1)}^"]
+    elif error.where:
         lines.append(f"  where: {error.where}")
     if isinstance(error, RequestRefused):
         lines += [problem_text(problem, error.where, error.source) for problem in error.problems]

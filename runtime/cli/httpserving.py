@@ -26,6 +26,7 @@ from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.serving import serve_app
+from callboard.runtime.index.files import FOLDER
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
@@ -70,7 +71,7 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
     """Serve for the length of the block."""
     host, port, *_ = bound.getsockname()
     async with anyio.create_task_group() as tasks:
-        listings = Listings(connection.log, tasks)
+        listings = Listings(connection.log, tasks, config.data_dir / FOLDER)
         listings.begin(config.tenant)
         verbs = Verbs(connection.log, Definitions(), listings).all()
         verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}

@@ -21,6 +21,7 @@ from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import LOOPBACK, check_address, listening, url_of
+from callboard.runtime.index.files import FOLDER
 from callboard.runtime.mcp.http import PATH, serve_http
 from callboard.runtime.mcp.library import library
 from callboard.runtime.mcp.server import mcp_server
@@ -104,7 +105,9 @@ async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
             performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
-            yield Tools(connection, shelves, Listings(connection.log, tasks), performer)
+            yield Tools(
+                connection, shelves, Listings(connection.log, tasks, connection.config.data_dir / FOLDER), performer
+            )
         finally:
             tasks.cancel_scope.cancel()
 

@@ -185,6 +185,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         state: str | None,
         received: str | None,
         trigger: str | None,
+        tags: tuple[str, ...],
         **others: Any,
     ) -> Any:
         request = StartRequest(
@@ -209,6 +210,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             language,
             received,
             trigger,
+            pairs(tags, "--tag"),
         )
         return command(*args, request=request, **others)
 
@@ -254,6 +256,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
                 "--trigger", metavar="NODE", help="Which trigger --received is for: its node, or its subtype."
             ),
             click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
+            click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run is found."),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
             click.option(
                 "--break",

@@ -28,11 +28,13 @@ from callboard.projections.semconv import captures_content
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
+from callboard.projections.where import Both
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.finding import found_runs
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.run_table import run_rows, standing_events
+from callboard.runtime.cli.run_table import standing_events
 from callboard.runtime.export.exporters import export_run
 from callboard.runtime.export.switches import check_protocols, endpoint_of
 from callboard.runtime.operations.reach import reach
@@ -96,7 +98,7 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
         check_protocols(os.environ)
         await check_backend(endpoint_of(os.environ, "TRACES"))
     async with reach(config, reads=True, name="callboard rebuild") as connection:
-        names = [run] if run else [row.run for row in reversed(await run_rows(connection.log, config.tenant))]
+        names = [run] if run else await found_runs(connection, Both(()))
         for name in names:
             rebuilt = await _rebuilt(connection, name, send=spans)
             found.append(rebuilt)

@@ -11,8 +11,8 @@ from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, names, p
 from callboard.runtime.admission.versions import UnknownDefinition, Version, meant, rollback, versions
 from callboard.runtime.api.bodies import OneVersion
 from callboard.runtime.api.version_lists import listed
+from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.run_table import run_rows
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
@@ -51,7 +51,10 @@ async def show_definition(config: Config, settings: Settings, name: str) -> None
         found: list[Version] = []
         if kept.name == name:
             found = await versions(connection.log, config.tenant, name)
-        told = listed(found, await run_rows(connection.log, config.tenant)) if found else []
+        told: list[OneVersion] = []
+        if found:
+            async with listings(connection) as runs:
+                told = listed(found, await runs.versions(config.tenant))
     if settings.as_json:
         more = {"versions": msgspec.to_builtins(told)} if told else {}
         click.echo(compact({**msgspec.to_builtins(registered(kept)), **more}))

@@ -9,14 +9,15 @@ import msgspec
 
 from callboard.bus.archive import Archive
 from callboard.projections.renders import duration_text
+from callboard.projections.where import Both, Term, Where
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.finding import found_runs
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.progress import progress
-from callboard.runtime.cli.run_table import run_rows
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.reach import reach
-from callboard.runtime.operations.replay_all import Replaying, Report, Where, replay_all, report_of
+from callboard.runtime.operations.replay_all import Location, Replaying, Report, replay_all, report_of
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.run_files import in_file
 from callboard.runtime.settings.config import Config
@@ -34,6 +35,12 @@ class Chosen:
     definition: str | None
     jobs: int | None
 
+    @property
+    def question(self) -> Where:
+        """The runs of the store that are meant."""
+        since = [Term("accepted", ">=", self.since.timestamp())] if self.since is not None else []
+        return Both((*since, *([Term("definition", "=", self.definition)] if self.definition is not None else [])))
+
     def takes(self, definition: str, accepted_at: dt.datetime) -> bool:
         return self.definition in (None, definition) and (self.since is None or accepted_at >= self.since)
 
@@ -47,25 +54,24 @@ async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int
     began = dt.datetime.now(dt.UTC)
     if chosen.file is None:
         async with reach(config, reads=True, name="callboard replay") as connection:
-            rows = await run_rows(connection.log, config.tenant)
-            runs = [row.run for row in reversed(rows) if chosen.takes(row.definition, row.accepted_at)]
-            found = await _replayed(Where(_there(connection), config.tenant), runs, chosen)
+            runs = await found_runs(connection, chosen.question)
+            found = await _replayed(Location(_there(connection), config.tenant), runs, chosen)
     else:
         file = in_file(chosen.file)
         if file is None or not file.is_archive or file.run is not None:
             raise UsageInvalid(f"{chosen.file!r} is no archive: with --all, one can be named, and no run", "FILE")
         kept = Archive(file.path).runs
         runs = [run.run for run in kept if chosen.takes(run.definition, run.accepted_at)]
-        found = await _replayed(Where(config, config.tenant, str(file.path)), runs, chosen)
+        found = await _replayed(Location(config, config.tenant, str(file.path)), runs, chosen)
     report = report_of(found)
     took_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
     click.echo(compact(msgspec.to_builtins(report)) if settings.as_json else _text(report, took_s))
     return exits.FAILED if report.failures else exits.OK
 
 
-async def _replayed(where: Where, runs: list[str], chosen: Chosen) -> list[Replaying]:
+async def _replayed(location: Location, runs: list[str], chosen: Chosen) -> list[Replaying]:
     with progress(len(runs)) as done:
-        return await replay_all(where, runs, chosen.jobs or os.cpu_count() or 1, done)
+        return await replay_all(location, runs, chosen.jobs or os.cpu_count() or 1, done)
 
 
 def _there(connection: Connection) -> Config:

@@ -9,8 +9,9 @@ from callboard.bus.asking import api
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded
 from callboard.projections.renders import duration_text
-from callboard.projections.runs import RunRow, Runs
-from callboard.runtime.api.statuses import chosen
+from callboard.projections.runs import RunRow
+from callboard.projections.where import Where
+from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import COLOURS
 from callboard.runtime.operations.narration import local
@@ -21,27 +22,17 @@ from callboard.runtime.settings.config import Config
 _NOT_FOUND = 10037
 
 
-async def list_runs(config: Config, settings: Settings, status: str | None, limit: int) -> None:
-    """Print the runs of the tenant."""
-    async with reach(config, reads=True, name="callboard runs") as connection:
-        found, more = await chosen(
-            connection.log, config.tenant, await run_rows(connection.log, config.tenant), status, limit
-        )
+async def list_runs(config: Config, settings: Settings, question: Where, limit: int) -> None:
+    """Print the runs of the tenant that are wanted, the newest first."""
+    async with reach(config, reads=True, name="callboard runs") as connection, listings(connection) as runs:
+        found, more = await runs.page(config.tenant, question, limit)
+        beyond = await runs.matching(config.tenant, question) - len(found) if more else 0
     if settings.as_json:
         click.echo(compact(found))
         return
     click.echo(_table(found) if found else "No runs.")
-    if more:
-        click.echo(f"{more} more; see --limit and --status.", err=True)
-
-
-async def run_rows(log: JetStreamLog, tenant: str) -> list[RunRow]:
-    """Return a row for every run of a tenant, the newest first."""
-    runs = Runs()
-    async with standing_events(log, log.subjects.events(tenant, event_type="run.>")) as events:
-        async for recorded in events:
-            runs.apply(recorded.event)
-    return runs.view()
+    if beyond:
+        click.echo(f"{beyond} more; see --limit, --status and --where.", err=True)
 
 
 @asynccontextmanager

@@ -63,8 +63,8 @@ class Metrics:
             self._tasks.start_soon(persistently, "metrics", partial(exporter.run, False))
         reader = self._reader
         counted = families_of(await to_thread.run_sync(reader.get_metrics_data)) if reader is not None else []
-        runs = await self._listings.runs(self._tenant)
-        standing = [Sample(count, {"status": status}) for status, count in sorted(runs.counts().items())]
+        runs = await self._listings.counts(self._tenant)
+        standing = [Sample(count, {"status": status}) for status, count in sorted(runs.items())]
         return [
             *counted,
             Family("callboard_runs_standing", "gauge", "Runs in the list, by status.", standing),

@@ -84,6 +84,7 @@ _LIST: Mapping[str, Kind] = {
     "definition": "string",
     "since": "string",
     "q": "string",
+    "where": "string",
     "limit": "integer",
     "before": "string",
 }

@@ -93,6 +93,7 @@ class StartWorkflow(Chosen):
         default_factory=dict[str, Any],
         description="Options of the definition's language: `options` of list_workflows says which it has.",
     )
+    tags: dict[str, str] = Field(default_factory=dict[str, str], description="Texts by name, to find the run by.")
     dry_run: bool = Field(False, description="Stop where the model would have to choose a way.")
     offline: bool = Field(False, description="Fetch no sources from the web.")
     strict: bool = Field(False, description="Take warnings for errors: start nothing that lacks something.")
@@ -108,6 +109,11 @@ class ListRuns(Arguments):
         None, description="Only runs of this status; waiting is any status that begins so."
     )
     definition: str | None = Field(None, description="Only runs of the definition of this name.")
+    where: str = Field(
+        "",
+        description="Only runs for which this holds, such as status=failed and tag.customer=acme and started<2h, or "
+        "text~'connection refused', which is looked for in inputs, outputs and errors.",
+    )
     limit: int = Field(20, ge=1, le=LISTED_MAX, description="At most so many, the newest.")
     before: RunId | None = Field(None, description="Only runs accepted before this one: the last one of a list.")
 

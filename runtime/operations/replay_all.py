@@ -53,7 +53,7 @@ class Report(Struct, frozen=True):
     failures: list[Replaying]
 
 
-class Where(Struct, frozen=True):
+class Location(Struct, frozen=True):
     """Where runs are read by a process: in the archive of ``path``, or else at the server of ``config``."""
 
     config: Config
@@ -74,7 +74,7 @@ def report_of(found: Iterable[Replaying]) -> Report:
 
 
 async def replay_all(
-    where: Where, runs: Sequence[str], processes: int, progress: Callable[[int], None]
+    location: Location, runs: Sequence[str], processes: int, progress: Callable[[int], None]
 ) -> list[Replaying]:
     """Replay runs, in so many processes; ``progress`` is told how many more are done.
 
@@ -82,21 +82,23 @@ async def replay_all(
     """
     parts = [runs[at : at + TOGETHER] for at in range(0, len(runs), TOGETHER)]
     found: list[Replaying] = []
-    async for part in _in_parts(where, parts, min(processes, len(parts))):
+    async for part in _in_parts(location, parts, min(processes, len(parts))):
         found += part
         progress(len(part))
     return found
 
 
-async def _in_parts(where: Where, parts: Sequence[Sequence[str]], processes: int) -> AsyncGenerator[list[Replaying]]:
+async def _in_parts(
+    location: Location, parts: Sequence[Sequence[str]], processes: int
+) -> AsyncGenerator[list[Replaying]]:
     if processes <= 1:
         for part in parts:
-            yield await _replayed(where, part)
+            yield await _replayed(location, part)
         return
     # Not forked: this process has a connection, and perhaps threads.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
     try:
-        waiting: list[Future[list[Replaying]]] = [pool.submit(_replayed_apart, where, part) for part in parts]
+        waiting: list[Future[list[Replaying]]] = [pool.submit(_replayed_apart, location, part) for part in parts]
         for future in waiting:
             yield await asyncio.wrap_future(future)
     finally:
@@ -109,17 +111,17 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _replayed_apart(where: Where, runs: Sequence[str]) -> list[Replaying]:
-    return anyio.run(_replayed, where, runs)
+def _replayed_apart(location: Location, runs: Sequence[str]) -> list[Replaying]:
+    return anyio.run(_replayed, location, runs)
 
 
-async def _replayed(where: Where, runs: Sequence[str]) -> list[Replaying]:
-    if where.path:
-        archive = Archive(Path(where.path))
+async def _replayed(location: Location, runs: Sequence[str]) -> list[Replaying]:
+    if location.path:
+        archive = Archive(Path(location.path))
         log = ArchivedLog(archive)
-        return [await _one(log, archive.run(run).ref, where.config) for run in runs]
-    async with open_connection(where.config, "callboard replay") as connection:
-        return [await _one(connection.log, RunRef(where.tenant, run), where.config) for run in runs]
+        return [await _one(log, archive.run(run).ref, location.config) for run in runs]
+    async with open_connection(location.config, "callboard replay") as connection:
+        return [await _one(connection.log, RunRef(location.tenant, run), location.config) for run in runs]
 
 
 async def _one(log: Reading, ref: RunRef, config: Config) -> Replaying:

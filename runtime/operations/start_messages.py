@@ -142,7 +142,12 @@ def _message(
         raise UsageInvalid("--model scripted needs --script FILE, with the answers that it is to give")
     # A script is there to stand in for the model, whatever the default is; both may still be named.
     model = request.model or (SCRIPTED if request.script is not None else None)
-    others = {"model": model, "run_id": request.run_id, "breakpoints": list(request.breakpoints) or None}
+    others = {
+        "model": model,
+        "run_id": request.run_id,
+        "breakpoints": list(request.breakpoints) or None,
+        "tags": request.tags or None,
+    }
     return message | {name: value for name, value in others.items() if value is not None}
 
 

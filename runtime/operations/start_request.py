@@ -28,3 +28,4 @@ class StartRequest:
     language: str | None = None
     received: str | None = None
     trigger: str | None = None
+    tags: dict[str, str] = field(default_factory=dict[str, str])

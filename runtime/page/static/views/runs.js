@@ -15,6 +15,8 @@ const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], 
 const FILTERS = ['q', 'status', 'definition', 'since']
 const TYPING_MS = 200
 const TICK_MS = 1_000
+const AGAIN_MS = 2_000
+const QUESTION = /[=~<>]/
 
 export class RunsView extends HTMLElement {
   /** @type {List|undefined} */
@@ -41,6 +43,7 @@ export class RunsView extends HTMLElement {
   disconnectedCallback() {
     this.unfollow?.()
     clearInterval(this.ticking)
+    clearTimeout(this.asking)
     this.list?.close()
     this.loading?.abort()
   }
@@ -50,7 +53,7 @@ export class RunsView extends HTMLElement {
       h('select', {'aria-label': label, onchange: () => this.narrow()}, options.map(([value, word]) => h('option', {value}, word)))
     /** @type {Record<string, HTMLInputElement|HTMLSelectElement>} */
     this.fields = {
-      q: h('input', {type: 'search', placeholder: 'Find a run, definition, error', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
+      q: h('input', {type: 'search', placeholder: 'Find a run, a word, or status=failed and …', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
       status: choice('status', 'Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
       definition: h('input', {type: 'text', list: 'definitions-known', placeholder: 'any definition', 'aria-label': 'Definition', oninput: () => this.typed()}),
       since: choice('since', 'Since', SINCE),
@@ -88,7 +91,9 @@ export class RunsView extends HTMLElement {
     const loading = (this.loading = new AbortController())
     try {
       const before = anew ? undefined : this.rows.at(-1)?.run
-      const answer = await get(['runs'], {...this.asked, limit: PAGE, before}, loading.signal)
+      const {q, ...rest} = this.asked
+      const asked = QUESTION.test(q) ? {...rest, where: q} : this.asked
+      const answer = await get(['runs'], {...asked, limit: PAGE, before}, loading.signal)
       if (loading.signal.aborted) return
       this.rows = anew ? answer.runs : [...this.rows, ...answer.runs]
       this.more = answer.more
@@ -141,7 +146,14 @@ export class RunsView extends HTMLElement {
     for (const one of told) if (one.sequence !== null) this.apply(one.event)
     if (this.news.length > before && this.list.element.scrollTop === 0) this.merge()
     this.drawn()
+    // Which new runs a question is about only the server says.
+    if (QUESTION.test(this.asked.q)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
     if (this.news.length > before) say(`${this.news.length} new runs`)
+  }
+
+  again() {
+    this.asking = undefined
+    if (this.list.element.scrollTop === 0) this.load(true)
   }
 
   merge() {
@@ -167,6 +179,7 @@ export class RunsView extends HTMLElement {
   /** Whether a new run is among those that are asked for, as far as one sees it. @param {any} one */
   fits(one) {
     const {q, status, definition} = this.asked
+    if (QUESTION.test(q)) return false
     const text = `${one.run} ${one.definition}`.toLowerCase()
     return (!status || status === 'running') && (!definition || definition === one.definition) && (!q || text.includes(q.toLowerCase()))
   }

@@ -1,0 +1,73 @@
+"""The texts of a run that are looked for: of its input, its output and its error, as they come with its events."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.events import Event, RunAccepted, RunEnd, RunFailed
+
+TEXT_CHARS_MAX = 20_000
+"""How much of an input, an output or an error is looked into."""
+
+TYPES = (RunAccepted.type, RunEnd.type, RunFailed.type)
+"""The events that have such texts."""
+
+
+class Texts(Struct, frozen=True):
+    """What an event adds; None of what it says nothing about."""
+
+    input: str | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+class _Start(Struct, frozen=True):
+    input: Any = None
+    arguments: Any = None
+
+
+class _Accepted(Struct, frozen=True):
+    start: _Start = _Start()
+
+
+class _Error(Struct, frozen=True):
+    code: str = ""
+    message: str = ""
+    details: Any = None
+
+
+class _Ended(Struct, frozen=True):
+    output: Any = None
+    error: _Error | None = None
+
+
+def texts(event: Event) -> Texts | None:
+    """Return what an event, with its large values put back in, adds to a run's texts; None if it adds nothing."""
+    match event.type:
+        case RunAccepted.type:
+            start = msgspec.json.decode(event.payload, type=_Accepted).start
+            return Texts(input=_flat([start.input, start.arguments]))
+        case RunEnd.type | RunFailed.type:
+            ended = msgspec.json.decode(event.payload, type=_Ended)
+            error = None if ended.error is None else _flat([ended.error.code, ended.error.message, ended.error.details])
+            return Texts(output=_flat(ended.output) if event.type == RunEnd.type else None, error=error)
+        case _:
+            return None
+
+
+def _flat(value: Any) -> str:
+    """The texts and numbers in a value, in their order, as far as they are looked into."""
+    found: list[str] = []
+    size = 0
+    left: list[Any] = [value]
+    while left and size < TEXT_CHARS_MAX:
+        one = left.pop()
+        if isinstance(one, dict):
+            left.extend(reversed(one.values()))
+        elif isinstance(one, list):
+            left.extend(reversed(one))
+        elif isinstance(one, str) or (isinstance(one, int | float) and not isinstance(one, bool)):
+            found.append(str(one)[: TEXT_CHARS_MAX - size])
+            size += len(found[-1])
+    return "\n".join(found)

@@ -1,0 +1,268 @@
+"""Where: the small language that says which runs are wanted, read into a tree of tests.
+
+    status=failed and definition=triage and tag.customer=acme and not (error~timeout or started>2h)
+
+A test is a field, an operator and a value, which is a word or stands in quotes. Times are compared with an instant, or
+with how long ago they are: ``started>2h`` began more than two hours ago, ``started<2h`` within the last two.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from callboard.bus.durations import DURATION, seconds_of
+from callboard.bus.errors import CallboardError
+
+WHERE_CHARS_MAX = 4_000
+NESTING_MAX = 50
+"""How long a question may be, and how deep its parentheses."""
+
+Op = Literal["=", "!=", "~", "!~", "<", "<=", ">", ">="]
+Kind = Literal["text", "status", "number", "duration", "time", "words"]
+
+_OPS: dict[Kind, tuple[Op, ...]] = {
+    "text": ("=", "!=", "~", "!~"),
+    "status": ("=", "!="),
+    "number": ("=", "!=", "<", "<=", ">", ">="),
+    "duration": ("<", "<=", ">", ">="),
+    "time": ("<", "<=", ">", ">="),
+    "words": ("~", "!~"),
+}
+
+FIELDS: dict[str, Kind] = {
+    "run": "text",
+    "definition": "text",
+    "hash": "text",
+    "language": "text",
+    "status": "status",
+    "error": "text",
+    "warning": "text",
+    "worker": "text",
+    "accepted": "time",
+    "started": "time",
+    "ended": "time",
+    "duration": "duration",
+    "tokens": "number",
+    "claims": "number",
+    "input": "words",
+    "output": "words",
+    "text": "words",
+}
+"""Every field but those of tags, ``tag.NAME``. ``text`` is looked for in inputs, outputs and errors."""
+
+TAG = "tag."
+
+_TURNED: dict[Op, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What is more time ago came before."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<op>!=|!~|<=|>=|[=~<>])|(?P<quoted>'[^']*'|"[^"]*")|(?P<word>[^\s()=~<>!'"]+))"""
+)
+
+
+class WhereInvalid(CallboardError):
+    """A question about runs cannot be understood: what is wrong, and at which column (from 1) of its text."""
+
+    def __init__(self, text: str, column: int, message: str, expected: str) -> None:
+        super().__init__("find.where", f"{message}; expected {expected}", f"column {column}")
+        self.text = text
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One test: of a field; of a tag, then ``name`` is the tag's. ``value`` is a text, a number, or of a time its
+    instant in seconds since 1970."""
+
+    field: str
+    op: Op
+    value: str | float
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    inner: "Where"
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """All of them hold; of none, that is so."""
+
+    parts: tuple["Where", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of them holds."""
+
+    parts: tuple["Where", ...]
+
+
+Where = Term | Not | Both | Either
+
+
+def terms(where: Where) -> Iterator[Term]:
+    """Yield every test of a tree."""
+    match where:
+        case Term():
+            yield where
+        case Not(inner):
+            yield from terms(inner)
+        case Both(parts) | Either(parts):
+            for part in parts:
+                yield from terms(part)
+
+
+def where(text: str, statuses: Sequence[str], now: dt.datetime) -> Where:
+    """Read a question; ``statuses`` are those that there are. An empty one is about every run.
+
+    :raises WhereInvalid: names the first place where it goes wrong
+    """
+    if len(text) > WHERE_CHARS_MAX:
+        raise WhereInvalid(text, WHERE_CHARS_MAX, f"it has {len(text)} characters", f"at most {WHERE_CHARS_MAX}")
+    reading = _Reading(text, statuses, now)
+    return reading.whole() if text.strip() else Both(())
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    column: int
+
+
+class _Reading:
+    def __init__(self, text: str, statuses: Sequence[str], now: dt.datetime) -> None:
+        self._text = text
+        self._statuses = statuses
+        self._now = now
+        self._tokens = self._split()
+        self._at = 0
+        self._depth = 0
+
+    def _split(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        at = 0
+        while at < len(self._text.rstrip()):
+            found = _TOKEN.match(self._text, at)
+            if found is None:
+                at += len(self._text[at:]) - len(self._text[at:].lstrip())
+                what = "a quote that does not end" if self._text[at] in "'\"" else repr(self._text[at])
+                raise WhereInvalid(self._text, at + 1, f"there is {what}", "a field, an operator or a value")
+            kind = str(found.lastgroup)
+            tokens.append(_Token(kind, found[kind], found.start(kind) + 1))
+            at = found.end()
+        return [*tokens, _Token("end", "", len(self._text.rstrip()) + 1)]
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> _Token:
+        token = self._tokens[self._at]
+        self._at += token.kind != "end"
+        return token
+
+    def _is(self, word: str) -> bool:
+        return self._next.kind == "word" and self._next.text.lower() == word
+
+    def _wrong(self, token: _Token, message: str, expected: str) -> WhereInvalid:
+        return WhereInvalid(self._text, token.column, message, expected)
+
+    def whole(self) -> Where:
+        found = self._either()
+        if self._next.kind != "end":
+            raise self._wrong(self._next, f"there is {self._next.text!r} behind a test", "`and`, `or` or the end")
+        return found
+
+    def _either(self) -> Where:
+        return self._joined("or", lambda: self._joined("and", self._one, Both), Either)
+
+    def _joined(self, word: str, part: Callable[[], Where], whole: type[Both] | type[Either]) -> Where:
+        parts = [part()]
+        while self._is(word):
+            self._take()
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else whole(tuple(parts))
+
+    def _one(self) -> Where:
+        if not (self._is("not") or self._next.kind == "open"):
+            return self._test()
+        token = self._take()
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise self._wrong(token, "it nests too deep", f"at most {NESTING_MAX} levels")
+        if token.kind == "word":
+            found: Where = Not(self._one())
+        else:
+            found = self._either()
+            if self._next.kind != "close":
+                raise self._wrong(self._next, "a parenthesis does not end", "`)`, `and` or `or`")
+            self._take()
+        self._depth -= 1
+        return found
+
+    def _test(self) -> Term:
+        field = self._take()
+        kind = self._kind(field)
+        op = self._take()
+        wanted = " ".join(_OPS[kind])
+        if op.kind != "op":
+            raise self._wrong(op, f"behind {field.text} there is no operator", wanted)
+        if op.text not in _OPS[kind]:
+            raise self._wrong(op, f"{field.text} is not compared by {op.text}", wanted)
+        value = self._take()
+        if value.kind not in ("word", "quoted"):
+            raise self._wrong(value, f"behind {field.text}{op.text} there is no value", "a word, or a text in quotes")
+        text = value.text[1:-1] if value.kind == "quoted" else value.text
+        return self._compared(field.text, kind, op.text, text, value)
+
+    def _kind(self, field: _Token) -> Kind:
+        fields = f"{', '.join(FIELDS)} or tag.NAME"
+        if field.kind != "word":
+            what = f"there is {field.text!r}" if field.text else "it ends"
+            raise self._wrong(field, f"{what} where a test should be", f"a field: {fields}")
+        if field.text.startswith(TAG) and len(field.text) > len(TAG):
+            return "text"
+        if field.text not in FIELDS:
+            raise self._wrong(field, f"there is no field {field.text!r}", fields)
+        return FIELDS[field.text]
+
+    def _compared(self, field: str, kind: Kind, op: Op, text: str, at: _Token) -> Term:
+        match kind:
+            case "status":
+                if text not in self._statuses:
+                    raise self._wrong(at, f"there is no status {text!r}", ", ".join(self._statuses))
+                return Term(field, op, text)
+            case "number":
+                if not re.fullmatch(r"[0-9]{1,15}", text):
+                    raise self._wrong(at, f"{text!r} is no number", "a whole number")
+                return Term(field, op, int(text))
+            case "duration":
+                return Term(field, op, self._seconds(text, at))
+            case "time":
+                if re.fullmatch(DURATION, text):
+                    return Term(field, _TURNED[op], self._now.timestamp() - self._seconds(text, at))
+                return Term(field, op, self._instant(text, at))
+            case "words":
+                if not re.search(r"\w", text):
+                    raise self._wrong(at, f"there is no word in {text!r}", "words to look for")
+                return Term(field, op, text)
+            case "text":
+                name = field.removeprefix(TAG) if field.startswith(TAG) else ""
+                return Term("tag" if name else field, op, text, name)
+
+    def _seconds(self, text: str, at: _Token) -> float:
+        if not re.fullmatch(DURATION, text):
+            raise self._wrong(at, f"{text!r} is no duration", "such as 90s, 10m, 2h or 7d")
+        return seconds_of(text)
+
+    def _instant(self, text: str, at: _Token) -> float:
+        try:
+            found = dt.datetime.fromisoformat(text)
+            return (found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)).timestamp()
+        except (ValueError, OverflowError):
+            expected = "how long ago, such as 2h or 7d, or an instant, such as 2026-11-20T09:00"
+            raise self._wrong(at, f"{text!r} is no time", expected) from None

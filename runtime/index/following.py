@@ -1,0 +1,189 @@
+"""Following: an index that is as far as the log whenever it is asked, and goes on from where it was left."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from callboard.bus.asking import api, direct_get
+from callboard.bus.events import RunAccepted
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer, Recorded, whole
+from callboard.projections.run_texts import TYPES
+from callboard.runtime.index.files import slot
+from callboard.runtime.index.store import RunIndex, Taken, remove
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+CATCH_UP_WAIT_S = 60.0
+"""How long a question waits for the index to come as far as the log; longer, as long as it comes nearer."""
+
+TOGETHER_MAX = 500
+"""Events that are taken in one go."""
+
+IN_FILE_MAX = 1_000_000
+IN_MEMORY_MAX = 120_000
+"""Runs of a tenant that are in an index, the newest; older ones are in the log."""
+
+
+class Following:
+    """The index of a tenant's runs, over the log. Run it in a task."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, folder: Path | None) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._folder = folder
+        self._filter = log.subjects.events(tenant, event_type="run.>")
+        self._index: RunIndex | None = None
+        self._read = 0
+        self._pending: list[Taken] = []
+        self._one = anyio.CapacityLimiter(1)
+        self._taking = anyio.Lock()
+        self._grown = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._broken = False
+        self.failed = False
+        self.taken = 0
+        """Events that were taken in by this process."""
+
+    async def run(self) -> None:
+        """Follow the log until cancelled."""
+        with ExitStack() as stack:
+            path = stack.enter_context(slot(self._folder, self._tenant))
+            try:
+                with self._scope:
+                    await self._open(path)
+                    async with self._log.follow(self._filter, self._read) as feed:
+                        async for recorded in feed:
+                            await self._hear(recorded)
+            except Exception:
+                # The next question begins anew.
+                logger.exception("index failed", tenant=self._tenant)
+                self.give_up()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._close()
+                    if self._broken and path is not None:
+                        await self._in_thread(lambda: remove(path))
+
+    def give_up(self) -> None:
+        """Follow no more; whoever waits is told."""
+        self._scope.cancel()
+        self.failed = True
+        self._wake()
+
+    async def caught_up(self) -> None:
+        """Wait until the index has come as far as the log is now.
+
+        :raises NoAnswer: if the log does not answer, or the index does not come nearer
+        """
+        last = await self._log.last_message(self._filter)
+        wanted = last.sequence if last is not None else 0
+        while (self._index is None or self._read < wanted) and not self.failed:
+            before = self._read
+            with anyio.move_on_after(CATCH_UP_WAIT_S) as waited:
+                while (self._index is None or self._read < wanted) and not self.failed:
+                    await self._grown.wait()
+            if waited.cancelled_caught and self._read == before:
+                break
+        if self._index is None or self._read < wanted or self.failed:
+            raise NoAnswer(f"the index is at {self._read} of {wanted}")
+        await self._take()
+
+    async def ask(self, question: Callable[[RunIndex], T]) -> T:
+        """Ask the index something as it is; in a thread, for it may take its time.
+
+        :raises NoAnswer: if there is none
+        """
+        index = self._index
+        if index is None or self.failed:
+            raise NoAnswer("there is no index")
+        try:
+            return await self._in_thread(lambda: question(index))
+        except sqlite3.Error as error:
+            logger.warning("the index is made anew", tenant=self._tenant, error=str(error))
+            self._broken = True
+            self.give_up()
+            raise NoAnswer(f"the index failed: {error}") from error
+
+    async def _open(self, path: Path | None) -> None:
+        source = await self._source()
+        index = await self._in_thread(lambda: _opened(path, source))
+        self._index = index
+        if index.sequence and not await self._holds(index):
+            # Runs have gone from the log: nothing else says which.
+            await self._in_thread(index.clear)
+        self._read = index.sequence
+        self._wake()
+
+    async def _source(self) -> str:
+        """What tells the stream from every other one."""
+        answer = await api(self._log.requests, f"STREAM.INFO.{self._log.stream}", {})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"].get("description")))
+        return f"{self._log.stream} {self._log.subjects.prefix} {answer['created']}"
+
+    async def _holds(self, index: RunIndex) -> bool:
+        """Whether the log has as many runs as the index knew, up to where that had come."""
+        if index.count >= index.runs_max:
+            return True
+        all, behind = await self._runs_from(1), await self._runs_from(index.sequence + 1)
+        return all - behind == index.count
+
+    async def _runs_from(self, sequence: int) -> int:
+        """How many runs the log has that were accepted at a sequence or behind."""
+        filter = self._log.subjects.events(self._tenant, event_type=RunAccepted.type)
+        request = {"next_by_subj": filter, "seq": sequence, "batch": 1}
+        messages, pending = await direct_get(self._log.nc, self._log.stream, request)
+        return len(messages) + pending
+
+    async def _hear(self, recorded: Recorded) -> None:
+        event = recorded.event
+        if event.blobs and event.type in TYPES:
+            event = await whole(self._log, recorded)
+        self._pending.append(Taken(recorded.sequence, event))
+        self._read = recorded.sequence
+        if len(self._pending) >= TOGETHER_MAX:
+            await self._take()
+        self._wake()
+
+    async def _take(self) -> None:
+        """Take in what has come."""
+        async with self._taking:
+            pending, self._pending = self._pending, []
+            if pending:
+                await self.ask(lambda index: index.take(pending, pending[-1].sequence))
+                self.taken += len(pending)
+
+    async def _close(self) -> None:
+        if self._index is None:
+            return
+        if not self.failed:
+            with suppress(NoAnswer):
+                await self._take()
+        index, self._index = self._index, None
+        await self._in_thread(index.close)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await to_thread.run_sync(call, limiter=self._one)
+
+    def _wake(self) -> None:
+        grown, self._grown = self._grown, anyio.Event()
+        grown.set()
+
+
+def _opened(path: Path | None, source: str) -> RunIndex:
+    try:
+        return RunIndex(path, source, IN_FILE_MAX if path is not None else IN_MEMORY_MAX)
+    except (sqlite3.Error, OSError) as error:
+        if path is None:
+            raise
+        logger.warning("the index is kept in memory", file=str(path), error=str(error))
+        return RunIndex(None, source, IN_MEMORY_MAX)

@@ -1,0 +1,310 @@
+"""The store of the index: SQLite, in a file or in memory. Plain calls, for one thread at a time.
+
+``runs`` has a row per run, whose place is the sequence of its first event, with the state of its fold; ``tags`` its
+tags and warnings; ``texts`` what is looked for in it, word by word. What was taken, and how far, is written together.
+"""
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from callboard.bus.events import Event, RunAccepted
+from callboard.projections.run_texts import Texts, texts
+from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted
+from callboard.projections.where import Both, Where
+from callboard.runtime.index.sql import WARNING, Values, condition
+
+VERSION = 1
+"""Of the tables, and of what is folded into them: an index of another version is made anew."""
+
+FOLDS_KEPT_MAX = 2_000
+"""Runs whose folds are held decoded."""
+
+CACHE_KIB = 32 * 1024
+"""How much of the file is held in memory."""
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value);
+CREATE TABLE runs (
+  place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
+  told TEXT, at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, claims INTEGER,
+  worker TEXT, error TEXT, words TEXT, state BLOB
+);
+CREATE INDEX runs_of_definition ON runs (definition, place);
+CREATE INDEX runs_of_status ON runs (status, place);
+CREATE INDEX runs_of_hash ON runs (hash);
+CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
+CREATE TABLE tags (name TEXT, value TEXT, place INTEGER, PRIMARY KEY (name, value, place)) WITHOUT ROWID;
+CREATE INDEX tags_of_run ON tags (place);
+CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
+"""
+
+_COLUMNS = (
+    "place, run, definition, hash, language, status, at_work, accepted, started, ended, duration, tokens, claims, "
+    "worker, error, words, state"
+)
+_PUT = f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RunFold).decode
+
+
+class Taken(NamedTuple):
+    """An event with its sequence, its large values put back in if it has texts."""
+
+    sequence: int
+    event: Event
+
+
+class _Kept(NamedTuple):
+    place: int
+    fold: RunFold
+
+
+class RunIndex:
+    """The runs of one tenant, as far as the events up to `sequence` say."""
+
+    def __init__(self, path: Path | None, source: str, runs_max: int) -> None:
+        """Open the index in a file, or a new one in memory; ``source`` says which stream it is of.
+
+        An index of another source or version, or one that is damaged, is emptied.
+
+        :raises sqlite3.Error: if there can be none there
+        :raises OSError: likewise
+        """
+        self.runs_max = runs_max
+        self._folds: OrderedDict[str, _Kept] = OrderedDict()
+        self._db = self._opened(path, source)
+        self.sequence = int(self._meta("sequence"))
+        """The sequence of the last event that was taken."""
+        self.count: int = self._asked("SELECT count(*) FROM runs", [])[0][0]
+        """How many runs there are."""
+
+    def _opened(self, path: Path | None, source: str) -> sqlite3.Connection:
+        if path is not None and path.exists():
+            if (db := _known(path, source)) is not None:
+                return db
+            remove(path)
+        db = _connected(path)
+        db.executescript(_SCHEMA)
+        known = [("version", VERSION), ("source", source), ("sequence", 0)]
+        db.executemany("INSERT INTO meta VALUES (?, ?)", known)
+        db.commit()
+        return db
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for table in ("runs", "tags", "texts"):
+            self._db.execute(f"DELETE FROM {table}")
+        self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
+        self._db.commit()
+        self._folds.clear()
+        self.sequence = self.count = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _meta(self, name: str) -> str:
+        return str(self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0])
+
+    # -- taking events in ---------------------------------------------------------------------------------------------
+
+    def take(self, taken: Sequence[Taken], sequence: int) -> None:
+        """Take events in, and note that the log has been read up to a sequence: all of it or nothing."""
+        changed: dict[str, _Kept] = {}
+        try:
+            for one in taken:
+                if one.sequence > self.sequence:
+                    self._take(one, changed)
+            self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
+            self._mark(changed.values())
+            self._keep_newest()
+            self._db.execute("UPDATE meta SET value = ? WHERE name = 'sequence'", (sequence,))
+            self._db.commit()
+        except BaseException:
+            self._db.rollback()
+            self._folds.clear()
+            self.count = self._asked("SELECT count(*) FROM runs", [])[0][0]
+            raise
+        self.sequence = sequence
+        while len(self._folds) > FOLDS_KEPT_MAX:
+            self._folds.popitem(last=False)
+
+    def _take(self, one: Taken, changed: dict[str, _Kept]) -> None:
+        event = one.event
+        if event.type == RunAccepted.type:
+            if (before := self._place(event.run)) is not None:
+                self._forget([before])
+            kept = _Kept(one.sequence, accepted(event))
+            self.count += 1
+        else:
+            known = self._fold(event.run)
+            if known is None:
+                return
+            kept = known
+            kept.fold.apply(event)
+        self._folds[event.run] = changed[event.run] = kept
+        self._folds.move_to_end(event.run)
+        if (said := texts(event)) is not None:
+            self._say(kept.place, said, new=event.type == RunAccepted.type)
+
+    def _fold(self, run: str) -> _Kept | None:
+        if run not in self._folds:
+            row = self._db.execute("SELECT place, state FROM runs WHERE run = ?", (run,)).fetchone()
+            return _Kept(row[0], _decode(row[1])) if row is not None else None
+        return self._folds[run]
+
+    def _place(self, run: str) -> int | None:
+        if run in self._folds:
+            return self._folds[run].place
+        row = self._db.execute("SELECT place FROM runs WHERE run = ?", (run,)).fetchone()
+        return row[0] if row is not None else None
+
+    def _say(self, place: int, said: Texts, *, new: bool) -> None:
+        if new:
+            self._db.execute(
+                "INSERT INTO texts (rowid, input, output, error) VALUES (?, ?, '', '')", (place, said.input)
+            )
+            return
+        given = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
+        if any(given.values()):
+            sets = ", ".join(f"{name} = ?" for name in given)
+            self._db.execute(f"UPDATE texts SET {sets} WHERE rowid = ?", (*given.values(), place))
+
+    def _mark(self, changed: Iterable[_Kept]) -> None:
+        marks = [
+            (name, value, kept.place)
+            for kept in changed
+            for name, value in (*kept.fold.row.tags.items(), *((WARNING, code) for code in kept.fold.row.warnings))
+        ]
+        self._db.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", marks)
+
+    def _keep_newest(self) -> None:
+        if (beyond := self.count - self.runs_max) > 0:
+            old = self._db.execute("SELECT place FROM runs ORDER BY place LIMIT ?", (beyond,))
+            self._forget([place for (place,) in old])
+            self._folds.clear()
+
+    def _forget(self, places: Sequence[int]) -> None:
+        self.count -= len(places)
+        for table, key in (("runs", "place"), ("tags", "place"), ("texts", "rowid")):
+            self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
+
+    def tell(self, statuses: Mapping[str, RowStatus]) -> None:
+        """Note how runs at work stand, as their own events have it, until the next event of theirs is taken."""
+        told = [(status, run) for run, status in statuses.items()]
+        self._db.executemany("UPDATE runs SET told = ? WHERE run = ? AND at_work", told)
+        self._db.commit()
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def select(self, where: Where, limit: int, before: str | None = None) -> list[RunRow]:
+        """Return the first so many rows that are wanted, the newest first, accepted before a run if one is named.
+
+        :raises KeyError: if that is not listed
+        """
+        found = condition(where)
+        sql, values = found.sql, found.values
+        if before is not None:
+            place = self._place(before)
+            if place is None:
+                raise KeyError(before)
+            sql, values = f"place < ? AND ({sql})", [place, *values]
+        rows = self._asked(f"SELECT state FROM runs WHERE {sql} ORDER BY place DESC LIMIT ?", [*values, limit])
+        return [_decode(state).row for (state,) in rows]
+
+    def matching(self, where: Where) -> int:
+        """How many rows are wanted."""
+        found = condition(where)
+        return self._asked(f"SELECT count(*) FROM runs WHERE {found.sql}", found.values)[0][0]
+
+    def ids(self, where: Where) -> list[str]:
+        """The ids of all runs that are wanted, the oldest first."""
+        found = condition(where)
+        return [run for (run,) in self._asked(f"SELECT run FROM runs WHERE {found.sql} ORDER BY place", found.values)]
+
+    def rows(self) -> list[RunRow]:
+        """A row for every run, the newest first."""
+        return self.select(Both(()), self.runs_max)
+
+    def at_work(self) -> list[str]:
+        """The runs at work, whose status only their own events say."""
+        return [run for (run,) in self._asked("SELECT run FROM runs WHERE at_work", [])]
+
+    def counts(self) -> dict[RowStatus, int]:
+        """How many runs there are of each status; of a run at work it is coarse."""
+        return dict(self._asked("SELECT status, count(*) FROM runs GROUP BY status", []))
+
+    def versions(self) -> dict[str, int]:
+        """How many runs there are of each definition, by hash."""
+        return dict(self._asked("SELECT hash, count(*) FROM runs GROUP BY hash", []))
+
+    def _asked(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
+        return self._db.execute(sql, values).fetchall()
+
+
+def _connected(path: Path | None) -> sqlite3.Connection:
+    db = sqlite3.connect(path or ":memory:", check_same_thread=False)
+    db.create_function("casefold", 1, lambda text: cast("str", text).casefold(), deterministic=True)
+    # What is lost with the machine is read again from the log; only the file itself must not break.
+    try:
+        for pragma in (
+            *("journal_mode = WAL", "synchronous = NORMAL", "temp_store = MEMORY"),
+            f"cache_size = -{CACHE_KIB}",
+        ):
+            db.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def remove(path: Path) -> None:
+    """Remove the file of an index, and those that SQLite has beside it."""
+    for part in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        part.unlink(missing_ok=True)
+
+
+def _known(path: Path, source: str) -> sqlite3.Connection | None:
+    """Open a file that has an index of a stream; None if it is of another one, of another version, or none."""
+    try:
+        db = _connected(path)
+    except sqlite3.DatabaseError:
+        return None
+    try:
+        found = dict(db.execute("SELECT name, value FROM meta"))
+        if (found.get("version"), found.get("source")) == (VERSION, source):
+            return db
+    except sqlite3.DatabaseError:
+        pass
+    db.close()
+    return None
+
+
+def _row(kept: _Kept) -> tuple[Any, ...]:
+    row = kept.fold.row
+    started, ended = (at.timestamp() if at is not None else None for at in (row.started_at, row.ended_at))
+    return (
+        kept.place,
+        row.run,
+        row.definition,
+        row.definition_hash,
+        row.language,
+        row.status,
+        row.status in AT_WORK and not row.awaits,
+        row.accepted_at.timestamp(),
+        started,
+        ended,
+        row.duration_s,
+        row.tokens,
+        row.claims,
+        row.worker,
+        row.error,
+        "\n".join((row.run, row.definition, row.error or "")).casefold(),
+        _encode(kept.fold),
+    )

@@ -1,0 +1,90 @@
+"""The language of questions about runs: what it reads, and the place that it names where it cannot."""
+
+import datetime as dt
+
+import pytest
+
+from callboard.projections.runs import STATUSES
+from callboard.projections.where import (
+    NESTING_MAX,
+    WHERE_CHARS_MAX,
+    Both,
+    Either,
+    Not,
+    Term,
+    Where,
+    WhereInvalid,
+    where,
+)
+
+NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
+
+
+def read(text: str) -> Where:
+    return where(text, STATUSES, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("", Both(())),
+        ("  status = failed ", Term("status", "=", "failed")),
+        ("status=waiting:human", Term("status", "=", "waiting:human")),
+        ("tag.customer=acme", Term("tag", "=", "acme", "customer")),
+        ("tag.a.b-c!='x y'", Term("tag", "!=", "x y", "a.b-c")),
+        ('error~"it\'s"', Term("error", "~", "it's")),
+        ("tokens>=1000", Term("tokens", ">=", 1000)),
+        ("duration>1h30m", Term("duration", ">", 5400)),
+        ("started>2h", Term("started", "<", NOW.timestamp() - 7200)),
+        ("started<=2h", Term("started", ">=", NOW.timestamp() - 7200)),
+        ("started>2026-11-23", Term("started", ">", NOW.timestamp() - 12 * 3600)),
+        ("ended<2026-11-23T14:00:00+02:00", Term("ended", "<", NOW.timestamp())),
+        ("not status=failed", Not(Term("status", "=", "failed"))),
+        ("NOT (run=a OR run=b)", Not(Either((Term("run", "=", "a"), Term("run", "=", "b"))))),
+        (
+            "run=a or run=b and run=c or not run=d",
+            Either(
+                (
+                    Term("run", "=", "a"),
+                    Both((Term("run", "=", "b"), Term("run", "=", "c"))),
+                    Not(Term("run", "=", "d")),
+                )
+            ),
+        ),
+        ("text~'connection refused'", Term("text", "~", "connection refused")),
+    ],
+)
+def test_it_is_read(text: str, tree: Where) -> None:
+    assert read(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("stats=failed", 1, "there is no field 'stats'; expected run, definition"),
+        ("tag.=x", 1, "there is no field 'tag.'"),
+        ("status=failed and", 18, "it ends where a test should be"),
+        ("status=failed definition=a", 15, "there is 'definition' behind a test; expected `and`, `or` or the end"),
+        ("status=done", 8, "there is no status 'done'; expected accepted, running"),
+        ("status>failed", 7, "status is not compared by >; expected = !="),
+        ("status failed", 8, "behind status there is no operator; expected = !="),
+        ("run=", 5, "behind run= there is no value"),
+        ("run=a and (run=b", 17, "a parenthesis does not end"),
+        ("run=a)", 6, "there is ')' behind a test"),
+        ("run='a", 5, "there is a quote that does not end"),
+        ("run=a and !", 11, "there is '!'"),
+        ("started>soon", 9, "'soon' is no time; expected how long ago"),
+        ("started=2h", 8, "started is not compared by ="),
+        ("duration<5", 10, "'5' is no duration"),
+        ("tokens=many", 8, "'many' is no number"),
+        ("text~'-'", 6, "there is no word in '-'"),
+        ("(" * (NESTING_MAX + 1), NESTING_MAX + 1, "it nests too deep"),
+        ("not " * (NESTING_MAX + 1) + "run=a", 4 * NESTING_MAX + 1, "it nests too deep"),
+        ("run=" + "a" * WHERE_CHARS_MAX, WHERE_CHARS_MAX, f"it has {WHERE_CHARS_MAX + 4} characters"),
+    ],
+)
+def test_the_place_is_named_where_it_goes_wrong(text: str, column: int, message: str) -> None:
+    with pytest.raises(WhereInvalid) as caught:
+        read(text)
+    assert (caught.value.code, caught.value.column, caught.value.where) == ("find.where", column, f"column {column}")
+    assert caught.value.message.startswith(message)
