@@ -167,23 +167,27 @@ def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> Non
     )
     assert both.exit_code == 0, both.output
     long = ["slack", "--user", "x" * 500]
-    for said, words in (("x", ["nix"]), ("", ["slack"]), ("A=1\nB=2\n", ["slack"]), ("x", long)):
+    assert add("a sender's secret\nthe one before\n", "webhook:desk/hook").exit_code == 0
+    senders = [("long enough", ["webhook:desk"]), ("short", ["webhook:desk/hook"])]
+    senders.append(("long enough", ["webhook:desk/hook", "--user", "ada"]))
+    for said, words in (*senders, ("x", ["nix"]), ("", ["slack"]), ("A=1\nB=2\n", ["slack"]), ("x", long)):
         assert add(said, *words).exit_code == 2
     listed = place.told("credentials", "list")
     assert [(one["provider"], one["user"], one["variables"]) for one in listed] == [
         ("google_calendar", "ada", ["GOOGLE_ACCESS_TOKEN", "GOOGLE_REFRESH_TOKEN"]),
         ("slack", "", ["SLACK_BOT_TOKEN"]),
+        ("webhook:desk/hook", "", ["WEBHOOK_SECRET", "WEBHOOK_SECRET_2"]),
     ]
     key = tmp_path / ".callboard" / FILE_NAME
     key.write_text(place.here("credentials", "key").output + key.read_text())
     rotated = place.told("credentials", "rotate")
-    assert rotated["rotated"] == 2
+    assert rotated["rotated"] == 3
     assert {one["key"] for one in place.told("credentials", "list")} == {rotated["key"]}
     assert place.told("credentials", "rotate")["rotated"] == 0
     assert place.here("credentials", "remove", "slack").exit_code == 0
     gone = place.here("credentials", "remove", "slack")
     assert (gone.exit_code, "credentials.unknown" in gone.output) == (1, True)
-    for secret in (b"x0xb-secret-token", b"first-secret", b"second-secret"):
+    for secret in (b"x0xb-secret-token", b"first-secret", b"second-secret", b"a sender's secret"):
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
 

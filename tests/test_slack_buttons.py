@@ -19,6 +19,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http.answering import Answering
+from callboard.runtime.http.sender_secrets import sender_secrets
 from callboard.runtime.http.slack_buttons import PATH, SlackButtons
 from tests.http_house import PATIENCE_S, served
 from tests.test_answer_links import now
@@ -40,8 +41,10 @@ class Desk:
         verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
         self.connection = connection
         self.told: list[tuple[str, Any]] = []
-        buttons = SlackButtons("acme", Answering(connection.log, "acme", verbs), [SECRET], self._reply)
-        none = SlackButtons("acme", Answering(connection.log, "acme", verbs), [], self._reply)
+        buttons = SlackButtons(
+            "acme", Answering(connection.log, "acme", verbs), sender_secrets({"slack/buttons": [SECRET]}), self._reply
+        )
+        none = SlackButtons("acme", Answering(connection.log, "acme", verbs), sender_secrets({}), self._reply)
         routes = [Route(PATH, buttons.take, methods=["POST"]), Route("/none/{tenant}", none.take, methods=["POST"])]
         transport = httpx.ASGITransport(Starlette(routes=routes))
         self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)

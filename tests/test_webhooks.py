@@ -1,6 +1,7 @@
 """Webhooks: what services send begins runs, if it proves that it comes from them; once, however often it comes."""
 
 import base64
+import datetime as dt
 import hmac
 import json
 import time
@@ -15,6 +16,9 @@ import pytest
 from callboard.bus.commands import Registration
 from callboard.bus.errors import ConfigInvalid
 from callboard.languages.triggers import Proof
+from callboard.runtime.access.account import Account
+from callboard.runtime.access.credentials import Credentials
+from callboard.runtime.access.keyring import Keyring
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.api.connection import Connection, open_connection
@@ -22,6 +26,7 @@ from callboard.runtime.http import webhooks
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
 from callboard.runtime.http.proofs import WINDOW_S, Sent, Unproven, prove, without_tokens
+from callboard.runtime.http.sender_secrets import sender_secrets
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.test_graph_triggers import PUSH, document, trigger
@@ -147,6 +152,7 @@ DESK = document(
     trigger("WEBHOOK", "forgotten", webhook_path="/forgotten", authentication="header_token"),
     trigger("MANUAL", "by_hand"),
 )
+KEYRING = Keyring([b"k" * 32])
 SECRETS = {f"desk/{name}": [SECRET] for name in ("hook", "named", "pushed", "said")}
 
 
@@ -161,7 +167,13 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
     home = tmp_path_factory.mktemp("desk")
     flags = {"data_dir": home, "sync": "1s", "tenant": "acme", "partitions": 2}
     async with open_connection(load(flags, env={}, cwd=home), "test") as connection, open_worker(connection, env={}):
-        app = http_app(connection.log, "acme", {}, access=Access(open=True), webhooks=SECRETS)
+        app = http_app(
+            connection.log,
+            "acme",
+            {},
+            access=Access(open=True),
+            secrets=sender_secrets(SECRETS, Credentials(connection.log, "acme"), lambda: KEYRING),
+        )
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost/in/acme/desk") as client:
             wanted = Registration(source=json.dumps(DESK), name="desk")
@@ -249,6 +261,28 @@ async def test_a_trigger_that_asks_for_no_proof_takes_what_a_start_takes(
     async with httpx.AsyncClient(transport=httpx.ASGITransport(behind), base_url=base) as other:
         assert (await other.get("/open")).status_code == 401
         assert (await other.get("/open", headers={"authorization": "Bearer t0ken"})).status_code == 202
+
+
+async def test_a_secret_may_be_kept_with_the_credentials(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+    client, connection = desk
+    kept = Credentials(connection.log, "acme")
+    now = dt.datetime.now(dt.UTC)
+    secrets = {"WEBHOOK_SECRET": "a new secret", "WEBHOOK_SECRET_2": "an old secret"}
+    await kept.put(KEYRING, "webhook:desk/forgotten", "", Account(secrets), now)
+    for number, secret in enumerate(secrets.values()):
+        headers = {"authorization": f"Bearer {secret}", "idempotency-key": f"kept-{number}"}
+        assert (await sent(client, "/forgotten", {"n": 1}, headers)).status_code == 202
+        assert (await input_of(connection, f"desk-kept-{number}"))["body"] == {"n": 1}
+    # Another tenant's opens nothing here, nor does one that was encrypted with a key that is away.
+    await Credentials(connection.log, "other").put(KEYRING, "webhook:desk/forgotten", "", Account({"S": SECRET}), now)
+    headers = {"authorization": f"Bearer {SECRET}"}
+    assert (await sent(client, "/forgotten", {"n": 1}, headers)).status_code == 401
+    await kept.put(Keyring([b"x" * 32]), "webhook:desk/forgotten", "", Account(secrets), now)
+    done = await sent(client, "/forgotten", {"n": 1}, {"authorization": "Bearer a new secret"})
+    assert (done.status_code, done.json()["error"]["code"]) == (503, "credentials.key")
+    await kept.remove("webhook:desk/forgotten", "")
+    done = await sent(client, "/forgotten", {"n": 1}, {"authorization": "Bearer a new secret"})
+    assert (done.status_code, done.json()["error"]["code"]) == (403, "webhook.no_secret")
 
 
 async def test_what_is_secret_is_not_recorded(desk: tuple[httpx.AsyncClient, Connection]) -> None:

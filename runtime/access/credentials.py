@@ -22,6 +22,9 @@ from callboard.runtime.settings.oauth_settings import OAuthSettings
 
 VALUE_BYTES_MAX = 64 * 1024
 
+SENDER = "webhook:"
+"""The provider of secrets of those who call in begins so; the trigger follows, ``<definition>/<trigger>``."""
+
 
 class Credential(Struct, frozen=True, omit_defaults=True):
     """A credential as it is kept; ``user`` is empty for the tenant's own. Only ``sealed`` is secret."""
@@ -88,6 +91,15 @@ class Credentials:
                 said = keyring.open(found.sealed, self._place(provider, whose))
                 return whose, msgspec.json.decode(said, type=Account)
         return None
+
+    async def of_sender(self, keyring: Keyring, name: str) -> list[str]:
+        """Return the secrets by which senders prove themselves to a trigger, ``<definition>/<trigger>``.
+
+        :raises KeyringUnusable: if they cannot be decrypted
+        :raises StoreSilent: if no answer came
+        """
+        found = await self.found(keyring, f"{SENDER}{name}", "")
+        return list(found[1].values.values()) if found is not None else []
 
     async def rotate(self, keyring: Keyring) -> int:
         """Encrypt with the current key whatever was encrypted with an older one; return how many there were.

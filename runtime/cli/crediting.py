@@ -11,7 +11,7 @@ from anyio import to_thread
 from callboard.actors.credentials import ACCOUNTS
 from callboard.bus.subjects import is_name
 from callboard.runtime.access.account import Account
-from callboard.runtime.access.credentials import VALUE_BYTES_MAX, Credentials
+from callboard.runtime.access.credentials import SENDER, VALUE_BYTES_MAX, Credentials
 from callboard.runtime.access.keyring import founded_keyring
 from callboard.runtime.access.oauth import Connecting
 from callboard.runtime.cli.options import Settings
@@ -22,6 +22,10 @@ from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.oauth_settings import OAuthSettings
+from callboard.runtime.settings.webhook_settings import SECRET_CHARS_MIN
+
+SENDER_SECRET = "WEBHOOK_SECRET"
+"""What the secrets of senders are listed as."""
 
 
 def given_values(provider: str) -> dict[str, str]:
@@ -29,19 +33,37 @@ def given_values(provider: str) -> dict[str, str]:
 
     :raises UsageInvalid: if there is no such provider, or no such variable
     """
+    if provider.startswith(SENDER):
+        return _sender_values(provider)
     if provider not in ACCOUNTS:
-        raise UsageInvalid(f"{provider!r} is no provider; expected one of {', '.join(ACCOUNTS)}", "PROVIDER")
+        expected = ", ".join([*ACCOUNTS, f"{SENDER}DEFINITION/TRIGGER"])
+        raise UsageInvalid(f"{provider!r} is no provider; expected one of {expected}", "PROVIDER")
     usual, *_ = ACCOUNTS[provider]
-    text = click.prompt(usual, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(text) > VALUE_BYTES_MAX or not lines:
-        raise UsageInvalid(f"is read from stdin: up to {VALUE_BYTES_MAX} characters", "the credential")
+    lines = _lines(usual)
     named = {name: value for name, _, value in (line.partition("=") for line in lines)}
     if not named.keys() <= set(ACCOUNTS[provider]):
         if len(lines) > 1:
             raise UsageInvalid(f"has lines of VARIABLE=VALUE, with {', '.join(ACCOUNTS[provider])}", "the credential")
         return {usual: lines[0]}
     return named
+
+
+def _sender_values(provider: str) -> dict[str, str]:
+    """The secrets of a trigger's senders, a line each."""
+    if not all(provider.removeprefix(SENDER).partition("/")) or not is_name(provider):
+        raise UsageInvalid(f"{provider[:80]!r} names no trigger; expected {SENDER}DEFINITION/TRIGGER", "PROVIDER")
+    lines = _lines(SENDER_SECRET)
+    if any(len(line) < SECRET_CHARS_MIN for line in lines):
+        raise UsageInvalid(f"is too short; a secret has at least {SECRET_CHARS_MIN} characters", "the credential")
+    return {f"{SENDER_SECRET}_{number}" if number > 1 else SENDER_SECRET: line for number, line in enumerate(lines, 1)}
+
+
+def _lines(asked: str) -> list[str]:
+    text = click.prompt(asked, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(text) > VALUE_BYTES_MAX or not lines:
+        raise UsageInvalid(f"is read from stdin: up to {VALUE_BYTES_MAX} characters", "the credential")
+    return lines
 
 
 async def add_credential(provider: str, user: str, values: dict[str, str], config: Config, settings: Settings) -> None:
@@ -52,6 +74,8 @@ async def add_credential(provider: str, user: str, values: dict[str, str], confi
     """
     if not is_name(user):
         raise UsageInvalid("is too long for a name", "--user")
+    if user and provider.startswith(SENDER):
+        raise UsageInvalid("is for accounts; the secrets of senders are the tenant's", "--user")
     keyring = founded_keyring(config)
     async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
         kept = Credentials(connection.log, config.tenant, config.replicas)

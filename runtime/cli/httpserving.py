@@ -4,10 +4,13 @@ import signal
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import click
 
+from callboard.runtime.access.credentials import Credentials
+from callboard.runtime.access.keyring import keyring_of
 from callboard.runtime.access.keys import Keys
 from callboard.runtime.access.rates import Rates
 from callboard.runtime.access.tokens import Tokens
@@ -25,6 +28,7 @@ from callboard.runtime.http.app import http_app
 from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.readings import Readings
+from callboard.runtime.http.sender_secrets import sender_secrets
 from callboard.runtime.http.serving import serve_app
 from callboard.runtime.index.files import FOLDER
 from callboard.runtime.operations.reach import reach
@@ -77,14 +81,16 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
         verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
-        secrets = {name: one.revealed() for name, one in config.webhooks.items()}
+        configured = {name: one.revealed() for name, one in config.webhooks.items()}
+        credentials = Credentials(connection.log, config.tenant, config.replicas)
+        secrets = sender_secrets(configured, credentials, partial(keyring_of, config))
         engine = engine_routes(connection.log, config.tenant, verbs)
         app = http_app(
             connection.log,
             config.tenant,
             verbs,
             access=access,
-            webhooks=secrets,
+            secrets=secrets,
             metrics=metrics,
             more=engine,
             open_to_all=[health_route()],

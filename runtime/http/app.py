@@ -32,8 +32,8 @@ from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.rings import Rings
 from callboard.runtime.http.routes import ROUTES, Route
+from callboard.runtime.http.sender_secrets import SenderSecrets, sender_secrets
 from callboard.runtime.http.slack_buttons import PATH as BUTTONS
-from callboard.runtime.http.slack_buttons import SECRET as BUTTONS_SECRET
 from callboard.runtime.http.slack_buttons import SlackButtons
 from callboard.runtime.http.topics import filters_of, runs_of
 from callboard.runtime.http.tracing import Traced
@@ -50,14 +50,13 @@ def http_app(
     tenant: str,
     verbs: Mapping[str, Verb],
     access: Access,
-    webhooks: Mapping[str, Sequence[str]] | None = None,
+    secrets: SenderSecrets | None = None,
     metrics: Metrics | None = None,
     more: Sequence[BaseRoute] = (),
     open_to_all: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
-    """Make the application of one tenant; ``webhooks`` are the secrets of senders by ``<definition>/<trigger>``,
-    ``metrics`` the figures that are told, if any are. ``more`` are other routes, for whoever is known, and
-    ``open_to_all`` for everybody."""
+    """Make the application of one tenant; ``secrets`` are those of senders, ``metrics`` the figures that are told, if
+    any are. ``more`` are other routes, for whoever is known, and ``open_to_all`` for everybody."""
     front = Front(log, tenant, verbs)
     paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
@@ -81,12 +80,13 @@ def http_app(
         check(subject, "start")
         return subject
 
-    hooks = Webhooks(log, tenant, webhooks or {}, may_start)
+    secrets = secrets or sender_secrets({})
+    hooks = Webhooks(log, tenant, secrets, may_start)
     path = "/in/{tenant}/{definition}/{trigger:path}"
     # Whoever looks whether we live need not be known; services that call in prove themselves by what they send, and
     # whoever answers by a link has that.
     answering = Answering(log, tenant, verbs)
-    buttons = SlackButtons(tenant, answering, (webhooks or {}).get(BUTTONS_SECRET, ()))
+    buttons = SlackButtons(tenant, answering, secrets)
     open_paths = [
         *open_to_all,
         Path("/healthz", _healthy, methods=["GET"]),

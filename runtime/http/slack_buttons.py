@@ -5,7 +5,7 @@ again finds the question answered.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +19,7 @@ from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answering import Answering
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.proofs import Sent, Unproven, prove
+from callboard.runtime.http.sender_secrets import SenderSecrets
 
 PATH = "/slack/{tenant}"
 
@@ -50,7 +51,7 @@ async def post(url: str, message: dict[str, Any]) -> None:
 class SlackButtons:
     """Takes presses of buttons for one tenant."""
 
-    def __init__(self, tenant: str, answering: Answering, secrets: Sequence[str], reply: Reply = post) -> None:
+    def __init__(self, tenant: str, answering: Answering, secrets: SenderSecrets, reply: Reply = post) -> None:
         self._tenant = tenant
         self._answering = answering
         self._secrets = secrets
@@ -66,8 +67,9 @@ class SlackButtons:
     async def _taken(self, request: Request) -> Response:
         if request.path_params["tenant"] != self._tenant:
             raise ApiError(404, "webhook.unknown", "no trigger takes anything in here")
-        if not self._secrets:
-            raise ApiError(403, "webhook.no_secret", "no secret is configured by which Slack could prove itself")
+        secrets = await self._secrets(SECRET)
+        if not secrets:
+            raise ApiError(403, "webhook.no_secret", "there is no secret by which Slack could prove itself")
         received = bytearray()
         async for chunk in request.stream():
             received += chunk
@@ -75,7 +77,7 @@ class SlackButtons:
                 raise ApiError(413, "http.too_large", f"the body has more than {BODY_BYTES_MAX} bytes")
         sent = Sent(dict(request.headers), {}, bytes(received))
         try:
-            prove("slack", sent, self._secrets, time.time())
+            prove("slack", sent, secrets, time.time())
         except Unproven as reason:
             raise ApiError(401, "webhook.late" if reason.late else "webhook.unproven", str(reason)) from None
         return await self._pressed(_payload(sent.body))

@@ -8,7 +8,7 @@ stays out of the start.
 import datetime as dt
 import html
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -34,6 +34,7 @@ from callboard.runtime.api.outcomes import outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import HEADERS, answer, refusal
 from callboard.runtime.http.proofs import Sent, Unproven, prove, without_tokens
+from callboard.runtime.http.sender_secrets import SenderSecrets
 from callboard.runtime.operations.json_values import NotJson, json_of
 from callboard.runtime.operations.receiving import begin
 
@@ -58,11 +59,9 @@ MayStart = Callable[[Scope], Awaitable[Subject]]
 
 
 class Webhooks:
-    """Takes in requests for the triggers of one tenant; ``secrets`` are by ``<definition>/<trigger>``."""
+    """Takes in requests for the triggers of one tenant."""
 
-    def __init__(
-        self, log: JetStreamLog, tenant: str, secrets: Mapping[str, Sequence[str]], may_start: MayStart
-    ) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, secrets: SenderSecrets, may_start: MayStart) -> None:
         self._log = log
         self._tenant = tenant
         self._secrets = secrets
@@ -124,9 +123,9 @@ class Webhooks:
             if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
                 raise ApiError(403, "http.origin", "requests of pages elsewhere are not answered")
             return subject.name
-        secrets = self._secrets.get(key, ())
+        secrets = await self._secrets(key)
         if not secrets:
-            raise ApiError(403, "webhook.no_secret", "no secret is configured by which senders could prove themselves")
+            raise ApiError(403, "webhook.no_secret", "there is no secret by which senders could prove themselves")
         try:
             prove(entrance.proof, sent, secrets, time.time())
         except Unproven as reason:
