@@ -19,7 +19,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	projection_runs projection_spans projection_trace projection_workflow \
 	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
-.PHONY: setup browser demo test quick test-mcp coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser demo test quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -60,6 +60,10 @@ test: setup
 # The official conformance suite of MCP, against `callboard mcp` and our client; needs Node 22 and the network.
 test-mcp: setup
 	$(BIN)/python -m tests.mcp_conformance
+
+# Spans as MLflow and Phoenix have them, of those that are installed: tests/backends.py says how to have them.
+test-backends: setup
+	$(BIN)/python -m pytest -q -rs tests/backends.py
 
 # In a minute: what most changes break first.
 quick: setup
