@@ -1,11 +1,16 @@
 """``callboard cancel, kill, pause, resume, step, answer, signal``: tell a run something."""
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, pairs, settings_options
+
+if TYPE_CHECKING:
+    from callboard.runtime.cli.bulk import Many
 
 _by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
 _set = click.option(
@@ -14,44 +19,74 @@ _set = click.option(
 _reason = click.option("--reason", metavar="TEXT", default="", help="Why; recorded with it.")
 
 
+def _many(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that mean many runs; the command gets them as ``whom``, or else its RUN, if it has that."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any, question: str | None, yes: bool, operation: str | None, run: str | None = None, **others: Any
+    ) -> Any:
+        if question is None:
+            if yes or operation is not None:
+                raise click.UsageError("--yes and --operation go with --where")
+            return command(*args, whom=run, **others)
+        if run is not None:
+            raise click.UsageError("name a RUN, or say --where")
+        from callboard.runtime.cli.bulk import Many
+
+        return command(*args, whom=Many(question, yes, operation), **others)
+
+    for option in (
+        click.option("--operation", metavar="ID", help="With --where: go on with what was broken off under this id."),
+        click.option("--yes", "-y", is_flag=True, help="With --where: tell them without asking."),
+        click.option("--where", "-w", "question", metavar="QUESTION", help="All runs for which this holds, not RUN."),
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False)
 @_reason
 @_by
+@_many
 @settings_options
-def cancel(settings: Settings, run: str, reason: str, by: str | None) -> None:
+def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
     """Cancel RUN: what is going on is stopped from the inside out, clean-up runs, and it ends cancelled."""
-    _tell(settings, run, "cancel", reason=reason, by=by)
+    _tell(settings, whom, "cancel", reason=reason, by=by)
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False)
 @_reason
 @_by
+@_many
 @settings_options
-def kill(settings: Settings, run: str, reason: str, by: str | None) -> None:
+def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
     """End RUN at once, without clean-up."""
-    _tell(settings, run, "kill", reason=reason, by=by)
+    _tell(settings, whom, "kill", reason=reason, by=by)
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False)
 @_reason
 @_by
+@_many
 @settings_options
-def pause(settings: Settings, run: str, reason: str, by: str | None) -> None:
+def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
     """Let RUN come to a stand before its next node."""
-    _tell(settings, run, "pause", reason=reason, by=by)
+    _tell(settings, whom, "pause", reason=reason, by=by)
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False)
 @_set
 @_by
+@_many
 @settings_options
-def resume(settings: Settings, run: str, variables: tuple[str, ...], by: str | None) -> None:
+def resume(settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None) -> None:
     """Let a paused RUN go on."""
-    _tell(settings, run, "resume", variables=_values(variables), by=by)
+    _tell(settings, whom, "resume", variables=_values(variables), by=by)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -85,14 +120,17 @@ def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | Non
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
-@click.argument("name")
-@click.argument("data", required=False)
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] NAME [DATA]")
 @_by
+@_many
 @settings_options
-def signal(settings: Settings, run: str, name: str, data: str | None, by: str | None) -> None:
-    """Send RUN the signal NAME. DATA is JSON, or else a text."""
-    _tell(settings, run, "signal", name=name, data=None if data is None else _value(data), by=by)
+def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None) -> None:
+    """Send RUN the signal NAME. DATA is JSON, or else a text. With --where there is no RUN."""
+    rest = words[0 if whom is not None else 1 :]
+    if not 1 <= len(rest) <= 2:
+        raise click.UsageError(f"{len(words)} words for {'' if whom is not None else 'RUN, '}NAME and perhaps DATA")
+    data = _value(rest[1]) if len(rest) == 2 else None
+    _tell(settings, whom or words[0], "signal", name=rest[0], data=data, by=by)
 
 
 def _values(variables: tuple[str, ...]) -> dict[str, Any]:
@@ -114,10 +152,19 @@ def _value(text: str) -> Any:
         return text
 
 
-def _tell(settings: Settings, run: str, verb: str, **fields: Any) -> None:
+def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: Any) -> None:
     import anyio
 
     from callboard.runtime.cli.settings import configured
-    from callboard.runtime.cli.telling import tell_run
 
-    anyio.run(tell_run, run, verb, fields, configured(settings), settings)
+    if whom is None:
+        raise click.UsageError("name a RUN, or say --where")
+    if isinstance(whom, str):
+        from callboard.runtime.cli.telling import tell_run
+
+        anyio.run(tell_run, whom, verb, fields, configured(settings), settings)
+        return
+    from callboard.runtime.cli.bulk import tell_many
+
+    code = anyio.run(tell_many, whom, verb, fields, configured(settings), settings)
+    click.get_current_context().exit(code)

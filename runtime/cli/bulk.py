@@ -1,0 +1,96 @@
+"""Telling many runs at the command line: what is about to be done, whether it shall be, how far it is, and a report."""
+
+import secrets
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from callboard.projections.runs import RunRow
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.finding import listings, wanted
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.progress import progress
+from callboard.runtime.operations.bulk import Heard, hearing, tell_all
+from callboard.runtime.operations.errors import UsageInvalid
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+
+SHOWN_MAX = 10
+"""How many runs are shown before they are told, and how many that refuse it behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """Which runs: those that a question holds for; whether they are told unasked; and under which operation's name."""
+
+    question: str
+    yes: bool
+    operation: str | None
+
+
+async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
+    """Tell runs the same, and say what became of it; return the exit code.
+
+    :raises WhereInvalid: if the question cannot be understood
+    :raises UsageInvalid: if nobody could be asked
+    :raises CallboardError: if there is no server, or no worker answers
+    """
+    if settings.as_json and not many.yes:
+        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
+    question = hearing(verb, wanted(many.question))
+    operation = many.operation or secrets.token_hex(4)
+    async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
+        runs = await found.ids(config.tenant, question)
+        if not many.yes:
+            first, _more = await found.page(config.tenant, question, SHOWN_MAX)
+            _preview(verb, first, len(runs))
+            if not runs or not click.confirm(f"{verb} {_count(len(runs))}?", err=True):
+                return exits.OK
+        if runs and not settings.as_json:
+            go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
+            click.echo(f"If this is broken off, `{go_on}` goes on.", err=True)
+        with progress(len(runs)) as done:
+            heard = await tell_all(
+                connection.client,
+                runs,
+                verb,
+                fields,
+                operation=operation,
+                again=many.operation is not None,
+                progress=done,
+            )
+    refused = [one for one in heard if one.verdict == "refused"]
+    if settings.as_json:
+        click.echo(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
+    else:
+        click.echo(_report(verb, heard, refused))
+    return exits.FAILED if refused else exits.OK
+
+
+def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:
+    click.echo(f"{verb}: {_count(count)} would be told so{':' if first else '.'}", err=True)
+    for row in first:
+        click.echo(f"  {row.run}  {row.status}  {row.definition}", err=True)
+    if count > len(first):
+        click.echo(f"  … and {count - len(first)} more", err=True)
+
+
+def _report(verb: str, heard: Sequence[Heard], refused: Sequence[Heard]) -> str:
+    counts = Counter(one.verdict for one in heard)
+    words = {"told": "told", "told already": "told already", "ended": "had ended", "refused": "refused it"}
+    parts = [f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]]
+    lines = [f"{verb}: {', '.join(parts) or 'no run to tell'}"]
+    lines += [f"  {one.run}  {one.code}: {one.message}" for one in refused[:SHOWN_MAX]]
+    if len(refused) > SHOWN_MAX:
+        lines.append(f"  … and {len(refused) - SHOWN_MAX} more, which --json has")
+    return "\n".join(lines)
+
+
+def _count(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"
