@@ -109,7 +109,11 @@ class Contents:
                 return {}
 
     def _asked(self, spoken: _Spoken, key: str) -> Attributes:
-        request = request_of(spoken, key, self._memory)
+        try:
+            request = request_of(spoken, key, self._memory)
+        except (LookupError, TypeError, ValueError):
+            # What it quotes is not in this log, or not there; nobody could say what the model saw.
+            return _omitted(semconv.INPUT_MESSAGES, len(spoken.calls[key].messages))
         system = [{"type": "text", "content": request.system}] if request.system else []
         return {
             **_messages(semconv.SYSTEM_INSTRUCTIONS, system),

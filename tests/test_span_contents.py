@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.bus.effects import Choice, Failure, Message, Text, ToolOutput, ToolSpec, ToolUse, user
+from callboard.bus.effects import Choice, Failure, Message, Part, Recall, Text, ToolOutput, ToolSpec, ToolUse, user
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -134,6 +134,21 @@ def test_messages_are_left_out_whole_the_oldest_first() -> None:
     assert chat.attributes[f"callboard.omitted.{semconv.INPUT_MESSAGES}"] == 3
     assert semconv.OUTPUT_MESSAGES not in chat.attributes
     assert chat.attributes[f"callboard.omitted.{semconv.OUTPUT_MESSAGES}"] == 1
+
+
+@pytest.mark.parametrize(
+    "part", [Recall("gone#1", "/result"), Recall("a#1", "/no/such/place"), ToolOutput("c", of="a#1.1!tool.9")]
+)
+def test_what_cannot_be_put_together_is_left_out(part: Part) -> None:
+    log = Log().started()
+    log.enter("a")
+    log.exit("a", result={"data": 1})
+    log.add(ModelCall("turn", "m", "1", messages=[Message("user", [part])]), "b", 1, 1, "turn.1")
+    log.add(ModelResult(text="ok"), "b", 1, 1, "turn.1")
+    (chat,) = chats(log.events).values()
+    assert semconv.INPUT_MESSAGES not in chat.attributes
+    assert chat.attributes[f"callboard.omitted.{semconv.INPUT_MESSAGES}"] == 1
+    assert read(chat, semconv.OUTPUT_MESSAGES)[0]["parts"] == [{"type": "text", "content": "ok"}]
 
 
 def test_a_value_that_is_too_large_is_left_out_whole() -> None:

@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import msgspec
 import nats
 import pytest
 
 from callboard.bus.commands import Registration
+from callboard.bus.events import Traced
+from callboard.projections.span_ids import SpanIds
 from callboard.runtime.admission import versions as known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
@@ -119,6 +122,12 @@ async def test_a_child_may_be_one_version_of_a_name(caller: Caller) -> None:
     [started] = (await caller.ask("events", {"run_id": run, "types": ["child.start"]}))["events"]
     child = await caller.ask("show", {"run_id": started["event"]["payload"]["child"]})
     assert (child["definition_hash"], child["status"]) == (a, "completed")
+    asked = {"run_id": started["event"]["payload"]["child"], "limit": 1}
+    [first] = (await caller.ask("events", asked))["events"]
+    trace = msgspec.convert(first["event"]["payload"]["trace"], Traced)
+    ids = SpanIds(trace.store, trace.tenant)
+    begun_by = ids.span(run, f"child.start {started['event']['key']}")
+    assert trace.traceparent == f"00-{ids.trace(run)}-{begun_by}-01"
 
 
 async def test_two_rollbacks_at_once_never_go_back_to_the_same(connection: Connection, caller: Caller) -> None:
