@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from callboard.bus.events import HumanAsked
+from callboard.runtime.api.client import Client
 from callboard.runtime.cli.questioning import Choice, Question, answered, question_of
 from callboard.runtime.cli.terminal import DOWN, UP, chosen, keys
 from tests.cli_stage import Place, next_event
@@ -266,7 +267,7 @@ FLOW: dict[str, Any] = {
 CALLS = '# Calls\n\n## STEP 1: Look\n\n@tool(desk, look, {"at": 7})\n\n## STEP 2: Go\n\nGo.\n'
 
 
-def test_the_inbox_has_what_is_open_in_every_language(place: Place) -> None:
+def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.write("flow.json", FLOW)
     place.write("calls.md", CALLS)
     with place.up():
@@ -300,6 +301,9 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place) -> None:
         items = {item["run"]: item for item in place.told("inbox")}
         said = place.here("inbox").stdout
         only = place.told("inbox", "--kind", "tool")
+        read = list[str]()
+        monkeypatch.setattr(Client, "events", lambda _client, run: read.append(run))
+        asked = place.told("inbox", "--kind", "question")
     assert {(name, item["language"], item["kind"]) for name, item in items.items()} == {
         ("notes", "playbook", "question"),
         ("flow", "flow", "question"),
@@ -307,8 +311,10 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place) -> None:
         ("held", "playbook", "pause"),
     }
     assert [item["run"] for item in only] == ["calls"]
+    # Questions are told by who lists them, without a look into their runs.
+    assert ([item["run"] for item in asked], read) == (["notes", "flow"], [])
     assert (items["flow"]["who"], items["flow"]["question"]) == ("ops", "Really?")
-    assert items["notes"]["options"] == ["left", "right", "back"]
+    assert [one["value"] for one in items["notes"]["options"]] == ["left", "right", "back"]
     assert (items["calls"]["name"], items["calls"]["data"]) == ("look", {"at": 7})
     assert all(item["since"] for item in items.values())
     assert all(items[name]["until"] for name in ("notes", "flow", "held"))

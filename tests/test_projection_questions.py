@@ -7,9 +7,23 @@ import pytest
 
 from callboard.bus.answer_schemas import answer_schema
 from callboard.bus.effects import JSON
-from callboard.bus.events import Event, HumanAnswered, HumanAsked, HumanClosed, RunEnd, RunQuarantined
+from callboard.bus.events import (
+    Event,
+    HumanAnswered,
+    HumanAsked,
+    HumanClosed,
+    RunEnd,
+    RunParked,
+    RunPaused,
+    RunQuarantined,
+    RunResumed,
+    SignalAwaited,
+    SignalReceived,
+    ToolCall,
+)
 from callboard.projections.projection import fold
 from callboard.projections.questions import TYPES, Option, Question, Questions
+from callboard.projections.waits import Waits
 from tests.logs import Log, at, everything
 
 
@@ -97,3 +111,21 @@ def test_the_oldest_comes_first() -> None:
     later = dt.timedelta(hours=1)
     events = [msgspec.structs.replace(one, time=one.time + later) for one in young.events]
     assert [run for run, _ in keys([*events, *old.events])] == ["s", "r"]
+
+
+def test_what_else_waits_for_somebody_is_told_until_it_has_come() -> None:
+    log = asking("r", HumanAsked("Which?", "select", ["a"]))
+    log.add(ToolCall("b", "look", {"at": 7}, via="caller"), "b", 1, 1, "tool")
+    log.add(ToolCall("b", "own", {}), "b", 1, 1, "own")
+    log.add(SignalAwaited("price", {"of": 1}, at(90)), "c", 1, 1, "wait")
+    log.add(RunPaused("breakpoint", "b", timeout_at=at(30)), "", 1, 1, "pause")
+    log.add(RunParked([], at(60)))
+    told = [(one.kind, one.name, one.data, one.until) for one in fold(Waits(), log.events)]
+    assert told == [
+        ("tool", "look", {"at": 7}, at(60)),
+        ("signal", "price", {"of": 1}, at(90)),
+        ("pause", "b", None, at(30)),
+    ]
+    log.add(RunResumed(), "", 1, 1, "pause")
+    log.add(SignalReceived("price", 3), "c", 1, 1, "wait")
+    assert [one.kind for one in fold(Waits(), log.events)] == ["tool"]

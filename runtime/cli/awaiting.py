@@ -2,16 +2,25 @@
 
 import datetime as dt
 import shlex
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import click
 import msgspec
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeout
 
-from callboard.projections.inbox import Inbox, Item
 from callboard.projections.projection import fold
+from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
+from callboard.projections.waits import Wait, Waits
 from callboard.runtime.access.links import Links, address
+from callboard.runtime.api.bodies import ListQuestions, QuestionList
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.api.verbs import QUESTIONS_MAX
 from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import program, where_options
@@ -23,80 +32,132 @@ from callboard.runtime.settings.config import Config
 HERE = "http://127.0.0.1:8723"
 """Where `callboard http` is, if nothing is said."""
 
-_ENDED = frozenset({"completed", "failed", "cancelled", "expired", "cancelling"})
+ASK_WAIT_S = 5.0
+"""How long whoever serves the runtime may take to list the open questions."""
+
+_STAND = frozenset({"paused", "waiting", "waiting:human", "waiting:tool", "waiting:signal", "running"})
+"""Statuses of runs that may wait for something besides a person's answer; one at work says only by its events."""
+
+_COMPANIONS = ("answer", "warning", "expiry")
+"""Slots of timers that go with a question."""
+
+
+class Item(NamedTuple):
+    """What waits for somebody, in a run of a definition in a language."""
+
+    waits: Question | Wait
+    definition: str
+    language: str
+
+    @property
+    def kind(self) -> str:
+        return self.waits.kind if isinstance(self.waits, Wait) else "question"
+
+    def told(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        named = {"kind": self.kind, "definition": self.definition, "language": self.language}
+        return {**msgspec.to_builtins(self.waits), **named}
 
 
 async def list_inbox(config: Config, settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
     """Print what waits for somebody, the oldest first; with links for ``by``, unless that is None."""
     async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
-        rows = [row for row in await runs.rows(config.tenant) if _may_wait(row)]
-        found: list[Item] = []
-        for row in rows[:limit]:
+        rows = {row.run: row for row in await runs.rows(config.tenant)}
+        questions = await _questions(connection, runs)
+        keys = {(one.run, one.key) for one in questions}
+        others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
+        waits: list[Question | Wait] = [*questions] if kind in (None, "question") else []
+        for row in others[:limit]:
             try:
-                found += fold(Inbox(), await connection.client.events(row.run))
+                waits += fold(Waits(), await connection.client.events(row.run))
             except UnknownRun:
                 continue  # it was purged meanwhile
-        items = sorted((item for item in found if kind in (None, item.kind)), key=lambda item: item.since)
+        items = sorted(
+            (
+                Item(one, rows[one.run].definition, rows[one.run].language)
+                for one in waits
+                if one.run in rows and (kind is None or isinstance(one, Question) or one.kind == kind)
+            ),
+            key=lambda item: item.waits.since,
+        )
         links = await _links(config, connection, items, by) if by is not None else {}
     if settings.as_json:
-        told = [msgspec.to_builtins(item) for item in items]
-        click.echo(compact([{**one, **_linked(links, item)} for one, item in zip(told, items, strict=True)]))
+        click.echo(compact([{**item.told(), **_linked(links, item)} for item in items]))
         return
     texts = ["\n  ".join([_text(item, settings), *_linked(links, item).values()]) for item in items]
     click.echo("\n\n".join(texts) if items else "Nobody is waited for.")
-    if len(rows) > limit:
-        click.echo(f"{len(rows) - limit} more runs have not ended; see --limit.", err=True)
+    if len(others) > limit:
+        click.echo(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
+
+
+async def _questions(connection: Connection, runs: Listings) -> list[Question]:
+    """The open questions, as the verb ``questions`` tells them: asked of whoever serves the runtime, or told here."""
+    tenant = connection.config.tenant
+    wanted = msgspec.json.encode(ListQuestions(limit=QUESTIONS_MAX))
+    with suppress(NoRespondersError, NatsTimeout, msgspec.DecodeError):
+        answer = await connection.log.nc.request(
+            connection.log.subjects.api(tenant, "questions"), wanted, timeout=ASK_WAIT_S
+        )
+        return msgspec.json.decode(answer.data, type=QuestionList).questions
+    return (await runs.questions(tenant))[:QUESTIONS_MAX]
 
 
 async def _links(config: Config, connection: Connection, items: list[Item], by: str) -> dict[tuple[str, str], str]:
     """Return the address of each question, by its run and its key."""
     links = Links(connection.log, config.tenant, config.replicas)
     now = dt.datetime.now(dt.UTC)
-    asked = [item for item in items if item.kind == "question"]
-    made = {(item.run, item.key): await links.made(item.run, item.key, by, now, item.until) for item in asked}
+    asked = [item.waits for item in items if item.kind == "question"]
+    made = {(one.run, one.key): await links.made(one.run, one.key, by, now, one.until) for one in asked}
     return {place: address(config.http_url or HERE, link) for place, link in made.items()}
 
 
 def _linked(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
-    found = links.get((item.run, item.key))
+    found = links.get((item.waits.run, item.waits.key))
     return {"link": found} if found is not None else {}
 
 
-def _may_wait(row: RunRow) -> bool:
-    return row.status not in _ENDED and row.started_at is not None
+def _may_wait(row: RunRow, questions: Collection[tuple[str, str]]) -> bool:
+    """Whether a run may wait for something besides an answer; ``questions`` are runs with keys of questions."""
+    if row.status not in _STAND or row.started_at is None:
+        return False
+    others = [
+        key for key in row.awaits if (row.run, key) not in questions and key.rpartition("!")[2] not in _COMPANIONS
+    ]
+    return bool(others) if row.status == "waiting:human" else True
 
 
 def _text(item: Item, settings: Settings) -> str:
-    head = f"{click.style(item.run, bold=True)}  {item.definition} ({item.language})" + (
-        f"  {item.path}" * bool(item.path)
+    one = item.waits
+    head = f"{click.style(one.run, bold=True)}  {item.definition} ({item.language})" + (
+        f"  {one.path}" * bool(one.path)
     )
-    who = f"for {item.who}, " if item.who else ""
-    until = f"until {local(item.until)}" if item.until else "for ever"
-    return f"{head}\n  {_what(item)}\n  {who}since {local(item.since)}, {until}\n  {_words(item, settings)}"
+    who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
+    until = f"until {local(one.until)}" if one.until else "for ever"
+    return f"{head}\n  {_what(one)}\n  {who}since {local(one.since)}, {until}\n  {_words(one, settings)}"
 
 
-def _what(item: Item) -> str:
-    match item.kind:
-        case "question":
-            shown = [one.get("value", one) if isinstance(one, dict) else one for one in item.options]
-            answers = ", ".join(map(short, shown)) or ("yes, no" if item.type == "confirm" else "")
-            return f"? {' '.join(item.question.split())}" + (f"  ({answers})" if answers else "")
-        case "pause":
-            return f"paused at {item.name}" if item.name else "paused"
-        case "tool":
-            return f"tool {item.name} {short(item.data)}"
-        case "signal":
-            return f"signal {item.name}" + (f" with {short(item.data)}" if item.data is not None else "")
+def _what(one: Question | Wait) -> str:
+    match one:
+        case Question():
+            answers = ", ".join(short(option.value) for option in one.options)
+            answers = answers or ("yes, no" if one.type == "confirm" else "")
+            return f"? {' '.join(one.question.split())}" + (f"  ({answers})" if answers else "")
+        case Wait(kind="pause"):
+            return f"paused at {one.name}" if one.name else "paused"
+        case Wait(kind="tool"):
+            return f"tool {one.name} {short(one.data)}"
+        case Wait():
+            return f"signal {one.name}" + (f" with {short(one.data)}" if one.data is not None else "")
 
 
-def _words(item: Item, settings: Settings) -> str:
-    """Return the command that moves an item."""
-    ours, run = f"{program()} {{}}{where_options(settings)}", shlex.quote(item.run)
-    match item.kind:
-        case "pause":
+def _words(one: Question | Wait, settings: Settings) -> str:
+    """Return the command that moves it."""
+    ours, run = f"{program()} {{}}{where_options(settings)}", shlex.quote(one.run)
+    match one:
+        case Wait(kind="pause"):
             return f"{ours.format('resume')} {run}"
-        case "signal":
-            return f"{ours.format('signal')} {run} {shlex.quote(item.name)}"
-        case "question" | "tool":
-            response = "RESPONSE" if item.kind == "question" else "RESULT"
-            return f"{ours.format('answer')} {run} {shlex.quote(item.key)} {response}"
+        case Wait(kind="signal"):
+            return f"{ours.format('signal')} {run} {shlex.quote(one.name)}"
+        case _:
+            response = "RESPONSE" if isinstance(one, Question) else "RESULT"
+            return f"{ours.format('answer')} {run} {shlex.quote(one.key)} {response}"

@@ -8,7 +8,14 @@ from callboard.runtime.cli.options import Settings, settings_options
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="Only these.")
-@click.option("--limit", "-n", type=click.IntRange(1), default=200, show_default=True, help="Look at so many runs.")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Look into so many runs for what is no question.",
+)
 @click.option("--links", is_flag=True, help="Give each question an address at which anybody who has it can answer.")
 @click.option("--for", "by", metavar="NAME", default="", help="Who is to answer by these links: it stands in the log.")
 @settings_options
