@@ -9,7 +9,7 @@ import datetime as dt
 import os
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +22,7 @@ from callboard.bus.blobs import COUNT
 from callboard.bus.copying import Copied
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.feed import MARK
+from callboard.bus.forks import with_origin
 from callboard.bus.log import Recorded, recorded
 from callboard.bus.subjects import RunRef, Subjects, token
 
@@ -252,8 +253,9 @@ class ArchivedLog:
     async def last(self, ref: RunRef) -> Recorded | None:
         return next(reversed(self._of(ref)[0]), None)
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        return [one for one in self._of(ref)[0] if one.sequence > after][:limit]
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+        own = [one for one in self._of(ref)[0] if one.sequence > after][:limit]
+        return await with_origin(self, ref, own, after, limit)
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         pieces = {_number(one): one for one in reversed(self._of(ref)[1][digest])}

@@ -72,11 +72,21 @@ class Scheduled(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     timezone: str = "UTC"
 
 
+class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Go on as ``run`` did behind its event ``at``. ``outcome``, if that is one, are members which its payload is to
+    have instead."""
+
+    run: str
+    at: int
+    outcome: dict[str, Any] | None = None
+
+
 class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
     ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
     run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found.
+    A ``fork`` has of its origin what is not given.
     """
 
     definition: DefinitionSource
@@ -95,6 +105,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     scheduled: Scheduled | None = None
     by: str | None = None
     tags: dict[str, str] = {}
+    fork: Fork | None = None
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -116,6 +116,22 @@ class Traced(Struct, frozen=True, omit_defaults=True):
     tracestate: str = ""
 
 
+class ForkedFrom(Struct, frozen=True, omit_defaults=True):
+    """Whose fork a run is: what ``run`` recorded behind its first event, up to number ``n``, it has recorded too.
+
+    ``execution_id`` is what definitions know it by, as they knew that run. ``replaced`` are members of payloads in
+    which it differs, by the number of the event. ``default_model`` and ``stand_in`` (as `Environment` has them) hold
+    from there on, where another model was asked for.
+    """
+
+    run: str
+    n: int
+    execution_id: str = ""
+    replaced: dict[int, dict[str, Any]] = {}
+    default_model: str = ""
+    stand_in: str = ""
+
+
 class Warned(Struct, frozen=True, omit_defaults=True):
     """A warning that a run bears: by the node of ``path`` first, and so many ``times``.
 
@@ -143,7 +159,7 @@ class RunAccepted(Fact, frozen=True):
     breakpoints: list[str] = []
     limits: dict[str, Any] = {}
     seed: str = ""
-    forked_from: dict[str, Any] | None = None
+    forked_from: ForkedFrom | None = None
     parent: Parent | None = None
     warnings: list[Problem] = []
     trace: Traced | None = None

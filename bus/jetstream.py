@@ -35,6 +35,7 @@ from callboard.bus.commit import (
     publish_turn,
 )
 from callboard.bus.feed import MARK, Feed
+from callboard.bus.forks import with_origin
 from callboard.bus.line import Line
 from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, RunMessage, recorded
 from callboard.bus.probing import batches_are_cheap
@@ -252,7 +253,10 @@ class JetStreamLog:
             return None
         raise NoAnswer(str(answer["error"]))
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+        return await with_origin(self, ref, await self._read(ref, after, limit), after, limit)
+
+    async def _read(self, ref: RunRef, after: int, limit: int | None) -> list[Recorded]:
         found: list[Recorded] = []
         filter = self.subjects.run(ref)
         while True:

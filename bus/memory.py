@@ -11,6 +11,7 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
+from callboard.bus.forks import with_origin
 from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, Refused, RunMessage, recorded
 from callboard.bus.subjects import RunRef, Subjects
 
@@ -82,8 +83,9 @@ class MemoryLog:
         run = self._runs.get(ref)
         return run[-1] if run else None
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        return [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+        own = [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
+        return await with_origin(self, ref, own, after, limit)
 
     @asynccontextmanager
     async def follow(

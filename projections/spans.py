@@ -137,8 +137,8 @@ class SpanFold:
                 elif payload.trace and payload.trace.traceparent:
                     caller = TraceContext(payload.trace.traceparent, payload.trace.tracestate)
                     root.links.append(SpanLink(caller.trace_id, caller.span_id, "caller", caller.tracestate))
-                if payload.forked_from and (origin := payload.forked_from.get("run")):
-                    root.links.append(self._link(str(origin), "fork"))
+                if payload.forked_from is not None:
+                    root.links.append(self._link(payload.forked_from.run, "fork"))
             case RunParked():
                 root.note(event, "run.parked", {semconv.AWAITS: tuple(payload.awaits)})
             case CancelRequested():

@@ -118,6 +118,22 @@ async def test_cut_after_every_event(case: Case) -> None:
 
 
 @every_case
+async def test_forked_behind_every_event(case: Case) -> None:
+    theatre, ref, events = await undisturbed(case)
+    assert isinstance(theatre.log, MemoryLog)
+    for k in range(1, len(events)):
+        other = case.theatre(theatre.log)
+        assert isinstance(other.clock, VirtualClock)
+        other.clock.set(events[k - 1].time)
+        fork = await other.accept("p", f"fork-{k}", None, case.breakpoints, ev.ForkedFrom(ref.run, k, ref.run))
+        finished = await finish(other, fork, case.world)
+        check_finished(case, other, fork, finished, end_of(events))
+        assert {event.run for event in finished} == {fork.run}
+        assert not outcome_keys(events[:k]) & set(other.executed), f"executed again after event {k}"
+        assert await theatre.events(ref) == events, "the origin was touched"
+
+
+@every_case
 @pytest.mark.parametrize("point", ["before", "after"])
 async def test_crash_at_every_append(case: Case, point: CrashPoint) -> None:
     _, _, events = await undisturbed(case)

@@ -33,7 +33,7 @@ EXAMPLES: list[ev.Payload] = [
         breakpoints=["a"],
         limits={"deadline_s": 60},
         seed="5eed",
-        forked_from={"run": "r0", "n": 3},
+        forked_from=ev.ForkedFrom("r0", 3),
         parent=ev.Parent("r0", "a#1.1!call", 2),
     ),
     ev.RunRejected([ev.Problem("x.bad", "bad", "steps.a", 1, 2, "a number", "warning")], "answer", "m1"),

@@ -11,6 +11,7 @@ from callboard.bus.events import (
     ChildEnd,
     ChildStart,
     EffectCancelled,
+    ForkedFrom,
     ModelCall,
     ModelResult,
     NodeProgress,
@@ -250,7 +251,7 @@ def test_a_killed_run_closes_what_was_open() -> None:
 
 def test_children_and_forks_are_linked_and_have_traces_of_their_own() -> None:
     log = Log()
-    log.accepted(forked_from={"run": "origin", "n": 7})
+    log.accepted(forked_from=ForkedFrom("origin", 7))
     log.add(ChildStart({"name": "sub"}, "child-0"), "a", 1, 1, "child")
     log.add(ChildEnd("failed", error=Failure("x")), "a", 1, 1, "child")
     child, root = spans_of(log.ended())

@@ -126,7 +126,12 @@ class Theatre:
     # the hand
 
     async def accept(
-        self, play: str, run: str = "r1", input: JSON = None, breakpoints: list[str] | None = None
+        self,
+        play: str,
+        run: str = "r1",
+        input: JSON = None,
+        breakpoints: list[str] | None = None,
+        forked_from: ev.ForkedFrom | None = None,
     ) -> RunRef:
         """Admit a run."""
         ref = RunRef("acme", run)
@@ -139,6 +144,7 @@ class Theatre:
             start=msgspec.to_builtins(start),
             breakpoints=start.breakpoints,
             seed="seed",
+            forked_from=forked_from,
         )
         runlog.state(accepted)
         await runlog.append_queued()

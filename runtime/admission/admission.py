@@ -37,6 +37,7 @@ from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.forks import Forks
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.routing import route, routed, tell_id
 from callboard.runtime.admission.run_ids import derived_run_id
@@ -91,10 +92,12 @@ class Admission:
         worker: str,
         definitions: Definitions,
         check: Callable[[StartRun, Plan[Any] | None], list[Problem]],
+        forks: Forks,
         guest: bool = False,
     ) -> None:
         self._home = worker if guest else ""
         self._check = check
+        self._forks = forks
         self._log = log
         self._outbox = outbox
         self._worker = worker
@@ -167,12 +170,22 @@ class Admission:
         if isinstance(document, list):
             return Examined(document)
         if BLOBS not in document:
-            return await self._definitions.apart(partial(examine_object, document, len(body)), size=len(body))
+            return await self._examined_whole(tenant, document, len(body))
         async with self._gathering:
             whole = await gathered(self._log, tenant, document)
             if isinstance(whole, list):
                 return Examined(whole, run_id=run_id_of(body))
-            return await self._definitions.apart(partial(examine_object, whole, START_BYTES_MAX), size=START_BYTES_MAX)
+            return await self._examined_whole(tenant, whole, START_BYTES_MAX)
+
+    async def _examined_whole(self, tenant: str, document: dict[str, Any], size: int) -> Examined:
+        """Look at a start message that is whole; a fork is completed from its origin."""
+        if document.get("fork") is not None:
+            completed = await self._forks.completed(tenant, document)
+            if isinstance(completed, list):
+                return Examined(completed, run_id=document.get("run_id"))
+            # Its origin has been admitted; how large it may be was looked at then.
+            document, size = completed, START_BYTES_MAX
+        return await self._definitions.apart(partial(examine_object, document, size), size=size)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.
@@ -227,6 +240,11 @@ class Admission:
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
         accepted = accepted_event(start, plan, ref, parent, warnings, trace)
+        if start.fork is not None:
+            forked = await self._forked(ref, accepted, start, plan)
+            if isinstance(forked, list):
+                return Verdict("rejected", examined.run_id, problems=forked)
+            accepted = forked
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
@@ -244,6 +262,16 @@ class Admission:
                 return Verdict("accepted", run, duplicate, warnings=warnings)
         await self._call(ref, call)
         return Verdict("accepted", run, duplicate, warnings=warnings)
+
+    async def _forked(
+        self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
+    ) -> ev.RunAccepted | list[Problem]:
+        """Return the first event of a fork: it parts from its origin where it is to, and agrees with it until then."""
+        parting = await self._forks.parted(ref, start, plan)
+        if isinstance(parting, list):
+            return parting
+        accepted = msgspec.structs.replace(accepted, forked_from=parting.forked_from, seed=parting.seed)
+        return (parting.differs and await self._forks.follows(ref, accepted, start, plan)) or accepted
 
     async def _differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
         """Warn whoever starts a run again with something else: the run of that id stays what it is."""

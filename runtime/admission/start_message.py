@@ -51,6 +51,13 @@ class _Scheduled(BaseModel):
     timezone: str = "UTC"
 
 
+class _Fork(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    run: str = Field(min_length=1)
+    at: int = Field(ge=1)
+    outcome: dict[str, Any] | None = None
+
+
 class _Start(BaseModel):
     """The shape of a start message; people write it, so every problem is told at once."""
 
@@ -71,6 +78,7 @@ class _Start(BaseModel):
     scheduled: _Scheduled | None = None
     by: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
+    fork: _Fork | None = None
 
 
 @dataclass(frozen=True, slots=True)

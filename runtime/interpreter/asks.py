@@ -5,13 +5,14 @@ This is what node executions (`callboard.runtime.interpreter.nodes`) and the sta
 
 import hmac
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
 from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
-from callboard.bus.events import Payload
+from callboard.bus.events import Event, ForkedFrom, Payload
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
@@ -19,10 +20,28 @@ from callboard.runtime.interpreter.ledger import Ledger
 from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
 
 
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where a fork parts from its origin: what it has of it, when that was there, and when the fork went on."""
+
+    forked: ForkedFrom
+    then: Instant
+    gone_on: Instant
+
+
 class Asks:
     """What one run's interpreter asks for. ``now`` is the time of the event being delivered."""
 
-    def __init__(self, info: RunInfo, ledger: Ledger, waits: Waits, driver: Driver, run: str, seed: str) -> None:
+    def __init__(
+        self,
+        info: RunInfo,
+        ledger: Ledger,
+        waits: Waits,
+        driver: Driver,
+        run: str,
+        seed: str,
+        parting: Parting | None = None,
+    ) -> None:
         self.info = info
         self.ledger = ledger
         self.waits = waits
@@ -32,6 +51,7 @@ class Asks:
         """Nodes that were entered and not left, by path and iteration."""
         self.now: Instant
         self._run = run
+        self._forked = parting.forked if parting is not None else None
         self._seed = seed.encode()
         self._ordinals: dict[str, int] = {}
 
@@ -59,7 +79,27 @@ class Asks:
 
     def child_id(self, key: str) -> str:
         """The run id of a child: a function of this run and the key, so that a second start is the same run."""
-        return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", self._run.encode(), "sha256").hex()[:32]), key))
+        return child_id(self._run, key)
+
+    def child_named(self, key: str) -> str:
+        """The run id that a child's intent names: of what a fork has of its origin, that of the origin's child."""
+        recorded = self._shared(key)
+        intent = ev.payload_of(recorded) if recorded is not None else None
+        return intent.child if isinstance(intent, ev.ChildStart) else self.child_id(key)
+
+    def model_of(self, key: str, named: str | None) -> tuple[str, str]:
+        """The exact name of the model that a turn asks, and the stand-in that answers for it, if one does."""
+        environment = self.info.environment
+        default, stand_in = environment.default_model, environment.stand_in
+        if self._forked is not None and self._forked.default_model and self._shared(key) is None:
+            default, stand_in = self._forked.default_model, self._forked.stand_in
+        model = named or default
+        return environment.models.get(model, model), stand_in
+
+    def _shared(self, key: str) -> Event | None:
+        """The intent of a key, if a fork has it of its origin."""
+        recorded = self.ledger.recorded(key) if self._forked is not None else None
+        return recorded if recorded is not None and self._forked and recorded.n <= self._forked.n else None
 
     def leave(self, node: Execution, exit: ev.NodeExit, *, kept: bool = False) -> Instant:
         """Leave a node; return the exit instant. Later messages may quote what a node leaves; of other constructs only
@@ -106,3 +146,8 @@ class Asks:
         self.ledger.announce(node, key, awaited)
         self.ledger.close(node, key, received)
         return received
+
+
+def child_id(run: str, key: str) -> str:
+    """The run id of the child that a run starts by the effect of this key."""
+    return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", run.encode(), "sha256").hex()[:32]), key))

@@ -5,7 +5,7 @@ Matching is by address and not by position (rule R4): a crash may have cut a tur
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from callboard.bus.errors import ReplayDiverged
@@ -34,8 +34,13 @@ FactAddress = tuple[str, str, int, int, str]
 class Journal:
     """What one run's log holds, as far as replay has not asked for it yet."""
 
-    def __init__(self, ref: RunRef, events: Iterable[Event] = ()) -> None:
+    def __init__(self, ref: RunRef, events: Iterable[Event] = (), shared: int = 0) -> None:
+        """``shared`` is the number of the last event that a fork has of its origin."""
         self._ref = ref
+        self._shared = shared
+        self._shared_left = 0
+        self.parted: Callable[[], None] = _nothing
+        """Is called when everything that a fork has of its origin has been asked for again."""
         self._facts: dict[FactAddress, deque[Event]] = {}
         self._intents: dict[str, Event] = {}
         self._outcomes: dict[str, Event] = {}
@@ -49,10 +54,12 @@ class Journal:
             return
         if payload.kind == "intent" and event.key:
             self._intents[event.key] = event
+            self._shared_left += event.n <= self._shared
         elif payload.kind == "outcome" and event.key:
             self._outcomes[event.key] = event
         elif payload.kind == "fact" and event.type not in RUNTIME_FACTS and not is_actors_own(event):
             self._facts.setdefault(_address(event), deque()).append(event)
+            self._shared_left += event.n <= self._shared
 
     def close(self, key: str, outcome: Event) -> None:
         """Note that an outcome of this key has been numbered: no other may follow (rule R2)."""
@@ -74,6 +81,7 @@ class Journal:
         event = facts.popleft()
         if not facts:
             del self._facts[address]
+        self._asked_for(event)
         return event
 
     def intent(self, key: str) -> Event | None:
@@ -82,7 +90,21 @@ class Journal:
 
     def take_intent(self, key: str) -> Event | None:
         """Return, and remove, the recorded intent of a key."""
-        return self._intents.pop(key, None)
+        event = self._intents.pop(key, None)
+        if event is not None:
+            self._asked_for(event)
+        return event
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether nothing is left to be asked for of what a fork has of its origin."""
+        return not self._shared_left
+
+    def _asked_for(self, event: Event) -> None:
+        if event.n <= self._shared:
+            self._shared_left -= 1
+            if not self._shared_left:
+                self.parted()
 
     def verify(self, recorded: Event, event_type: str, payload: bytes) -> None:
         """Check that what is asked for now is what was recorded.
@@ -114,6 +136,10 @@ class Journal:
             raise ReplayDiverged(
                 self._ref, first.n, f"{_show(first.type, bytes(first.payload))} at {first.key or first.path}", "nothing"
             )
+
+
+def _nothing() -> None:
+    """The ``parted`` of a run that is no fork."""
 
 
 def is_actors_own(event: Event) -> bool:

@@ -93,9 +93,7 @@ class StageNode(Execution):
     async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
         asks = self._asks
         key = self.key(slot)
-        environment = asks.info.environment
-        named = request.model or environment.default_model
-        model = environment.models.get(named, named)
+        model, stand_in = asks.model_of(key, request.model)
         base = self.calls.get(request.base) if request.base else None
         if request.base and base is None:
             raise ValueError(f"turn {key} continues {request.base}, which is no turn of this node")
@@ -103,7 +101,7 @@ class StageNode(Execution):
             purpose=request.purpose,
             model=model,
             digest=digest(base.digest if base else "", model, request),
-            provider=environment.stand_in or (model.partition(":")[0] if ":" in model else ""),
+            provider=stand_in or (model.partition(":")[0] if ":" in model else ""),
             base=request.base,
             system=request.system,
             messages=request.messages,
@@ -162,7 +160,7 @@ class StageNode(Execution):
 
     async def child(self, slot: str, definition: dict[str, Any], input: JSON, **start: Any) -> End:
         key = self.key(slot)
-        intent = ev.ChildStart(definition=definition, child=self._asks.child_id(key), input=input, start=start)
+        intent = ev.ChildStart(definition=definition, child=self._asks.child_named(key), input=input, start=start)
         outcome: ev.ChildEnd = await self._asks.effect(self, key, intent)
         status = msgspec.convert(outcome.status, Literal["completed", "failed", "cancelled", "expired"])
         return End(status, outcome.output, outcome.results, outcome.error)

@@ -17,6 +17,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
 from callboard.languages.planning import planned
+from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.ledger import Sink
 from callboard.runtime.interpreter.stage import Stage
@@ -77,17 +78,26 @@ def build_stage(
         files=admission.start.files,
         state=admission.start.state,
     )
+    forked = admission.accepted.forked_from
     stage = Stage(
         info,
-        Journal(ref, events),
+        Journal(ref, events, forked.n if forked is not None else 0),
         sink,
         run=ref.run,
         seed=admission.accepted.seed,
         breakpoints=admission.accepted.breakpoints,
+        forked=_parting(forked, events) if forked is not None else None,
         **({"pressed": pressed} if pressed is not None else {}),
     )
     stage.ledger.warned.apply("", admission.accepted)
     return stage, started
+
+
+def _parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
+    """When a fork's origin was where they part, and when the fork went on; as long as it has not, that is then."""
+    then = next(event.time for event in reversed(events) if event.n <= forked.n)
+    gone_on = next((event.time for event in events if event.n == forked.n + 1), then)
+    return Parting(forked, then, gone_on)
 
 
 def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:

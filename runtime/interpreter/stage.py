@@ -5,6 +5,7 @@ and delivered events into wakes of the driver (through the waits, `…interprete
 clock; carrying effects out is the run's affair.
 """
 
+import datetime as dt
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -24,7 +25,7 @@ from callboard.languages.language import (
     Settled,
     Unwound,
 )
-from callboard.runtime.interpreter.asks import Asks
+from callboard.runtime.interpreter.asks import Asks, Parting
 from callboard.runtime.interpreter.driver import Driver, Task, Wait
 from callboard.runtime.interpreter.journal import Journal, is_actors_own
 from callboard.runtime.interpreter.ledger import Ledger, Sink
@@ -52,17 +53,23 @@ class Stage:
         run: str,
         seed: str,
         breakpoints: Sequence[str] = (),
+        forked: Parting | None = None,
         pressed: Callable[[], bool] = _never,
     ) -> None:
         self.info = info
         self.driver = Driver(pressed)
         self.ledger = Ledger(journal, sink, self.driver)
         self.waits = Waits(self.ledger, self.driver)
-        self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed)
+        self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed, forked)
         self.cancelling = False
         self.killed: Failure | None = None
         self.main: Task[End] | None = None
         self._breakpoints = frozenset(breakpoints)
+        self._parting = forked
+        self._journal = journal
+        if forked is not None:
+            self.waits.delay = forked.gone_on - forked.then
+            journal.parted = self._part
         self._stops: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
         self._turn = 0
@@ -74,6 +81,8 @@ class Stage:
     def begin(self, interpreter: Coroutine[Any, Any, End], started: Event) -> None:
         """Start the interpreter; ``started`` is the run's ``run.start``."""
         self.asks.now = self._root.entered_at = started.time
+        if self._journal.has_parted:
+            self._part()
         self.main = self.driver.start(interpreter)
         self.driver.run()
 
@@ -95,10 +104,12 @@ class Stage:
         self.ledger.usage.count(event)
         if is_actors_own(event) or event.type == ev.ChildEnd.type:
             # What the interpreter warns of was taken when it was stated.
-            self.ledger.warned.apply(event.path, ev.payload_of(event), self.asks.child_id(event.key))
+            self.ledger.warned.apply(event.path, ev.payload_of(event), self._child_of(event))
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
             return
         self.asks.now = event.time
+        if self._parting is not None and self._journal.has_parted:
+            self._part()
         self._turn += 1
         payload = ev.payload_of(event)
         if isinstance(payload, ev.CancelRequested):
@@ -107,6 +118,20 @@ class Stage:
             self.waits.deliver(event, payload)
         if self.killed is None:
             self.driver.run()
+
+    def _part(self) -> None:
+        """A fork has stated all that it has of its origin: what follows, follows now, and time bounds begin now."""
+        if self._parting is not None:
+            self.asks.now = max(self.asks.now, self._parting.gone_on)
+            self.waits.delay = dt.timedelta()
+
+    def _child_of(self, event: Event) -> str:
+        """The child run that an event of one tells of: one that a fork has of its origin is of the origin's child."""
+        effect = self.waits.effects.get(event.key)
+        shared = self._parting is not None and event.n <= self._parting.forked.n
+        if shared and effect is not None and isinstance(effect.intent, ev.ChildStart):
+            return effect.intent.child
+        return self.asks.child_id(event.key)
 
     def _cancel_run(self, requested: ev.CancelRequested) -> None:
         self.cancelling = True

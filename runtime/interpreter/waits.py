@@ -4,6 +4,7 @@ Effects without an outcome, bounds around work, questions and their answers, sig
 the gates of a run that is paused.
 """
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,6 +84,8 @@ class Waits:
         self.paused_at: Instant | None = None
         self.stepping = False
         """Whether every node is stopped at: the run was last resumed for a step."""
+        self.delay = dt.timedelta()
+        """How much later bounds elapse that are set now: a fork's, by as much as it has gone on after its origin."""
         self.brought: dict[str, Any] = {}
         """Variables that came with resumes; the next gate returns them to the interpreter."""
         self._ledger = ledger
@@ -105,7 +108,7 @@ class Waits:
 
     def bind(self, key: str, bound: Bound) -> None:
         self.bounds[key] = bound
-        heappush(self._due, (bound.due, key))
+        heappush(self._due, (bound.due + self.delay, key))
 
     async def at_gate(self) -> bool:
         """Stand still until the run is resumed by command; return whether this one goes on: of a step only one does."""
@@ -159,6 +162,15 @@ class Waits:
             (effect.intent.due, key) for key, effect in self.effects.items() if isinstance(effect.intent, ev.TimerSet)
         ]
         return sorted([*timers, *((bound.due, key) for key, bound in self.bounds.items())])
+
+    def due_of(self, key: str) -> Instant:
+        """The deadline of something open as it was set."""
+        bound = self.bounds.get(key)
+        if bound is not None:
+            return bound.due
+        intent = self.effects[key].intent
+        assert isinstance(intent, ev.TimerSet)
+        return intent.due
 
     def next_deadline(self) -> tuple[Instant, str] | None:
         """The earliest open deadline that has no outcome yet, found without a look at them all."""

@@ -24,6 +24,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
+from callboard.bus.forks import origin_of
 from callboard.bus.log import EventLog, Recorded, readable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
@@ -112,11 +113,14 @@ class RunActor:
             return "drained"
         # A fresh run has one event; one that is going on need not be read whole to be told from it.
         recorded = await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
-        if not readable(recorded):
+        if not recorded:
             return "not_found"
+        if (forked := origin_of(recorded[0].event)) is not None and self._fresh:
+            recorded = await read_run(self._log, self.ref)
+        readable(recorded)
         if recorded[-1].event.type == ev.RunEnd.type:
             return "finished_before"
-        if self._fresh and len(recorded) > 1:
+        if self._fresh and recorded[-1].event.n > (forked.n if forked is not None else 1):
             return "claimed_before"
         if self._activated_before(recorded):
             return "parked"
@@ -157,7 +161,7 @@ class RunActor:
         for item in recorded:
             self.inbox.know(item.event.cause)
             self._runlog.know_blobs(item.event.blobs)
-        self._runlog.continue_from(recorded[-1])
+        self._runlog.continue_from(recorded[-1], behind=max(item.sequence for item in recorded))
         self._runlog.epoch += 1
         claim = self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
         if not self._fresh:
@@ -173,6 +177,9 @@ class RunActor:
             events.append(self._start(admission))
         self._admission = admission
         parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
+        forked = admission.accepted.forked_from
+        if forked is not None and parked_n <= forked.n:
+            parked_n = 0  # its origin has begun what was open then; it has not
         spawn = self._tasks.spawn
         self._flight = InFlight(self._active, carrier, spawn, parked_n=parked_n, ids=ids_of(admission.accepted))
         self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
@@ -232,7 +239,7 @@ class RunActor:
             input=plan.input,
             arguments=plan.arguments,
             options=plan.options,
-            execution_id=self.ref.run,
+            execution_id=forked.execution_id if (forked := admission.accepted.forked_from) else self.ref.run,
             environment=self._services.environment(admission),
         )
         return self._runlog.state(start)

@@ -126,7 +126,7 @@ class ChildRuns:
             self._spawn(f"child {key}", lambda: self._begin(key, intent))
 
     def _is_underway(self, key: str, intent: ev.ChildStart) -> None:
-        self._underway[key] = RunRef(self._ref.tenant, intent.child)
+        self._underway[key] = self._child(key)
         self._keeper.child_begun(key)
         if not self._looks_around:
             self._looks_around = True
@@ -151,7 +151,7 @@ class ChildRuns:
 
     async def _started(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
         """Start a child unless it is there; its end if it has ended, or may not begin."""
-        child = RunRef(self._ref.tenant, intent.child)
+        child = self._child(key)
         last = await self._log.last(child)
         if last is None:
             await self._check_ours()
@@ -161,7 +161,7 @@ class ChildRuns:
                 return _refused([message])
             if self._admission.plan.options.get(STRICT):
                 message["options"] = {STRICT: True, **message.get("options", {})}
-            body = msgspec.json.encode(message)
+            body = msgspec.json.encode({**message, "run_id": child.run})
             problems = _too_deep(parent) or await self._children.admit_child(child, body, parent)
             return _refused(problems) if problems else None
         if last.event.type == ev.RunAccepted.type:
@@ -180,6 +180,10 @@ class ChildRuns:
         if last is not None and last.event.epoch > self._epoch:
             raise RunLost(self._ref, last.event.n, last.event)
 
+    def _child(self, key: str) -> RunRef:
+        """The child of an effect. A fork has its own, whichever the intent names that it has of its origin."""
+        return RunRef(self._ref.tenant, self._keeper.child_id(key))
+
     def _parent_of(self, key: str) -> ev.Parent:
         ours = self._admission.accepted.parent
         return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1)
@@ -188,7 +192,7 @@ class ChildRuns:
 
     def wake(self, key: str, command: Command) -> None:
         """A child's end was announced: see what it came to."""
-        child = RunRef(self._ref.tenant, self._keeper.child_id(key))
+        child = self._child(key)
         self._woken.add(key)
         self._spawn(f"child {key}", lambda: self._look(key, child, command))
 
@@ -292,7 +296,7 @@ class ChildRuns:
             # It is being admitted this instant: it must be there, or not, before it can be told.
             await beginning.wait()
         self._underway.pop(event.key, None)
-        child = RunRef(self._ref.tenant, self._keeper.child_id(event.key))
+        child = self._child(event.key)
         last = await self._last(child, event.n)
         if last is None or last.event.type == ev.RunEnd.type:
             return None

@@ -15,10 +15,12 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Kill
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import Event
+from callboard.bus.forks import origin_of
 from callboard.bus.log import EventLog, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.projections.warned import WarnedFold
+from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.interpreter.usage import UsageFold
 from callboard.runtime.run.activation import Command, Services
 from callboard.runtime.run.log import RunLog
@@ -79,7 +81,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
         return False
     runlog = RunLog(log, ref, writer=services.worker, inline_bytes_max=services.inline_bytes_max)
     runlog.keep_secret(await _secrets(log, services, recorded[0]))
-    runlog.continue_from(recorded[-1], behind=stored[-1].sequence)
+    runlog.continue_from(recorded[-1], behind=max(item.sequence for item in stored))
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=services.worker, epoch=runlog.epoch))
     # Only now nobody else performs the run, and no further child of it can come about.
@@ -127,7 +129,7 @@ async def _outgoing(log: EventLog, ref: RunRef, events: Sequence[Event], cause: 
     children: dict[str, RunRef] = {}
     for event in events:
         if event.type == ev.ChildStart.type:
-            children[event.key] = RunRef(ref.tenant, msgspec.json.decode(event.payload, type=_Child).child)
+            children[event.key] = RunRef(ref.tenant, child_id(ref.run, event.key))
         elif event.type == ev.EffectCancelled.type and event.key in children:
             last = await log.last(children[event.key])
             if last is not None and last.event.type != ev.RunEnd.type:
@@ -166,6 +168,7 @@ def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
 def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
     """What there was to warn of, if the run is one that tells it in its end."""
     found = WarnedFold()
+    forked = origin_of(events[0])
     children: dict[str, str] = {}
     tells = False
     for event in events:
@@ -180,7 +183,9 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
                 children[event.key] = msgspec.json.decode(event.payload, type=_Child).child
             case ev.ChildEnd.type:
                 ended = msgspec.json.decode(event.payload, type=_Ended)
-                found.ended(event.path, children.get(event.key, ""), ended.warnings)
+                shared = forked is not None and event.n <= forked.n
+                child = children.get(event.key, "") if shared else child_id(event.run, event.key)
+                found.ended(event.path, child, ended.warnings)
             case _:
                 pass
     return found.view() if tells else []

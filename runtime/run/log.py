@@ -79,8 +79,8 @@ class RunLog:
         self._redaction = Redaction()
 
     def continue_from(self, last: Recorded, behind: int = 0) -> None:
-        """Take the run's last event as the one to follow; ``behind`` is the sequence of what stands behind it and is
-        none."""
+        """Take the run's last event as the one to follow; ``behind`` is the sequence of what was stored last, where
+        that is something else: no event, or the first one of a fork that has done nothing yet."""
         event = last.event
         self.n = event.n
         self.epoch = event.epoch

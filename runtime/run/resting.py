@@ -30,8 +30,8 @@ class Rest:
         deadline = self._active.stage.waits.next_deadline()
         if deadline is None or deadline[0] > self._active.runlog.clock():
             return False
-        due, key = deadline
-        self._flight.outcome(key, ev.TimerFired(due=due))
+        _, key = deadline
+        self._flight.outcome(key, ev.TimerFired(due=self._active.stage.waits.due_of(key)))
         return True
 
     async def wait(self) -> None:

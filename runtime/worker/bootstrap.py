@@ -46,7 +46,14 @@ async def open_worker(
     outbox = Outbox(connection.nc)
     lent = os.environ if env is None else env
     services = Services(config, connection.nc, outbox, worker=name, env=lent, log=connection.log, guest=guest)
-    admission = Admission(connection.log, outbox, worker=name, definitions=services.definitions, check=services.check)
+    admission = Admission(
+        connection.log,
+        outbox,
+        worker=name,
+        definitions=services.definitions,
+        check=services.check,
+        forks=services.forks,
+    )
     worker = Worker(
         connection.nc,
         connection.log,

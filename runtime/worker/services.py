@@ -44,6 +44,7 @@ from callboard.runtime.access.keyring import keyring_of
 from callboard.runtime.access.links import Addresses
 from callboard.runtime.admission.admission import Admission, definition_token
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.forks import Forks
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
@@ -81,8 +82,15 @@ class Services:
         self.pace = Pace()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
+        self.forks = Forks(log, self.language, self._environment, self.secrets)
         self.children = Admission(
-            log, outbox, worker=worker, definitions=self.definitions, check=self.check, guest=guest
+            log,
+            outbox,
+            worker=worker,
+            definitions=self.definitions,
+            check=self.check,
+            forks=self.forks,
+            guest=guest,
         )
         self._config = config
         self._nc = nc

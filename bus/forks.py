@@ -1,0 +1,87 @@
+"""Forks: runs that go on from where another was. What they have in common stands in the log once, at their origin.
+
+Whoever reads a fork reads its own first event, then those of its origin up to the parting, then what it did itself.
+Stream sequences tell the place in that order as well: all of the origin's are smaller than those of the fork.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from callboard.bus.events import Event, ForkedFrom
+from callboard.bus.log import NoAnswer, Reading, Recorded, whole
+from callboard.bus.subjects import RunRef
+
+
+class _Born(msgspec.Struct):
+    """The member of ``run.accepted`` that is decoded here."""
+
+    forked_from: ForkedFrom | None = None
+
+
+def origin_of(first: Event) -> ForkedFrom | None:
+    """Whose fork a run is, by its first event.
+
+    :raises msgspec.ValidationError: if a member that this needs is stored beside the event
+    """
+    # Decoded only where there is any hope: every run that is read comes by here, and few are forks.
+    payload = bytes(first.payload)
+    return msgspec.json.decode(payload, type=_Born).forked_from if b'"forked_from"' in payload else None
+
+
+async def with_origin(
+    log: Reading, ref: RunRef, own: Sequence[Recorded], after: int, limit: int | None
+) -> Sequence[Recorded]:
+    """Put what a fork has of its origin between its first event and the rest of its own; ``own`` were read behind the
+    sequence ``after``, at most so many.
+
+    Behind the first event itself the rest is told: what stands between is read from the beginning on.
+
+    :raises NoAnswer: if no answer came
+    """
+    first = own[0] if own else None
+    if first is None or first.event.n != 1:
+        return own
+    try:
+        forked = origin_of(first.event)
+    except msgspec.ValidationError:
+        forked = origin_of(await whole(log, first))
+    if forked is None:
+        return own
+    # Whoever has read some of the origin's events has had the first one, whose sequence is larger.
+    shared = await prefix(log, ref, forked, after, None if limit is None else limit - (not after))
+    begun = [] if after else [_before(first, shared)]
+    return [*begun, *shared, *own[1:]][:limit]
+
+
+async def prefix(
+    log: Reading, ref: RunRef, forked: ForkedFrom, after: int = 0, limit: int | None = None
+) -> list[Recorded]:
+    """Return what a fork has of its origin, as events of the fork; their large values stand at the origin.
+
+    :raises NoAnswer: if no answer came, or not all of it is there
+    """
+    most = forked.n if limit is None else min(limit + 1, forked.n)  # the origin's first event is not among them
+    found = await log.read(RunRef(ref.tenant, forked.run), after, most)
+    shared = [replace(item, event=_as_of(ref, item.event, forked)) for item in found if 1 < item.event.n <= forked.n]
+    to_the_end = limit is None or len(shared) < limit
+    if to_the_end and forked.n > 1 and not after and (not shared or shared[-1].event.n < forked.n):
+        # A replica lags, or somebody has removed the origin: the fork must not go on from anywhere else.
+        raise NoAnswer(f"run {forked.run} is not there up to event {forked.n}")
+    return shared[:limit]
+
+
+def _before(first: Recorded, shared: Sequence[Recorded]) -> Recorded:
+    """A fork's first event, with a time that is before those of what it has of its origin."""
+    time = min([first.event.time, *(item.event.time for item in shared[:1])])
+    return replace(first, event=msgspec.structs.replace(first.event, time=time))
+
+
+def _as_of(ref: RunRef, event: Event, forked: ForkedFrom) -> Event:
+    """An event of the origin as the fork has it."""
+    members = forked.replaced.get(event.n)
+    if members is None:
+        return msgspec.structs.replace(event, run=ref.run)
+    payload = {**msgspec.json.decode(event.payload), **members}
+    return msgspec.structs.replace(event, run=ref.run, payload=msgspec.Raw(msgspec.json.encode(payload)))

@@ -1,0 +1,194 @@
+"""Forks at the door: what a start that goes on from another run takes over from it, and whether that can be.
+
+Where something is asked for otherwise that the shared events may have seen (a definition, an input …), the interpreter
+is run over them once more: it must state them as they stand.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Fork, StartRun
+from callboard.bus.errors import ReplayDiverged
+from callboard.bus.events import Environment, Event, ForkedFrom, Problem
+from callboard.bus.forks import origin_of, prefix
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import UNREADABLE, Recorded, whole
+from callboard.bus.subjects import RunRef, is_name
+from callboard.languages.language import Plan
+from callboard.runtime.interpreter.replay import Admitted, LanguageOf, build_stage, replay
+from callboard.runtime.run.observing import Observer
+
+OWN = frozenset({"definition", "run_id", "by", "scheduled", "fork"})
+"""Members of a start that are never taken over; the definition is put together."""
+
+SEEN = ("input", "arguments", "options")
+"""Members of a start that stand in ``run.start`` as well."""
+
+
+class Forks:
+    """Answers for forks at one worker's door; ``environment`` and ``secrets`` are what this worker lends a run."""
+
+    def __init__(
+        self,
+        log: JetStreamLog,
+        language_of: LanguageOf,
+        environment: Callable[[StartRun, Plan[Any]], Environment],
+        secrets: Callable[[Admitted], dict[str, str]],
+    ) -> None:
+        self._log = log
+        self._language_of = language_of
+        self._environment = environment
+        self._secrets = secrets
+
+    async def completed(self, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+        """Return a start message that is a fork with all that it does not give itself, as its origin was started.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        try:
+            fork = msgspec.convert(document["fork"], Fork)
+        except msgspec.ValidationError as error:
+            return [Problem("start.fork", str(error), "fork", expected="run, at, and perhaps outcome")]
+        ref = RunRef(tenant, fork.run)
+        last = await self._log.last(ref) if is_name(fork.run) else None
+        if last is None:
+            return [Problem("run.unknown", f"there is no run {fork.run!r}", "fork.run", expected="a run to go on from")]
+        end = last.event.n - (last.event.type == ev.RunEnd.type)
+        if not 1 <= fork.at <= end:
+            message = f"nothing can go on behind event {fork.at} of run {fork.run}"
+            return [Problem("fork.no_event", message, "fork.at", expected=f"an event from 1 to {end}")]
+        accepted = await self._accepted(ref)
+        if isinstance(accepted, Problem):
+            return [accepted]
+        kept = {name: value for name, value in accepted.start.items() if name not in OWN}
+        known = accepted.definition
+        named = {"name": known.name} if known.name and "definition" not in document else {}
+        return {"definition": {"language": known.language, "source": known.source}, **named, **kept, **document}
+
+    async def parted(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "Parting | list[Problem]":
+        """Return how a fork parts from its origin, or why it cannot.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        fork = start.fork
+        assert fork is not None
+        origin = RunRef(ref.tenant, fork.run)
+        accepted = await self._accepted(origin)
+        if isinstance(accepted, Problem):
+            return [accepted]
+        before = accepted.forked_from
+        replaced: dict[int, dict[str, Any]] = {}
+        if fork.outcome is not None:
+            outcome = await self._outcome(origin, fork.at, fork.outcome)
+            if isinstance(outcome, Problem):
+                return [outcome]
+            replaced[fork.at] = outcome
+        given = msgspec.to_builtins(start)
+        seen = any(given.get(name) != accepted.start.get(name) for name in SEEN)
+        begun = await self._find(origin, fork.at, ev.RunStart.type) if seen else None
+        if begun is not None:
+            replaced[begun.event.n] = {"input": plan.input, "arguments": plan.arguments, "options": plan.options}
+        other_model = start.model != accepted.start.get("model")
+        environment = self._environment(start, plan) if other_model else Environment()
+        return Parting(
+            ForkedFrom(
+                run=fork.run,
+                n=fork.at,
+                execution_id=before.execution_id if before is not None else fork.run,
+                replaced=replaced,
+                default_model=environment.default_model or (before.default_model if before is not None else ""),
+                stand_in=environment.stand_in or (before.stand_in if before and not other_model else ""),
+            ),
+            accepted.seed,
+            _differs(given, accepted, plan),
+        )
+
+    async def follows(self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]) -> list[Problem]:
+        """Say at which of the shared events the fork would part from its origin already; nothing if it does not.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        forked = accepted.forked_from
+        assert forked is not None
+        shared = await prefix(self._log, ref, forked)
+        events = [await whole(self._log, one) for one in shared]
+        admission = Admitted(accepted, start, self._language_of(plan.definition.language), plan)
+        try:
+            _replay(ref, admission, events, self._secrets(admission))
+        except ReplayDiverged as error:
+            expected = "what those events follow from; fork at an earlier one, or start another run"
+            return [Problem("fork.diverges", error.message, "fork", expected=expected)]
+        return []
+
+    async def _accepted(self, ref: RunRef) -> ev.RunAccepted | Problem:
+        first = await self._log.last_of_type(ref, ev.RunAccepted.type)
+        event = await whole(self._log, first) if first is not None else None
+        payload = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
+        if isinstance(payload, ev.RunAccepted):
+            return payload
+        return Problem("log.unreadable", f"the beginning of run {ref.run} cannot be read", "fork.run")
+
+    async def _outcome(self, origin: RunRef, n: int, members: dict[str, Any]) -> dict[str, Any] | Problem:
+        """Check what an outcome is to be instead; return the members that it has otherwise."""
+        found = next((one for one in await self._log.read(origin) if one.event.n == n), None)
+        event = await whole(self._log, found) if found is not None else None
+        kind = ev.TYPES.get(event.type) if event is not None else None
+        if event is None or kind is None or kind.kind != "outcome":
+            told = event.type if event is not None else "nothing"
+            message = f"event {n} of run {origin.run} is {told}, and no outcome"
+            return Problem("fork.no_outcome", message, "fork.outcome", expected="an event such as tool.result")
+        before = msgspec.json.decode(event.payload)
+        if "error" in before and "error" not in members:
+            members = {**members, "error": None}
+        unknown = [name for name in members if name not in kind.__struct_encode_fields__]
+        try:
+            msgspec.convert({**before, **members}, kind)
+        except msgspec.ValidationError as error:
+            return Problem("fork.outcome", str(error), "fork.outcome", expected=f"members of {event.type}")
+        if unknown:
+            expected = f"members of {event.type}: {', '.join(kind.__struct_encode_fields__)}"
+            return Problem("fork.outcome", "there is no such member", f"fork.outcome.{unknown[0]}", expected=expected)
+        return members
+
+    async def _find(self, origin: RunRef, until: int, event_type: str) -> Recorded | None:
+        """Find the one event of a type among those that a fork shares with its origin."""
+        ref: RunRef | None = origin
+        while ref is not None:
+            found = await self._log.last_of_type(ref, event_type)
+            if found is not None:
+                return found if found.event.n <= until else None
+            first = await self._log.last_of_type(ref, ev.RunAccepted.type)
+            forked = origin_of(await whole(self._log, first)) if first is not None else None
+            ref = RunRef(ref.tenant, forked.run) if forked is not None else None
+        return None
+
+
+class Parting(msgspec.Struct, frozen=True):
+    """How a fork parts from its origin; ``differs`` if the shared events may have seen what it has otherwise."""
+
+    forked_from: ForkedFrom
+    seed: str
+    differs: bool
+
+
+def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -> bool:
+    names = (*SEEN, "breakpoints", "state", "files")
+    if plan.definition.hash != accepted.definition.hash:
+        return True
+    return any(given.get(name) != accepted.start.get(name) for name in names)
+
+
+def _replay(ref: RunRef, admission: Admitted, events: Sequence[Event], secrets: dict[str, str]) -> None:
+    """Run the interpreter over events, to itself.
+
+    :raises ReplayDiverged: if it states something else
+    """
+    if not any(event.type == ev.RunStart.type for event in events):
+        return
+    sink = Observer(ref, events[-1], secrets)
+    stage, started = build_stage(admission, ref, events, sink)
+    replay(stage, admission, started, events)
+    stage.ledger.verify_replayed()
