@@ -298,9 +298,12 @@ class RunLost(CallboardError):
 
 
 class ReplayDiverged(CallboardError):
-    """A replay asked for something else than event ``n`` records; both are shown."""
+    """A replay asked for something else than event ``n`` records; both are shown.
 
-    def __init__(self, ref: RunRef, n: int, recorded: str, asked: str) -> None:
+    ``stated`` is the payload that it stated, if that event is of the same type.
+    """
+
+    def __init__(self, ref: RunRef, n: int, recorded: str, asked: str, stated: bytes | None = None) -> None:
         super().__init__(
             "replay.diverged",
             f"event {n} records {recorded}, and this replay asks for {asked}",
@@ -311,3 +314,4 @@ class ReplayDiverged(CallboardError):
         self.n = n
         self.recorded = recorded
         self.asked = asked
+        self.stated = stated

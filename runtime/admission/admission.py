@@ -270,8 +270,14 @@ class Admission:
         parting = await self._forks.parted(ref, start, plan)
         if isinstance(parting, list):
             return parting
-        accepted = msgspec.structs.replace(accepted, forked_from=parting.forked_from, seed=parting.seed)
-        return (parting.differs and await self._forks.follows(ref, accepted, start, plan)) or accepted
+        forked = parting.forked_from
+        accepted = msgspec.structs.replace(accepted, seed=parting.seed)
+        if parting.differs:
+            found = await self._forks.following(ref, forked, accepted, start, plan)
+            if isinstance(found, Problem):
+                return [found]
+            forked = found
+        return msgspec.structs.replace(accepted, forked_from=forked)
 
     async def _differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
         """Warn whoever starts a run again with something else: the run of that id stays what it is."""

@@ -4,7 +4,7 @@ Where something is asked for otherwise that the shared events may have seen (a d
 is run over them once more: it must state them as they stand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -63,10 +63,7 @@ class Forks:
         accepted = await self._accepted(ref)
         if isinstance(accepted, Problem):
             return [accepted]
-        kept = {name: value for name, value in accepted.start.items() if name not in OWN}
-        known = accepted.definition
-        named = {"name": known.name} if known.name and "definition" not in document else {}
-        return {"definition": {"language": known.language, "source": known.source}, **named, **kept, **document}
+        return started_alike(accepted, document)
 
     async def parted(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "Parting | list[Problem]":
         """Return how a fork parts from its origin, or why it cannot.
@@ -106,22 +103,33 @@ class Forks:
             _differs(given, accepted, plan),
         )
 
-    async def follows(self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]) -> list[Problem]:
-        """Say at which of the shared events the fork would part from its origin already; nothing if it does not.
+    async def following(
+        self, ref: RunRef, forked: ForkedFrom, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
+    ) -> ForkedFrom | Problem:
+        """Run the fork's interpreter over the shared events: what it states otherwise is a problem.
+
+        But for what its sources say: what of them has been used stands in the calls of models, which are compared too.
 
         :raises NoAnswer: if the log does not answer
         """
-        forked = accepted.forked_from
-        assert forked is not None
-        shared = await prefix(self._log, ref, forked)
-        events = [await whole(self._log, one) for one in shared]
-        admission = Admitted(accepted, start, self._language_of(plan.definition.language), plan)
-        try:
-            _replay(ref, admission, events, self._secrets(admission))
-        except ReplayDiverged as error:
-            expected = "what those events follow from; fork at an earlier one, or start another run"
-            return [Problem("fork.diverges", error.message, "fork", expected=expected)]
-        return []
+        language = self._language_of(plan.definition.language)
+        sources = False
+        while True:
+            events = [await whole(self._log, one) for one in await prefix(self._log, ref, forked)]
+            now = msgspec.structs.replace(accepted, forked_from=forked)
+            admission = Admitted(now, start, language, plan)
+            try:
+                _replay(ref, admission, events, self._secrets(admission))
+            except ReplayDiverged as error:
+                type_of = {event.n: event.type for event in events}
+                if sources or error.stated is None or type_of[error.n] != ev.SourcesResolved.type:
+                    expected = "what those events follow from; fork at an earlier one, or start another run"
+                    return Problem("fork.diverges", error.message, "fork", expected=expected)
+                sources = True
+                otherwise = {**forked.replaced, error.n: msgspec.json.decode(error.stated)}
+                forked = msgspec.structs.replace(forked, replaced=otherwise)
+            else:
+                return forked
 
     async def _accepted(self, ref: RunRef) -> ev.RunAccepted | Problem:
         first = await self._log.last_of_type(ref, ev.RunAccepted.type)
@@ -164,6 +172,25 @@ class Forks:
             forked = origin_of(await whole(self._log, first)) if first is not None else None
             ref = RunRef(ref.tenant, forked.run) if forked is not None else None
         return None
+
+
+def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a start message with what is ``given``, and for the rest as a run was started; options one by one."""
+    kept = {name: value for name, value in accepted.start.items() if name not in OWN}
+    options = {**kept.get("options", {}), **(given.get("options") or {})}
+    if given.get("definition") is not None:
+        # These travelled with the other one.
+        kept = {name: value for name, value in kept.items() if name not in ("name", "files", "children")}
+        return {**kept, **given, "options": options}
+    known = accepted.definition
+    definition = {"language": known.language, "source": known.source}
+    return {
+        "definition": definition,
+        **({"name": known.name} if known.name else {}),
+        **kept,
+        **given,
+        "options": options,
+    }
 
 
 class Parting(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from callboard.bus.commands import Registration, StartRun, Verb
 from callboard.runtime.api import bodies
+from callboard.runtime.api.forking import ForkRun
 from callboard.runtime.api.verbs import Verbs
 
 
@@ -22,6 +23,7 @@ class TellRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 REQUESTS: Mapping[str, type] = {
     "start": StartRun,
+    "fork": ForkRun,
     "tell": TellRequest,
     "runs": bodies.ListRuns,
     "questions": bodies.ListQuestions,

@@ -62,6 +62,7 @@ from callboard.runtime.api.bodies import (
     Versions,
 )
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
+from callboard.runtime.api.forking import ForkRun, NowhereToFork, message_of
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.api.version_lists import listed
@@ -118,6 +119,7 @@ class Verbs:
         """Every verb: its name to what takes tenant and request."""
         return {
             "start": self.start,
+            "fork": self.fork,
             "tell": self.tell,
             "runs": self.runs,
             "questions": self.questions,
@@ -141,11 +143,24 @@ class Verbs:
         message = decoded(body)
         if isinstance(message, list):
             raise _refused("start", None, message)
-        if BLOBS not in message:
+        # A fork is completed from its origin before it is looked at.
+        if BLOBS not in message and message.get("fork") is None:
             look = partial(examine_object, {**message}, len(body))
             if problems := (await self._definitions.apart(look, size=len(body))).problems:
                 raise _refused("start", None, problems)
         return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
+
+    async def fork(self, tenant: str, body: bytes) -> Verdict:
+        """Go on from where a run was, as a run of its own; or start it once more. Answered with the start's verdict."""
+        request = read_body(body, ForkRun)
+        client = self._client(tenant)
+        # An event's number needs no look at them.
+        events = [] if request.at is not None else await client.events(request.run_id)
+        try:
+            message = message_of(request, events)
+        except NowhereToFork as error:
+            raise ApiError(409, error.code, error.message, run_id=request.run_id, remedy=error.remedy) from error
+        return _accepted("start", await client.start(message, wait_s=self._verdict_wait_s))
 
     async def tell(self, tenant: str, body: bytes) -> Told:
         """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""

@@ -1,11 +1,14 @@
 """Starting a run at a server that stands: publish, wait for the verdict, say it."""
 
 import os
+from collections.abc import Sequence
 
 import click
 import msgspec
 
+from callboard.bus.events import Problem
 from callboard.bus.tracecontext import read, within
+from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.errors import RequestRefused
@@ -26,13 +29,19 @@ async def publish(prepared: Message, config: Config, settings: Settings, file: s
             verdict = await connection.client.start(prepared.message)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, file)
-    warnings = [*prepared.warnings, *verdict.warnings]
+    tell_started(verdict, [*prepared.warnings, *verdict.warnings], settings, file, prepared.source)
+
+
+def tell_started(
+    verdict: Verdict, warnings: Sequence[Problem], settings: Settings, file: str, source: str = ""
+) -> None:
+    """Print the id of a run that has been started, and what there is to warn of; ``file`` is where that stands."""
     if settings.as_json:
         found = {"run_id": verdict.run_id, "duplicate": verdict.duplicate}
         click.echo(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
         return
     for warning in warnings:
-        click.echo(problem_text(warning, file, prepared.source), err=True)
+        click.echo(problem_text(warning, file, source), err=True)
     if verdict.duplicate:
         click.echo("it had been started before", err=True)
     click.echo(verdict.run_id)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from callboard.bus.commands import TELLS, Registration, StartRun
 from callboard.runtime.access.subject import Scope, Subject
 from callboard.runtime.api.bodies import AddSchedule
+from callboard.runtime.api.forking import ForkRun
 from callboard.runtime.api.verbs import ApiError
 
 Kind = Literal["string", "integer", "number", "list"]
@@ -91,6 +92,7 @@ _LIST: Mapping[str, Kind] = {
 
 _SIGNED: Mapping[str, tuple[str, ...]] = {
     "start": ("by",),
+    "fork": ("start", "by"),
     "tell": ("body", "by"),
     "definition": ("by",),
     "rollback": ("by",),
@@ -111,6 +113,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),
     Route("GET", _RUN, "show", {}),
     Route("GET", f"{_RUN}/result", "result", _WAITS),
+    Route("POST", f"{_RUN}/fork", "fork", {}, ForkRun, status=202),
     Route("GET", f"{_RUN}/trace", "trace", {}),
     Route("GET", f"{_RUN}/state", "state", {}),
     Route("GET", f"{_RUN}/events", "events", _PAGE),

@@ -91,7 +91,11 @@ class Asks:
         """The exact name of the model that a turn asks, and the stand-in that answers for it, if one does."""
         environment = self.info.environment
         default, stand_in = environment.default_model, environment.stand_in
-        if self._forked is not None and self._forked.default_model and self._shared(key) is None:
+        recorded = self._shared(key)
+        call = ev.payload_of(recorded) if recorded is not None else None
+        if isinstance(call, ev.ModelCall):
+            default, stand_in = call.model, call.provider
+        elif self._forked is not None and self._forked.default_model:
             default, stand_in = self._forked.default_model, self._forked.stand_in
         model = named or default
         return environment.models.get(model, model), stand_in

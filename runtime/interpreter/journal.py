@@ -112,14 +112,14 @@ class Journal:
         :raises ReplayDiverged: if type or payload differ; shows both
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
-            self.diverged(recorded, _show(event_type, payload))
+            self.diverged(recorded, _show(event_type, payload), payload if recorded.type == event_type else None)
 
-    def diverged(self, recorded: Event, asked: str) -> NoReturn:
+    def diverged(self, recorded: Event, asked: str, stated: bytes | None = None) -> NoReturn:
         """Raise a divergence, and keep it: an interpreter that catches exceptions cannot hide it.
 
         :raises ReplayDiverged: always
         """
-        error = ReplayDiverged(self._ref, recorded.n, _show(recorded.type, bytes(recorded.payload)), asked)
+        error = ReplayDiverged(self._ref, recorded.n, _show(recorded.type, bytes(recorded.payload)), asked, stated)
         self._diverged = self._diverged or error
         raise error
 

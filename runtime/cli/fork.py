@@ -1,0 +1,86 @@
+"""``callboard fork, retry, rerun``: go on from where a run was, as a run of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.options import Settings, pairs, settings_options
+
+_READABLE = click.Path(exists=True, dir_okay=False)
+
+Command = Callable[..., None]
+
+_run_id = click.option("--run-id", metavar="ID", help="What the new run is to be called.")
+_model = click.option("--model", "-m", metavar="MODEL", help="Another model from there on, as provider:model.")
+_script = click.option("--script", type=_READABLE, help="Other answers of a scripted model and scripted tools.")
+_input = click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Another input.")
+_definition = click.option("--definition", metavar="FILE", type=_READABLE, help="Another definition.")
+_options = click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Another option.")
+_by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@click.option("--at", type=click.IntRange(min=1), metavar="N", help="Behind the run's event N.")
+@click.option("--from", "node", metavar="NODE", help="Where NODE (an id, a path, or PATH#2) was entered last.")
+@click.option("--outcome", metavar="JSON", help="With --at: what event N, an outcome, is to say instead.")
+@_input
+@_definition
+@_model
+@_script
+@_options
+@_run_id
+@_by
+@settings_options
+def fork(settings: Settings, run: str, at: int | None, node: str | None, outcome: str | None, **given: Any) -> None:
+    """Go on from where RUN was, as a run of its own, and print its id. RUN stays as it is.
+
+    What the two have in common stands in the log once. What is given otherwise must not change what they share: an
+    input, an option or a definition that would, is refused with the first difference. `callboard trace RUN --format
+    events` numbers the events.
+    """
+    _ask(settings, {"run_id": run, "at": at, "from": node}, given, outcome)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_definition
+@_model
+@_script
+@_options
+@_run_id
+@_by
+@settings_options
+def retry(settings: Settings, run: str, **given: Any) -> None:
+    """Try the failure of RUN again: go on from before what made it fail, as a run of its own, and print its id."""
+    _ask(settings, {"run_id": run, "failure": True}, given)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_input
+@_definition
+@_model
+@_script
+@_options
+@_run_id
+@_by
+@settings_options
+def rerun(settings: Settings, run: str, **given: Any) -> None:
+    """Start once more what RUN was started with, and print the new run's id."""
+    _ask(settings, {"run_id": run, "again": True}, given)
+
+
+def _ask(settings: Settings, place: dict[str, Any], given: dict[str, Any], outcome: str | None = None) -> None:
+    import anyio
+
+    from callboard.runtime.cli.forking import begin, read_outcome, start_of
+    from callboard.runtime.cli.settings import configured
+
+    options = pairs(given.pop("options"), "--option")
+    asked = {**place, "start": start_of(options=options, **given)}
+    if outcome is not None:
+        asked["outcome"] = read_outcome(outcome)
+    anyio.run(begin, asked, configured(settings), settings)

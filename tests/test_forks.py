@@ -1,0 +1,178 @@
+"""Forks over real messages: a run goes on from where another was, which stays as it is."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import nats
+import pytest
+
+from callboard.bus.log import Recorded
+from callboard.bus.subjects import RunRef
+from callboard.languages.registry import language
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.run.log import read_run
+from callboard.testing.checks import check_replay
+from tests.test_service import PATIENCE_S, Caller, standing
+
+DEFINITION = {
+    "id": "steps",
+    "name": "Steps",
+    "entry": "a",
+    "nodes": {name: {"name": name.upper(), "instruction": f"Do {name}."} for name in "abc"},
+    "edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}],
+}
+SCRIPT = {"turns": {name: [{"data": {"found": name}}] for name in "abc"}}
+FAILS = {"turns": {**SCRIPT["turns"], "b": [{"error": {"code": "refused", "message": "no"}}]}}
+WAITS = {"turns": {**SCRIPT["turns"], "b": [{"data": {}, "delay_ms": 60_000}]}}
+TENANT = "acme"
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    async with standing(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def caller(connection: Connection) -> AsyncIterator[Caller]:
+    assert connection.server is not None
+    nc = await nats.connect(connection.server.url)
+    yield Caller(nc)
+    await nc.close()
+
+
+def start(script: Any = SCRIPT, **given: Any) -> dict[str, Any]:
+    return {"definition": {"source": json.dumps(DEFINITION)}, "script": script, "model": "scripted", **given}
+
+
+async def events_of(connection: Connection, run: str) -> list[Any]:
+    return [item.event for item in await read_run(connection.log, RunRef(TENANT, run))]
+
+
+async def forked(caller: Caller, run: str, **asked: Any) -> tuple[str, dict[str, Any]]:
+    """Fork a run, and wait for the end of the fork; return its id and its result."""
+    verdict = await caller.ask("fork", {"run_id": run, **asked})
+    assert verdict.get("status") == "accepted", verdict
+    return verdict["run_id"], await caller.ask("result", {"run_id": verdict["run_id"], "wait_s": PATIENCE_S})
+
+
+async def test_what_is_shared_stands_once_and_the_rest_is_done_anew(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start())
+    before = await events_of(connection, origin)
+    fork, result = await forked(caller, origin, **{"from": "b"})
+    assert (result["status"], result["output"]) == ("completed", {"found": "c"})
+    events = await events_of(connection, fork)
+    assert [event.n for event in events] == list(range(1, len(events) + 1))
+    entered = next(event.n for event in before if event.type == "node.enter" and event.path == "b")
+    assert [event.payload for event in events[1 : entered - 1]] == [event.payload for event in before[1 : entered - 1]]
+    stored = await connection.log.next_sequence(connection.log.subjects.run(RunRef(TENANT, fork)), 1)
+    own = [item for item in await connection.log.read(RunRef(TENANT, fork)) if item.sequence >= (stored or 0)]
+    assert len(own) == len(events) - (entered - 2)
+    assert await events_of(connection, origin) == before
+    shown = await caller.ask("show", {"run_id": fork})
+    assert (shown["status"], set(shown["nodes"])) == ("completed", {"a", "b", "c"})
+
+
+async def test_an_outcome_is_replaced_and_nothing_before_it(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start())
+    told = next(event for event in await events_of(connection, origin) if event.type == "model.result")
+    outcome = {"data": {"found": "something else"}}
+    fork, result = await forked(caller, origin, at=told.n, outcome=outcome)
+    assert result["results"]["a"]["data"] == {"found": "something else"}
+    events = await events_of(connection, fork)
+    check_replay(language, RunRef(TENANT, fork), events)
+    # The fork of a fork has both of them.
+    again, result = await forked(caller, fork, **{"from": "c"})
+    assert result["results"]["a"]["data"] == {"found": "something else"}
+    events = await events_of(connection, again)
+    assert [event.n for event in events] == list(range(1, len(events) + 1))
+    check_replay(language, RunRef(TENANT, again), events)
+
+
+async def test_a_failure_is_tried_again(connection: Connection, caller: Caller) -> None:
+    origin = await caller.start(**start(FAILS))
+    assert (await caller.ask("result", {"run_id": origin, "wait_s": PATIENCE_S}))["status"] == "failed"
+    fork, result = await forked(caller, origin, failure=True, start={"script": SCRIPT})
+    assert result["status"] == "completed"
+    # What had been asked of `a` has its answer; only `b` and `c` are asked.
+    own = [event for event in await events_of(connection, fork) if event.epoch > 1]
+    assert [event.path for event in own if event.type == "model.result"] == ["b", "c"]
+    assert (await caller.refused("fork", {"run_id": fork, "failure": True}))["code"] == "fork.nowhere"
+
+
+async def test_the_same_start_once_more(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start(input={"x": 1}))
+    fork, result = await forked(caller, origin, again=True, start={"run_id": "again"})
+    assert (fork, result["status"]) == ("again", "completed")
+    first, again = [(await events_of(connection, run))[0] for run in (origin, "again")]
+    starts = [json.loads(bytes(event.payload)) for event in (first, again)]
+    assert starts[1]["start"]["input"] == {"x": 1}
+    assert starts[1]["definition"] == starts[0]["definition"]
+    assert "forked_from" not in starts[1]
+
+
+async def _until_asked(feed: AsyncIterator[Recorded], path: str) -> AsyncIterator[Recorded]:
+    """Events up to the one by which a node asks its model."""
+    async for recorded in feed:
+        yield recorded
+        if recorded.event.path == path and recorded.event.type == "model.call":
+            return
+
+
+async def test_while_the_origin_goes_on(connection: Connection, caller: Caller) -> None:
+    origin = await caller.start(**start(WAITS))
+    async with connection.log.follow(connection.log.subjects.events(TENANT, origin), 0) as feed:
+        asked = [one.event.n async for one in _until_asked(feed, "b")]
+    at = asked[-1] - 1
+    with anyio.fail_after(PATIENCE_S):
+        _, result = await forked(caller, origin, at=at, start={"script": SCRIPT})
+    assert result["status"] == "completed"
+    assert (await caller.ask("show", {"run_id": origin}))["status"] == "running"
+
+
+async def test_another_model_answers_from_there_on(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start())
+    fork, result = await forked(caller, origin, **{"from": "b"}, start={"model": f"recorded:{origin}"})
+    assert result["status"] == "completed"
+    calls = [json.loads(bytes(e.payload)) for e in await events_of(connection, fork) if e.type == "model.call"]
+    assert [call["model"] for call in calls] == ["scripted", f"recorded:{origin}", f"recorded:{origin}"]
+    check_replay(language, RunRef(TENANT, fork), await events_of(connection, fork))
+
+
+async def test_what_would_change_the_past_is_refused(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start())
+    end = (await events_of(connection, origin))[-1].n
+    other: dict[str, Any] = json.loads(json.dumps(DEFINITION))
+    other["nodes"]["a"]["instruction"] = "Do something else."
+    changed = {"definition": {"source": json.dumps(other)}}
+    error = await caller.refused("fork", {"run_id": origin, "from": "b", "start": changed})
+    assert [(problem["code"], problem["where"]) for problem in error["problems"]] == [("fork.diverges", "fork")]
+    assert "Do something else." in error["problems"][0]["message"]
+    # A node that lies ahead may be another one.
+    other["nodes"]["a"]["instruction"], other["nodes"]["c"]["instruction"] = "Do a.", "Do c otherwise."
+    changed = {"definition": {"source": json.dumps(other)}}
+    fork, result = await forked(caller, origin, **{"from": "b"}, start=changed)
+    assert result["status"] == "completed"
+    events = await events_of(connection, fork)
+    asked = [bytes(event.payload) for event in events if event.type == "model.call"]
+    assert b"Do c otherwise." in asked[-1]
+    check_replay(language, RunRef(TENANT, fork), events)
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"at": end}, "fork.no_event"),
+        ({"at": 10_000}, "fork.no_event"),
+        ({"at": 2, "outcome": {"output": 1}}, "fork.no_outcome"),
+    ]
+    for asked, code in refusals:
+        error = await caller.refused("fork", {"run_id": origin, **asked})
+        assert [problem["code"] for problem in error["problems"]] == [code]
+    told = next(e for e in await events_of(connection, origin) if e.type == "model.result")
+    for outcome in ({"tool_calls": 7}, {"nothing": 1}):
+        error = await caller.refused("fork", {"run_id": origin, "at": told.n, "outcome": outcome})
+        assert [problem["code"] for problem in error["problems"]] == ["fork.outcome"]
+    for asked in ({"from": "z"}, {}, {"at": 3, "again": True}):
+        assert (await caller.refused("fork", {"run_id": origin, **asked}))["code"] == "fork.nowhere"
+    for asked in ({"at": 3}, {"failure": True}):
+        assert "unknown" in str(await caller.refused("fork", {"run_id": "nobody", **asked}))
