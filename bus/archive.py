@@ -57,7 +57,8 @@ class ArchiveLacks(CallboardError):
 class ArchivedRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the manifest says of a run: ``status`` is that of its end, empty if it had none when it was archived.
 
-    ``parent`` is the run that started it, ``children`` are those that it started, archived or not.
+    ``parent`` is the run that started it, ``origin`` the one that it is a fork of, ``children`` are those that it
+    started, archived or not.
     """
 
     tenant: str
@@ -68,6 +69,7 @@ class ArchivedRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
     events: int
     messages: int
     parent: str = ""
+    origin: str = ""
     children: list[str] = []
     sha256: str
 

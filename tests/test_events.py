@@ -104,7 +104,10 @@ WARNED = [ev.Warned("SKILL_UNAVAILABLE", "no key", "a", 2, "r3", "nodes.a.skills
 
 ADDED: dict[str, dict[str, Any]] = {
     "human.asked": {"schema": {"enum": ["Ada"]}},
-    "run.accepted": {"warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")]},
+    "run.accepted": {
+        "warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")],
+        "trace": ev.Traced("5703e", "acme", "00-0af7-b7ad-01", "a=1"),
+    },
     "run.rejected": {"cause": 7},
     "run.resumed": {"step": True},
     "effect.result": {"model": "openai:text-embedding-3-small"},

@@ -35,7 +35,7 @@ SCRIPT = {"turns": {"a": [{"data": {"found": 3}}], "b": [{"data": {"sum": 4}}]}}
 WAITS = {"turns": {"a": [{"data": {"found": 3}, "delay_ms": 60_000}]}}
 
 
-OTHERS = ("definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
+OTHERS = ("fork", "definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
 
 
 class Caller:
@@ -478,7 +478,7 @@ async def test_it_is_discoverable_as_a_micro_service(connection: Connection, cal
     assert info["metadata"] == {"prefix": "cb", "stream": connection.log.stream}
     assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
         verb: f"cb.api.*.{verb}"
-        for verb in (*RUNS, "definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
+        for verb in (*RUNS, *OTHERS)
     }
     assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
     shapes = {endpoint["name"]: endpoint["metadata"] for endpoint in info["endpoints"]}

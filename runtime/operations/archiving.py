@@ -33,6 +33,7 @@ class _Parent(Struct, frozen=True):
 
 class _Accepted(Struct, frozen=True):
     parent: _Parent | None = None
+    forked_from: _Parent | None = None
 
 
 class _Ended(Struct, frozen=True):
@@ -78,7 +79,7 @@ class Imported(Struct, frozen=True):
 async def archive_runs(
     log: JetStreamLog, tenant: str, runs: Sequence[str], path: Path, *, children: bool, progress: Progress
 ) -> list[ArchivedRun]:
-    """Write runs to an archive, and with ``children`` all those that they have started.
+    """Write runs to an archive, with those that they are forks of, and with ``children`` all that they have started.
 
     :raises UnknownRun: if there is no such run; then no file is written
     :raises OSError: if the file cannot be written
@@ -92,7 +93,8 @@ async def archive_runs(
             if ref.run in named or await log.last(ref) is not None:
                 found = await _archived(log, ref, writer)
                 progress(1)
-                new = [child for child in found.children if children and child not in known]
+                kin = [*(found.children if children else ()), *([found.origin] if found.origin else ())]
+                new = [one for one in kin if one not in known]
                 known.update(new)
                 waiting += reversed(new)
         return writer.runs
@@ -101,7 +103,7 @@ async def archive_runs(
 async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
     """Take a run in: its events first, so that every large value that one of them names is there behind them."""
     first: Event | None = None
-    parent, status, kin, events = "", "", list[str](), 0
+    parent, origin, status, kin, events = "", "", "", list[str](), 0
     with writer.member(ref.run) as member:
         async with aclosing(copied(log, log.subjects.run(ref))) as messages:
             async for message in messages:
@@ -111,8 +113,9 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
                 first = first or event
                 match event.type:
                     case RunAccepted.type:
-                        of = msgspec.json.decode(event.payload, type=_Accepted).parent
-                        parent = of.run if of is not None else ""
+                        accepted = msgspec.json.decode(event.payload, type=_Accepted)
+                        parent = accepted.parent.run if accepted.parent is not None else ""
+                        origin = accepted.forked_from.run if accepted.forked_from is not None else ""
                     case ChildStart.type:
                         kin.append(msgspec.json.decode(event.payload, type=_Child).child)
                     case RunEnd.type:
@@ -133,6 +136,7 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
         events=events,
         messages=member.messages,
         parent=parent,
+        origin=origin,
         children=kin,
         sha256=member.sha256,
     )
