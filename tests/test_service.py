@@ -477,8 +477,7 @@ async def test_it_is_discoverable_as_a_micro_service(connection: Connection, cal
     assert info["name"] == "callboard"
     assert info["metadata"] == {"prefix": "cb", "stream": connection.log.stream}
     assert {endpoint["name"]: endpoint["subject"] for endpoint in info["endpoints"]} == {
-        verb: f"cb.api.*.{verb}"
-        for verb in (*RUNS, *OTHERS)
+        verb: f"cb.api.*.{verb}" for verb in (*RUNS, *OTHERS)
     }
     assert all(endpoint["metadata"]["description"] for endpoint in info["endpoints"])
     shapes = {endpoint["name"]: endpoint["metadata"] for endpoint in info["endpoints"]}

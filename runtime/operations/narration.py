@@ -67,6 +67,8 @@ def narrated(event: Event, payload: Payload) -> str:
             return f"! {payload.code}: {' '.join(payload.reason.split())}"
         case ev.RunAccepted(definition=ref):
             told = f"accepted {ref.name or ref.hash[:12]} ({ref.language}) as {event.run}"
+            if (forked := payload.forked_from) is not None:
+                told += f", which goes on from event {forked.n} of {forked.run}"
             return told + _warned(list(dict.fromkeys(warning.code for warning in payload.warnings)))
         case (
             ev.RunRejected()
