@@ -9,7 +9,7 @@ import datetime as dt
 import os
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -255,7 +255,7 @@ class ArchivedLog:
     async def last(self, ref: RunRef) -> Recorded | None:
         return next(reversed(self._of(ref)[0]), None)
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         own = [one for one in self._of(ref)[0] if one.sequence > after][:limit]
         return await with_origin(self, ref, own, after, limit)
 

@@ -30,9 +30,7 @@ def origin_of(first: Event) -> ForkedFrom | None:
     return msgspec.json.decode(payload, type=_Born).forked_from if b'"forked_from"' in payload else None
 
 
-async def with_origin(
-    log: Reading, ref: RunRef, own: Sequence[Recorded], after: int, limit: int | None
-) -> Sequence[Recorded]:
+async def with_origin(log: Reading, ref: RunRef, own: list[Recorded], after: int, limit: int | None) -> list[Recorded]:
     """Put what a fork has of its origin between its first event and the rest of its own; ``own`` were read behind the
     sequence ``after``, at most so many.
 

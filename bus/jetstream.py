@@ -253,7 +253,7 @@ class JetStreamLog:
             return None
         raise NoAnswer(str(answer["error"]))
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         return await with_origin(self, ref, await self._read(ref, after, limit), after, limit)
 
     async def _read(self, ref: RunRef, after: int, limit: int | None) -> list[Recorded]:

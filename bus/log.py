@@ -184,7 +184,7 @@ class Reading(Protocol):
         """
         ...
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         """Return a run's events in order, those behind the sequence ``after``, at most so many.
 
         A fork has those that it shares with its origin too (`callboard.bus.forks`). May lag behind the last append.

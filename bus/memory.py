@@ -83,7 +83,7 @@ class MemoryLog:
         run = self._runs.get(ref)
         return run[-1] if run else None
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> Sequence[Recorded]:
+    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         own = [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
         return await with_origin(self, ref, own, after, limit)
 

@@ -188,7 +188,8 @@ async def _checked(log: EventLog, ref: RunRef, archive: Archive, run: ArchivedRu
     archive.verify(run)
     if await log.last(ref) is None:
         return []
-    there = await log.read(ref)
+    # Of a fork only what is its own: the rest is its origin's.
+    there = [one for one in await log.read(ref) if one.ref == ref]
     wanted = list(islice(_entries(archive, run, ref), len(there)))
     if [(one.id, one.data) for one in there] != [(one.id, one.data) for one in wanted]:
         raise IdTaken(ref)
