@@ -414,7 +414,7 @@ async def test_what_a_run_has_embedded_counts_where_its_model_turns_do(tmp_path:
     told = fold(Results(), events)
     assert (told.usage, told.usage_by_model) == (Usage(7), {"ours:e5": Usage(7)})
     assert fold(GraphExecution(), events).tokens_used["total_tokens"] == 7
-    said = outcome_attributes(result, content=False)
+    said = outcome_attributes(result)
     assert (said["gen_ai.provider.name"], said["gen_ai.request.model"]) == ("ours", "e5")
     assert said["gen_ai.usage.input_tokens"] == 7
     assert "sk-local" not in str(events)
