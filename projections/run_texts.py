@@ -10,9 +10,6 @@ from callboard.bus.events import Event, RunAccepted, RunEnd, RunFailed
 TEXT_CHARS_MAX = 20_000
 """How much of an input, an output or an error is looked into."""
 
-TYPES = (RunAccepted.type, RunEnd.type, RunFailed.type)
-"""The events that have such texts."""
-
 
 class Texts(Struct, frozen=True):
     """What an event adds; None of what it says nothing about."""

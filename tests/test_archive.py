@@ -198,7 +198,7 @@ def test_commands_take_a_file_instead_of_a_run(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     said = place.told("archive", "r1", "-o", "runs.callboard")
     assert [run["status"] for run in said["runs"]] == ["completed"]
-    for command in (("show",), ("trace",), ("trace", "--format", "events"), ("replay",), ("diagram",)):
+    for command in (("show",), ("trace",), ("trace", "--format", "events"), ("replay",), ("diagram",), ("rebuild",)):
         from_log = place.here(command[0], "r1", *command[1:])
         (tmp_path / ".callboard").rename(tmp_path / "aside")
         from_file = place.here(command[0], "runs.callboard", *command[1:])

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 
@@ -10,17 +11,31 @@ from callboard.bus.events import decode_event
 from callboard.bus.memory import MemoryLog
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.bus.subjects import RunRef
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.operations.archiving import archive_runs
 from callboard.runtime.operations.event_files import NoEventFile, read_runs, store
+from callboard.runtime.settings.config import load
 from tests.cli_stage import Place
 
 GOLDEN = Path(__file__).parent / "golden"
 PATIENCE_S = 30.0
 
 
-def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path) -> None:
+async def archived(file: Path, folder: Path) -> Path:
+    """The runs of a file of events, as an archive."""
+    runs, archive = read_runs(file), folder / "runs.callboard"
+    async with open_connection(load({"data_dir": str(folder / "store"), "sync": "1s"}, env={})) as connection:
+        await store(connection.log, "acme", runs)
+        await archive_runs(connection.log, "acme", list(runs), archive, children=False, progress=lambda _more: None)
+    return archive
+
+
+@pytest.mark.parametrize("kind", ["events", "archive"])
+def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path, kind: str) -> None:
     file = GOLDEN / "incident-triage.jsonl"
+    shown = file if kind == "events" else anyio.run(archived, file, tmp_path)
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    with Place(tmp_path).process("page", str(file), "--json") as process:
+    with Place(tmp_path).process("page", str(shown), "--json") as process:
         assert process.stdout is not None
         page = httpx.URL(json.loads(process.stdout.readline())["url"])
         with httpx.Client(base_url=page.copy_with(path="/api/default"), timeout=PATIENCE_S, trust_env=False) as client:

@@ -79,6 +79,8 @@ def test_some_are_chosen(tmp_path: Path) -> None:
     at = sorted(events[0].time for events in runs.values())[2]
     since = sum(events[0].time >= at for events in runs.values())
     assert place.told("replay", "--all", "--since", at.isoformat(), "--jobs", "1")["runs"] == since
+    failed = sum(any(event.type == "run.failed" for event in events) for events in runs.values())
+    assert place.told("replay", "--all", "--where", "status=failed", "--jobs", "1")["runs"] == failed > 0
     assert place.here("replay", "--all", "--since", "soon").exit_code == 2
     assert place.here("replay", "--all", "golden-run").exit_code == 2
     assert place.here("replay").exit_code == 2

@@ -37,8 +37,10 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.run_table import standing_events
 from callboard.runtime.export.exporters import export_run
 from callboard.runtime.export.switches import check_protocols, endpoint_of
+from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact, result_of
+from callboard.runtime.operations.run_files import in_file, source
 from callboard.runtime.settings.config import Config
 
 DIGEST_CHARS = 16
@@ -91,19 +93,29 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     """Rebuild the views of one run or of all; return the exit code.
 
     :raises UnknownRun: if there is no such run
+    :raises UsageInvalid: if the spans of a run in a file are to be sent
     :raises CallboardError: ``spans.unreachable`` without a backend, ``spans.refused`` if it does not take the spans
     """
     found: list[Rebuilt] = []
-    if spans:
-        check_protocols(os.environ)
-        await check_backend(endpoint_of(os.environ, "TRACES"))
-    async with reach(config, reads=True, name="callboard rebuild") as connection:
-        names = [run] if run else await found_runs(connection, Both(()))
-        for name in names:
-            rebuilt = await _rebuilt(connection, name, send=spans)
-            found.append(rebuilt)
-            if not settings.as_json:
-                click.echo(_told(rebuilt))
+
+    def note(rebuilt: Rebuilt) -> None:
+        found.append(rebuilt)
+        if not settings.as_json:
+            click.echo(_told(rebuilt))
+
+    if run is not None and in_file(run) is not None:
+        if spans:
+            raise UsageInvalid("the spans of a run in a file are not sent: its log is not here", "--spans")
+        async with source(config, run, name="callboard rebuild") as runs:
+            ref, events = await runs.run(run)
+        note(_compared(ref, events, events))
+    else:
+        if spans:
+            check_protocols(os.environ)
+            await check_backend(endpoint_of(os.environ, "TRACES"))
+        async with reach(config, reads=True, name="callboard rebuild") as connection:
+            for name in [run] if run else await found_runs(connection, Both(())):
+                note(await _rebuilt(connection, name, send=spans))
     if settings.as_json:
         click.echo(compact(found))
     elif not found:
@@ -123,12 +135,17 @@ async def _rebuilt(connection: Connection, run: str, *, send: bool) -> Rebuilt:
                 followed.append(await whole(connection.log, recorded))
     if not followed:
         raise UnknownRun(ref)
+    rebuilt = _compared(ref, read, followed)
+    return msgspec.structs.replace(rebuilt, spans_sent=await _send(connection, ref)) if send else rebuilt
+
+
+def _compared(ref: RunRef, read: Sequence[Event], followed: Sequence[Event]) -> Rebuilt:
+    """Fold every view of the events at once, and one by one as they were followed."""
     views = views_of(result_of(read[:1]).language)
     at_once = {name: digest_of(made(), read) for name, made in views.items()}
     singly = {name: digest_of(made(), followed, look=True) for name, made in views.items()}
     different = [name for name in views if at_once[name] != singly[name]]
-    sent = await _send(connection, ref) if send else None
-    return Rebuilt(run=run, events=last, digests=at_once, different=different, spans_sent=sent)
+    return Rebuilt(run=ref.run, events=read[-1].n, digests=at_once, different=different)
 
 
 def digest_of(projection: Projection[Any], events: Sequence[Event], *, look: bool = False) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 @click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Stop behind event N and show the state there.")
 @click.option("--all", "everything", is_flag=True, help="Replay all runs of the store, or of an archive.")
 @click.option("--since", type=Since(), help="With --all: those accepted since then: so long ago (2h), or an instant.")
+@click.option(
+    "--where", "-w", "question", metavar="QUESTION", help="With --all: runs of the store for which this holds."
+)
 @click.option("--definition", "-d", metavar="NAME", help="With --all: only runs of this definition.")
 @click.option(
     "--jobs", "-j", metavar="N", type=click.IntRange(1), help="With --all: so many processes; default: cores."
@@ -30,6 +33,7 @@ def replay(
     at: int | None,
     everything: bool,
     since: "dt.datetime | None",
+    question: str | None,
     definition: str | None,
     jobs: int | None,
 ) -> None:
@@ -47,12 +51,12 @@ def replay(
 
         if at is not None:
             raise click.UsageError("--at is of one run")
-        chosen = Chosen(run, since, definition, jobs)
+        chosen = Chosen(run, since, question, definition, jobs)
         ctx.exit(anyio.run(replay_runs, chosen, configured(settings), settings))
     if run is None:
         raise click.UsageError("name a RUN, or say --all")
-    if since is not None or definition is not None or jobs is not None:
-        raise click.UsageError("--since, --definition and --jobs go with --all")
+    if any(given is not None for given in (since, question, definition, jobs)):
+        raise click.UsageError("--since, --where, --definition and --jobs go with --all")
     from callboard.runtime.cli.replaying import replay_run
 
     anyio.run(replay_run, run, at, configured(settings), settings)

@@ -12,7 +12,7 @@ from callboard.projections.renders import duration_text
 from callboard.projections.where import Both, Term, Where
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.finding import found_runs
+from callboard.runtime.cli.finding import found_runs, wanted
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.progress import progress
 from callboard.runtime.operations.errors import UsageInvalid
@@ -28,10 +28,12 @@ FAILURES_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which runs: of an archive or else of the store, accepted since, of a definition; in how many processes."""
+    """Which runs: of an archive or else of the store, accepted since, found there, of a definition; in how many
+    processes."""
 
     file: str | None
     since: dt.datetime | None
+    where: str | None
     definition: str | None
     jobs: int | None
 
@@ -39,7 +41,7 @@ class Chosen:
     def question(self) -> Where:
         """The runs of the store that are meant."""
         since = [Term("accepted", ">=", self.since.timestamp())] if self.since is not None else []
-        return Both((*since, *([Term("definition", "=", self.definition)] if self.definition is not None else [])))
+        return Both((*since, wanted(self.where, definition=self.definition)))
 
     def takes(self, definition: str, accepted_at: dt.datetime) -> bool:
         return self.definition in (None, definition) and (self.since is None or accepted_at >= self.since)
@@ -48,7 +50,8 @@ class Chosen:
 async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int:
     """Replay runs and print the report; return the exit code.
 
-    :raises UsageInvalid: if something else than an archive is named
+    :raises UsageInvalid: if something else than an archive is named, or an archive is asked a question
+    :raises WhereInvalid: if the question cannot be understood
     :raises OperatorError: if the server, or the archive, cannot be used
     """
     began = dt.datetime.now(dt.UTC)
@@ -60,6 +63,8 @@ async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int
         file = in_file(chosen.file)
         if file is None or not file.is_archive or file.run is not None:
             raise UsageInvalid(f"{chosen.file!r} is no archive: with --all, one can be named, and no run", "FILE")
+        if chosen.where is not None:
+            raise UsageInvalid("runs are found in the store; of an archive, --since and --definition choose", "--where")
         kept = Archive(file.path).runs
         runs = [run.run for run in kept if chosen.takes(run.definition, run.accepted_at)]
         found = await _replayed(Location(config, config.tenant, str(file.path)), runs, chosen)

@@ -35,7 +35,8 @@ def slot(folder: Path | None, tenant: str) -> Generator[Path | None]:
 
 def _locked(folder: Path, tenant: str) -> tuple[Path, int] | None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # It has what runs were given, and what they came to.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(SLOTS_MAX):
             path = folder / f"{token(tenant)}.{number}.sqlite"
             descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -14,7 +14,6 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, whole
-from callboard.projections.run_texts import TYPES
 from callboard.runtime.index.files import slot
 from callboard.runtime.index.store import RunIndex, Taken, remove
 
@@ -145,10 +144,8 @@ class Following:
         return len(messages) + pending
 
     async def _hear(self, recorded: Recorded) -> None:
-        event = recorded.event
-        if event.blobs and event.type in TYPES:
-            event = await whole(self._log, recorded)
-        self._pending.append(Taken(recorded.sequence, event))
+        # Large values of theirs are looked into as well; few have any.
+        self._pending.append(Taken(recorded.sequence, await whole(self._log, recorded)))
         self._read = recorded.sequence
         if len(self._pending) >= TOGETHER_MAX:
             await self._take()

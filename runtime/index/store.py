@@ -54,7 +54,7 @@ _decode = msgspec.msgpack.Decoder(RunFold).decode
 
 
 class Taken(NamedTuple):
-    """An event with its sequence, its large values put back in if it has texts."""
+    """An event with its sequence, its large values put back in."""
 
     sequence: int
     event: Event
