@@ -56,7 +56,7 @@ async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[st
     :raises NoAnswer: if no answer came
     """
     asked = msgspec.json.encode(body)
-    return msgspec.json.decode(await again(lambda: requests.request(f"$JS.API.{verb}", asked)))
+    return msgspec.json.decode(await again(lambda: requests.request(requests.nc.js(verb), asked)))
 
 
 async def direct_get(nc: Line, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
@@ -95,7 +95,7 @@ async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], in
 
     inbox = nc.new_inbox()
     subscription = await nc.subscribe(inbox, cb=take)
-    subject = f"$JS.API.DIRECT.GET.{stream}"
+    subject = nc.js(f"DIRECT.GET.{stream}")
     try:
         with nc.lost(lose), anyio.fail_after(DIRECT_GET_TIMEOUT_S):
             await nc.publish(subject, body, reply=inbox)

@@ -58,7 +58,7 @@ SEEN_MAX = 100
 """Different errors of one outage that are told apart; a repetition is logged at level debug."""
 
 _NOT_READY_YET = 10008
-_INFO = "$JS.API.INFO"
+_INFO = "INFO"
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _REFUSED = re.compile(r"authorization|authentication|maximum.*connections.*exceeded", re.IGNORECASE)
 
@@ -138,13 +138,20 @@ class ConnectionWatch:
     def _deny(self, denial: PermissionDenied) -> None:
         self.denied.append(denial)
         self._log.error("nats permission denied", operation=denial.operation, subject=denial.subject)
-        if denial.subject.lower() == _INFO.lower():
+        if self._is_about_us(denial):
             self._stop_waiting()
         if self._on_denied is not None:
             try:
                 self._on_denied(denial)
             except Exception:
                 self._log.exception("on_denied failed")
+
+    def _is_about_us(self, denial: PermissionDenied) -> bool:
+        return self.client is not None and denial.subject.lower() == self.client.js(_INFO).lower()
+
+    def info_denied(self) -> PermissionDenied | None:
+        """The refusal to tell us of JetStream, if there was one."""
+        return next((denial for denial in self.denied if self._is_about_us(denial)), None)
 
     def _stop_waiting(self) -> None:
         if self.while_waiting is not None:
@@ -160,10 +167,12 @@ async def connect(
     inbox_prefix: str = "_INBOX",
     connect_wait_s: float = CONNECT_WAIT_S,
     probe: bool = True,
+    domain: str = "",
 ) -> Line:
     """Connect, and check that the server can carry the runtime; thereafter reconnect for ever.
 
-    ``url`` may name several servers of a cluster, separated by commas. ``probe`` False skips the check, for clients
+    ``url`` may name several servers of a cluster, separated by commas. ``domain`` is the JetStream domain that is
+    meant, where the server is a leaf of others. ``probe`` False skips the check, for clients
     that may not ask (one that may only publish starts).
 
     :raises ServerUnreachable: if no server answered within ``connect_wait_s``
@@ -175,7 +184,7 @@ async def connect(
     credentials = credentials or Credentials()
     watch = watch or ConnectionWatch(name)
     shown = without_secrets(url)
-    client = watch.client = Line()
+    client = watch.client = Line(domain)
     try:
         with anyio.CancelScope(deadline=anyio.current_time() + connect_wait_s) as waiting:
             watch.while_waiting = waiting
@@ -196,10 +205,18 @@ async def connect(
 
 @contextlib.asynccontextmanager
 async def connected(
-    url: str, *, name: str, credentials: Credentials | None = None, watch: ConnectionWatch | None = None
+    url: str,
+    *,
+    name: str,
+    credentials: Credentials | None = None,
+    watch: ConnectionWatch | None = None,
+    inbox_prefix: str = "_INBOX",
+    domain: str = "",
 ) -> AsyncGenerator[Line]:
     """`connect`, and `disconnect` at the end of the block."""
-    client = await connect(url, name=name, credentials=credentials, watch=watch)
+    client = await connect(
+        url, name=name, credentials=credentials, watch=watch, inbox_prefix=inbox_prefix, domain=domain
+    )
     try:
         yield client
     finally:
@@ -282,7 +299,7 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
         watch.while_waiting = waiting
         while True:
             try:
-                answer = await client.request(_INFO, timeout=PROBE_TRY_S)
+                answer = await client.request(client.js(_INFO), timeout=PROBE_TRY_S)
             except NoRespondersError:
                 raise JetStreamDisabled(shown, "the server runs without it") from None
             except NatsTimeoutError:
@@ -294,5 +311,5 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
             if error.get("err_code") != _NOT_READY_YET:
                 break
             await anyio.sleep(PROBE_PAUSE_S)  # a cluster that has no leader yet
-    denial = next((denial for denial in watch.denied if denial.subject.lower() == _INFO.lower()), None)
+    denial = watch.info_denied()
     raise PermissionDenied(denial.operation, denial.subject, shown) if denial else problem

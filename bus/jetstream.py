@@ -182,7 +182,7 @@ class JetStreamLog:
         """
         try:
             # Asked once: whoever appends waits for what comes of this, and tries again anyway.
-            answer = msgspec.json.decode(await self.requests.request(f"$JS.API.STREAM.INFO.{self.stream}", b"{}"))
+            answer = msgspec.json.decode(await self.requests.request(self.nc.js(f"STREAM.INFO.{self.stream}"), b"{}"))
         except NoAnswer:
             return False
         cluster = answer.get("cluster")

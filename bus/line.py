@@ -7,9 +7,11 @@ that lived with the connection are gone; nobody else tells those who wait for th
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 from nats.aio.client import Client
+from nats.js import JetStreamContext
 
 Act = Callable[[], None]
 
@@ -20,11 +22,21 @@ _plain = re.compile(r"[!-~]+").fullmatch
 class Line(Client):
     """A client that connects again by itself. Functions that are called when it is lost or back must not block."""
 
-    def __init__(self) -> None:
+    def __init__(self, domain: str = "") -> None:
         super().__init__()
+        self.domain = domain
+        """The domain of JetStream that is meant, empty for that of the server at the other end."""
         self._at_loss: dict[object, Act] = {}
         self._at_return: dict[object, Act] = {}
         self._whole = True
+
+    def js(self, verb: str) -> str:
+        """The subject of a request to JetStream's interface."""
+        return f"$JS.{self.domain}.API.{verb}" if self.domain else f"$JS.API.{verb}"
+
+    def jetstream(self, **opts: Any) -> JetStreamContext:
+        """As the client library's, in our domain."""
+        return super().jetstream(**({"domain": self.domain, **opts} if self.domain else opts))
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None

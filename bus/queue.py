@@ -202,7 +202,7 @@ class Puller:
                 "idle_heartbeat": int(IDLE_HEARTBEAT_S * _NS),
             }
         )
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._durable}"
+        subject = self._nc.js(f"CONSUMER.MSG.NEXT.{self._stream}.{self._durable}")
         try:
             with self._nc.back(self._forget):
                 while True:

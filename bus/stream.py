@@ -19,6 +19,8 @@ from callboard.bus.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
+DESCRIPTION = "Callboard: every event of every run, what was said to them, their alarms and large values"
+
 UNBOUNDED: Mapping[str, int] = {"max_bytes": -1, "max_msgs": -1, "max_msgs_per_subject": -1, "max_age": 0}
 """The bounds beyond which a stream drops its oldest messages, each with the value that is none."""
 
@@ -62,6 +64,7 @@ async def ensure_stream(
     name = stream_of(subjects)
     wanted: dict[str, Any] = {
         "name": name,
+        "description": DESCRIPTION,
         "subjects": subjects.stored(),
         "retention": "limits",
         "storage": "file",

@@ -52,7 +52,16 @@ async def open_connection(
             url = server.url
         credentials = config.credentials() if server is None else Credentials()
         watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
-        nc = await stack.enter_async_context(connected(url, name=name, credentials=credentials, watch=watch))
+        nc = await stack.enter_async_context(
+            connected(
+                url,
+                name=name,
+                credentials=credentials,
+                watch=watch,
+                inbox_prefix=config.nats_inbox_prefix,
+                domain=(config.nats_domain or "") if server is None else "",
+            )
+        )
         log = await open_log(
             nc,
             Subjects(config.prefix),

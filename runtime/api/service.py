@@ -95,7 +95,7 @@ async def _stop(connection: "Connection", service: MicroService) -> None:
         try:
             await service.stop()
             # With this answer the server has taken us off: whoever asks from now on is told that nobody is here.
-            await connection.log.requests.request("$JS.API.INFO", b"")
+            await connection.log.requests.request(connection.log.nc.js("INFO"), b"")
         except (NatsError, NoAnswer) as error:
             logger.warning("service could not be closed in good order", error=str(error))
 

@@ -57,7 +57,7 @@ class Consumption:
     def __init__(self, log: JetStreamLog, durable: str, inbox: str) -> None:
         self._log = log
         self._inbox = inbox
-        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{log.stream}.{durable}"
+        self._subject = log.nc.js(f"CONSUMER.MSG.NEXT.{log.stream}.{durable}")
         self._durable = durable
         self._taken: list[Taken] = []
         self._status: str | None = None

@@ -24,6 +24,7 @@ from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
 from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
+from callboard.runtime.settings.nats_context import read_context
 from callboard.runtime.settings.oauth_settings import OAuthSettings, Provider, read_oauth
 from callboard.runtime.settings.oidc_settings import OidcSettings, read_oidc
 from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
@@ -48,6 +49,7 @@ _BACKENDS = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRA
 
 _OF_A_SERVER = (
     *("nats_user", "nats_password", "nats_token", "nats_nkey_seed", "nats_creds", "nats_ca", "nats_cert", "nats_key"),
+    "nats_domain",
 )
 """Settings that are about a server of one's own."""
 
@@ -80,6 +82,9 @@ class Config(BaseModel):
     nats_ca: Path | None = Field(None, description="certificate authority of the NATS server")
     nats_cert: Path | None = Field(None, description="our certificate for the NATS server")
     nats_key: Path | None = Field(None, description="the key of our certificate")
+    nats_domain: Name | None = Field(None, pattern=r"^[^\s.*>]+$", description="JetStream domain that is meant")
+    nats_inbox_prefix: str = Field("_INBOX", pattern=r"^[^\s*>]+$", description="where answers of the server go")
+    nats_context: Name | None = Field(None, description="context of the tool `nats`, or its file, with all of this")
     data_dir: Path = Field(Path(".callboard"), description="where the embedded server keeps its store")
     sync: str = Field(
         "always",
@@ -183,7 +188,7 @@ class Config(BaseModel):
 
     def at(self, url: str) -> Self:
         """Return a copy that speaks to an embedded server which stands: its URL has all that it asks for."""
-        return self.model_copy(update={"nats_url": url, **dict.fromkeys(_OF_A_SERVER)})
+        return self.model_copy(update={"nats_url": url, "nats_inbox_prefix": "_INBOX", **dict.fromkeys(_OF_A_SERVER)})
 
     def credentials(self) -> Credentials:
         """Return what `callboard.bus.connection.connect` presents to the server."""
@@ -264,13 +269,13 @@ def load(
     """
     env = os.environ if env is None else env
     problems: list[Problem] = []
-    values: dict[str, tuple[Any, str]] = {
-        **_defaults(env),
+    said: dict[str, tuple[Any, str]] = {
         **_from_file(Path(cwd or "."), file, problems),
         **_from_env(env),
         **_given(flags or {}, problems, lambda name: f"--{name.replace('_', '-')}"),
         **_given(arguments or {}, problems, lambda name: f"{name}="),
     }
+    values = {**_defaults(env), **_from_context(said, env, problems), **said}
     warnings = strangers(env)
     if "fetch_auth" in values:
         given, source = values["fetch_auth"]
@@ -319,7 +324,19 @@ def _defaults(env: Mapping[str, str]) -> Values:
         found["model"] = (ANTHROPIC_DEFAULT, "ANTHROPIC_API_KEY is set")
     if (backend := next((name for name in _BACKENDS if env.get(name)), None)) is not None:
         found["otel"] = (True, f"{backend} is set")
+    if env.get("NATS_URL"):
+        found["nats_url"] = (env["NATS_URL"], "NATS_URL")
     return found
+
+
+def _from_context(said: Values, env: Mapping[str, str], problems: list[Problem]) -> Values:
+    """Return what the context says that somebody has named, here or to the tool `nats`."""
+    given, source = said.get("nats_context", (env.get("NATS_CONTEXT"), "NATS_CONTEXT"))
+    if not isinstance(given, str) or not given:
+        return {}
+    found, wrong = read_context(given, env, source)
+    problems += wrong
+    return {name: (value, f"context {given}") for name, value in found.items()}
 
 
 def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> Values:

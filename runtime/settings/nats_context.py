@@ -1,0 +1,74 @@
+"""NATS contexts: what the tool `nats` keeps under a name of how to reach a server, as settings of ours."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from callboard.bus.events import Problem
+
+URL = "nats://127.0.0.1:4222"
+"""Where the tool goes if a context has no address."""
+
+SETTINGS: Mapping[str, str] = {
+    "url": "nats_url",
+    "user": "nats_user",
+    "password": "nats_password",
+    "token": "nats_token",
+    "creds": "nats_creds",
+    "ca": "nats_ca",
+    "cert": "nats_cert",
+    "key": "nats_key",
+    "jetstream_domain": "nats_domain",
+    "inbox_prefix": "nats_inbox_prefix",
+}
+"""What a context's members are called here; ``nkey`` is a file with the seed."""
+
+NEEDED = ("nsc", "user_jwt", "user_seed", "socks_proxy", "jetstream_api_prefix", "tls_first")
+"""Members without which the server would not be reached, and that there is no setting for."""
+
+_FILES = ("creds", "ca", "cert", "key", "nkey")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def read_context(given: str, env: Mapping[str, str], source: str) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the settings in a context, by its name or its file, and what is wrong."""
+    path = _path(given, env)
+    if path is None:
+        return {}, [_problem(f"{given!r} is no name of a context", source)]
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        return {}, [_problem(f"there is no {path}", source)]
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        return {}, [_problem(f"{path} cannot be read: {error}", source)]
+    if wanting := [name for name in NEEDED if found.get(name)]:
+        return {}, [_problem(f"{path} has {', '.join(wanting)}, for which there is no setting", source)]
+    members = {name: str(value) for name, value in found.items() if value}
+    members |= {name: str(_home(members[name], env)) for name in _FILES if name in members}
+    settings: dict[str, Any] = {SETTINGS[name]: value for name, value in members.items() if name in SETTINGS}
+    if "nkey" in members:
+        try:
+            settings["nats_nkey_seed"] = Path(members["nkey"]).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            return {}, [_problem(f"the nkey of {path} cannot be read: {error}", source)]
+    return {"nats_url": URL, **settings}, []
+
+
+def _path(given: str, env: Mapping[str, str]) -> Path | None:
+    if "/" in given or given.endswith(".json"):
+        return _home(given, env)
+    if not _NAME.fullmatch(given):
+        return None
+    folder = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else _home("~/.config", env)
+    return folder / "nats" / "context" / f"{given}.json"
+
+
+def _home(path: str, env: Mapping[str, str]) -> Path:
+    return Path(env.get("HOME", "~")).expanduser() / path[2:] if path.startswith("~/") else Path(path)
+
+
+def _problem(message: str, source: str) -> Problem:
+    return Problem("config.context", message, source, expected="a context that `nats context ls` lists, or its file")
