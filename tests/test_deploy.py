@@ -1,16 +1,20 @@
 """What stands in `deploy/` fits together and fits the code: services, variables, files and versions."""
 
 import re
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
 from callboard.bus.connection import SERVER_VERSION_MIN
+from callboard.runtime.cli.main import cli
 from callboard.runtime.settings.config import Config, load
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
+LOCKS = ("requirements.lock", "deploy/requirements.lock")
 
 
 def compose() -> dict[str, Any]:
@@ -63,9 +67,57 @@ def test_nothing_listens_outside_of_the_machine() -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "callboard.yaml").read_text(encoding="utf-8")))
+
+
+def options_of(command: str) -> set[str]:
+    found = cli.get_command(click.Context(cli), command)
+    assert found is not None, command
+    return {option for one in found.params for option in one.opts}
+
+
+def test_manifests_set_what_there_is_and_probe_what_is_served() -> None:
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in manifests()}
+    settings = by_name["ConfigMap", "callboard"]["data"] | by_name["Secret", "callboard"]["stringData"]
+    assert not load(env=settings).warnings
+    worker, http = (
+        by_name["Deployment", f"callboard-{role}"]["spec"]["template"]["spec"] for role in ("worker", "http")
+    )
+    [container] = worker["containers"]
+    image = re.search(r"CALLBOARD_METRICS_LISTEN=\S+:(\d+)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    assert image is not None
+    assert container["ports"] == [{"name": "metrics", "containerPort": int(image[1])}]
+    probes = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
+    assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    drains_s = float(container["args"][container["args"].index("--drain-wait") + 1])
+    assert drains_s < worker["terminationGracePeriodSeconds"]
+    for command in (container["args"], http["containers"][0]["args"]):
+        assert {word for word in command if word.startswith("--")} <= options_of(command[0])
+    service = by_name["Service", "callboard"]["spec"]
+    assert service["selector"] == by_name["Deployment", "callboard-http"]["spec"]["selector"]["matchLabels"]
+
+
+def test_the_unit_stops_a_worker_after_it_has_drained() -> None:
+    unit = ConfigParser(interpolation=None, strict=False, delimiters=("=",))
+    unit.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
+    unit.read_string((DEPLOY / "callboard.service").read_text(encoding="utf-8"))
+    service = unit["Service"]
+    _program, command, *options = service["ExecStart"].split()
+    assert "--drain-wait" in options_of(command)
+    assert float(options[options.index("--drain-wait") + 1]) < float(service["TimeoutStopSec"])
+    assert not load(env=dict(pair.split("=", 1) for pair in service["Environment"].split())).warnings
+
+
+def test_the_image_has_the_versions_that_are_tested() -> None:
+    locked = [set(re.findall(r"^([\w.-]+==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
+    assert locked[1]
+    assert locked[1] < locked[0]
+
+
 def test_dockerfile_copies_what_the_repository_has() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-    copied = [word for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert "runtime" in copied
     for name in copied:
         assert (ROOT / name).exists(), name

@@ -123,6 +123,25 @@ async def test_the_figures_of_a_worker(house: tuple[httpx.AsyncClient, str]) -> 
     assert (await client.get(url.replace("/metrics", "/"))).status_code == 404
 
 
+async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(house: tuple[httpx.AsyncClient, str]) -> None:
+    _client, url = house
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for path in ("/healthz", "/readyz"):
+            found = await client.get(url.replace("/metrics", path))
+            assert (found.status_code, found.text) == (200, "ok\n")
+
+
+async def test_who_takes_no_runs_says_why() -> None:
+    one = Scraped(f"127.0.0.1:{free_port()}", list, lambda: "it drains")
+    found: dict[str, httpx.Response] = {}
+    async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
+        await tasks.start(one.run)
+        found = {path: await client.get(one.url.replace("/metrics", path)) for path in ("/readyz", "/healthz", "/x")}
+        tasks.cancel_scope.cancel()
+    assert (found["/readyz"].status_code, found["/readyz"].text) == (503, "it drains\n")
+    assert (found["/healthz"].status_code, found["/x"].status_code) == (200, 404)
+
+
 async def test_several_on_one_machine_take_the_next_ports() -> None:
     address = f"127.0.0.1:{free_port()}"
     several = [Scraped(address, lambda: [Family("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]

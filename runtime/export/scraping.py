@@ -1,4 +1,7 @@
-"""Scraping: figures at ``/metrics`` of an address of their own, for a process that serves nothing else."""
+"""Scraping: figures at ``/metrics`` of an address of their own, for a process that serves nothing else.
+
+Beside them ``/healthz`` says that the process lives, and ``/readyz`` whether it can take work, or (503) why not.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -17,17 +20,20 @@ REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_WAIT_S = 5.0
 REQUESTS_AT_ONCE = 8
 
-_REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+TEXT = "text/plain; charset=utf-8"
 
 
 class Scraped:
-    """Serves figures at ``host:port``."""
+    """Serves figures at ``host:port``; ``unready`` says why the process takes no work, nothing if it does."""
 
-    def __init__(self, address: str, figures: Callable[[], Iterable[Family]]) -> None:
+    def __init__(
+        self, address: str, figures: Callable[[], Iterable[Family]], unready: Callable[[], str] = lambda: ""
+    ) -> None:
         host, _, port = address.rpartition(":")
         self._host = host.strip("[]")
         self._port = int(port)
         self._figures = figures
+        self._unready = unready
         self._answering = anyio.CapacityLimiter(REQUESTS_AT_ONCE)
         self.url = ""
         """Where it is served, once it is."""
@@ -63,16 +69,21 @@ class Scraped:
 
     def _response(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
-        if method != b"GET" or rest.partition(b" ")[0].partition(b"?")[0] != b"/metrics":
-            return _REFUSED
-        body = exposition(self._figures())
-        lines = [
-            "HTTP/1.1 200 OK",
-            f"Content-Type: {MEDIA_TYPE}",
-            f"Content-Length: {len(body)}",
-            "Connection: close",
-        ]
-        return "\r\n".join([*lines, "", ""]).encode() + body
+        match method, rest.partition(b" ")[0].partition(b"?")[0]:
+            case b"GET", b"/metrics":
+                return _answer("200 OK", exposition(self._figures()), MEDIA_TYPE)
+            case b"GET", b"/healthz":
+                return _answer("200 OK", b"ok\n")
+            case b"GET", b"/readyz":
+                why = self._unready()
+                return _answer("503 Service Unavailable" if why else "200 OK", f"{why or 'ok'}\n".encode())
+            case _:
+                return _answer("404 Not Found", b"")
+
+
+def _answer(status: str, body: bytes, kind: str = TEXT) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 async def _head(stream: anyio.abc.SocketStream) -> bytes:

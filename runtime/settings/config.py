@@ -6,7 +6,6 @@ has its name, in the environment ``CALLBOARD_`` and its name in capitals: ``nats
 
 import difflib
 import os
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
 from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
 from callboard.runtime.settings.nats_context import read_context
@@ -205,7 +205,7 @@ class Config(BaseModel):
 
     def worker_processes(self) -> int:
         """Return how many worker processes `callboard up` and `callboard worker` are to keep."""
-        return self.workers or min(_cores(), WORKERS_MAX)
+        return self.workers or min(cores(), WORKERS_MAX)
 
     def fetch_tokens(self) -> dict[str, str]:
         """Return the bearer tokens of sources, by host."""
@@ -419,11 +419,6 @@ def _invalid(details: ErrorDetails, values: Values) -> Problem:
         values[name][1] if name in values else "",
         expected=field.description if field else None,
     )
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _revealed(secret: SecretStr | None) -> str | None:

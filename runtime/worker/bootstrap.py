@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from uuid import uuid4
 
 import anyio
@@ -16,6 +17,7 @@ from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.export.scraping import Scraped
 from callboard.runtime.schedules.keeper import Keeper
 from callboard.runtime.worker.figures import Figures
+from callboard.runtime.worker.readiness import unready
 from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
@@ -73,8 +75,9 @@ async def open_worker(
             tasks.start_soon(persistently, "schedules", keeper.run)
         if config.metrics_listen:
             figures = Figures(worker, connection.log)
+            scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))
             tasks.start_soon(figures.run)
-            tasks.start_soon(persistently, "metrics", Scraped(config.metrics_listen, figures.families).run)
+            tasks.start_soon(persistently, "metrics", scraped.run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:

@@ -110,6 +110,11 @@ class Worker:
         return Load(self.active, self._runs_active_max, effects.borrowed_tokens, int(effects.total_tokens))
 
     @property
+    def draining(self) -> bool:
+        """Whether it takes nothing more, and gives its runs to others."""
+        return self._active_runs.closed
+
+    @property
     def ready(self) -> anyio.Event:
         """Set once it reads what falls to it."""
         return self._assignment.ready
