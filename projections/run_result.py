@@ -30,6 +30,7 @@ from callboard.projections.causes import Cause, Causes
 from callboard.projections.effects import model_name
 from callboard.projections.intents import Opened
 from callboard.projections.projection import known
+from callboard.projections.span_ids import ids_of
 from callboard.projections.status import RunStatus, StatusFold
 from callboard.projections.warned import WarnedFold
 
@@ -60,7 +61,7 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one knows of a run. ``cause`` is its error with what led to it, and the places; ``warnings`` are those of
-    its admission, its nodes and its child runs, like ones once.
+    its admission, its nodes and its child runs, like ones once. ``trace_id`` is that of its spans.
 
     ``usage`` sums the run's own model turns, what its other effects took of a model, and what its child runs report;
     ``usage_by_path`` does so per node, ``usage_by_model`` holds the run's own by the model that was asked, or what
@@ -71,6 +72,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     definition: str = ""
     definition_hash: str = ""
     language: str = ""
+    trace_id: str = ""
     status: RunStatus
     output: JSON = None
     results: JSON = None
@@ -174,6 +176,7 @@ class Results:
                     definition=event.definition or ref.name or ref.hash[:12],
                     definition_hash=ref.hash,
                     language=ref.language,
+                    trace_id=ids_of(payload).trace(event.run),
                     accepted_at=event.time,
                 )
             case RunStart():

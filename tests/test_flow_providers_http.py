@@ -395,6 +395,8 @@ async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None
     assert (len(keys), len(set(keys))) == (2, 1)
     fold = SpanFold()
     (asked,) = [span for event in events for span in fold.apply(event) if semconv.EFFECT_KIND in span.attributes]
+    assert (asked.name, asked.attributes["http.response.status_code"]) == ("POST", 200)
+    assert f"{asked.attributes['server.address']}:{asked.attributes['server.port']}" == site.host
     assert {headers["traceparent"] for _, _, headers, _ in site.seen} == {f"00-{asked.trace_id}-{asked.span_id}-01"}
 
 

@@ -23,6 +23,8 @@ from callboard.bus.events import (
 )
 from callboard.projections import semconv
 from callboard.projections.jaeger import jaeger
+from callboard.projections.projection import fold
+from callboard.projections.run_result import Results
 from callboard.projections.span import ATTRIBUTE_CHARS_MAX, EVENTS_PER_SPAN_MAX, Span, nanoseconds
 from callboard.projections.span_ids import SpanIds
 from callboard.projections.spans import SpanFold
@@ -69,6 +71,7 @@ def test_two_tenants_and_two_stores_with_runs_of_one_id_have_traces_of_their_own
         ids = SpanIds(trace.store, trace.tenant) if trace else SpanIds()
         assert (child.trace_id, child.parent_id) == (root.trace_id, root.span_id)
         assert (root.trace_id, root.span_id) == (ids.trace(RUN), ids.span(RUN))
+        assert fold(Results(), log.events).trace_id == root.trace_id
         assert (child.links[0].trace_id, child.links[0].span_id) == (ids.trace("child-0"), ids.span("child-0"))
         traces |= {root.trace_id, root.span_id, child.span_id, child.links[0].trace_id}
     assert len(traces) == 4 * 4

@@ -20,6 +20,7 @@ from callboard.actors.tools.stderr import PRINTED_CHARS_MAX
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
+from callboard.bus.tracecontext import sent_as, within
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
@@ -182,6 +183,13 @@ async def test_an_output_without_json_form_names_its_type(kind: str, said: str) 
 async def test_a_number_that_json_has_not_is_told_with_its_place(kind: str, said: str, place: str) -> None:
     found = await failure("what", kind=kind)
     assert (found.code, found.message, found.details) == ("tool.bad_output", said, {"at": place})
+
+
+async def test_what_a_tool_asks_belongs_to_the_span_of_its_call() -> None:
+    async with open_python(tools("span"), ENVIRONMENT) as transport:
+        with within(context := sent_as("ab" * 16, "cd" * 8)):
+            assert await transport.call("span", {}, CONTEXT) == [context.traceparent] * 2
+        assert await transport.call("span", {}, CONTEXT) == ["", ""]
 
 
 async def test_the_context_has_config_log_progress_and_the_key() -> None:

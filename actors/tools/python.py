@@ -25,6 +25,7 @@ from callboard.actors.tools.python_frames import Call, Describe, Described, Logg
 from callboard.actors.tools.python_process import HostDied, HostProcess
 from callboard.actors.tools.stderr import Redact
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus import tracecontext
 from callboard.bus.effects import JSON, PythonTools, ToolSpec
 
 HOSTS_MAX = 8
@@ -120,6 +121,7 @@ class PythonTransport:
             context.path,
             context.idempotency_key,
             self._environment.output_bytes_max,
+            tracecontext.headers().get(tracecontext.TRACEPARENT, ""),
         )
         try:
             answer = await self._ask(request, context)

@@ -27,7 +27,8 @@ class Describe(Struct, frozen=True, tag="describe"):
 
 
 class Call(Struct, frozen=True, tag="call"):
-    """Call one function. ``input`` is JSON; an output whose JSON is longer than ``output_bytes_max`` is refused."""
+    """Call one function. ``input`` is JSON; an output whose JSON is longer than ``output_bytes_max`` is refused.
+    ``traceparent`` names the call's span, if others may be told of it."""
 
     tool: str
     input: bytes
@@ -35,6 +36,7 @@ class Call(Struct, frozen=True, tag="call"):
     path: str
     idempotency_key: str
     output_bytes_max: int
+    traceparent: str = ""
 
 
 class Described(Struct, frozen=True, tag="described"):

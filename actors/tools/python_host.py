@@ -47,6 +47,7 @@ from callboard.actors.tools.python_signature import NotATool, ToolFunction, load
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.finite import NotFinite, encoded
+from callboard.bus.tracecontext import TRACEPARENT, read, within
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,7 +60,8 @@ EXIT_GRACE_S = 1.0
 class ToolContext:
     """What a parameter named ``context`` receives.
 
-    ``config`` is the source's configuration; ``idempotency_key`` is the same whenever this call is executed again.
+    ``config`` is the source's configuration; ``idempotency_key`` is the same whenever this call is executed again, and
+    so is ``traceparent``, the call's span in the form of W3C Trace Context, empty if nobody is to be told of it.
     """
 
     config: Mapping[str, str]
@@ -68,6 +70,7 @@ class ToolContext:
     path: str
     idempotency_key: str
     channel: "Channel"
+    traceparent: str = ""
 
     def progress(self, message: str) -> None:
         """Report a line of progress to those who watch the run."""
@@ -198,15 +201,17 @@ class Host:
             path=call.path,
             idempotency_key=call.idempotency_key,
             channel=self._channel,
+            traceparent=call.traceparent,
         )
         try:
             try:
                 positional, named = function.bind(call.input, context)
             except ValidationError as error:
                 return _misfit(call.tool, error)
-            output = function.function(*positional, **named)
-            if inspect.isawaitable(output):
-                output = self._runner.run(_wait(output))
+            with within(read({TRACEPARENT: call.traceparent})):
+                output = function.function(*positional, **named)
+                if inspect.isawaitable(output):
+                    output = self._runner.run(_wait(output))
         except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
             return _raised("tool.failed", f"tool {call.tool} raised {described(error)}", error)
         return _encoded(call, output)
