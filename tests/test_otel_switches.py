@@ -14,13 +14,18 @@ from opentelemetry.metrics import Meter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
+from callboard.bus.errors import ConfigInvalid
 from callboard.bus.tracecontext import headers, sent_as, within
+from callboard.languages.language import End, Stage
+from callboard.projections.span_ids import SpanIds
 from callboard.runtime.export.log_exporter import exporting_logs
 from callboard.runtime.export.metrics_exporter import otlp_meter_provider
-from callboard.runtime.export.switches import ENDPOINT, SIGNALS, ProtocolRefused, check_protocols, endpoint_of, wants
+from callboard.runtime.export.switches import ENDPOINT, SIGNALS, check_protocols, endpoint_of, wants
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import load
 from tests.otlp_receiver import plain
+from tests.plays import effect
+from tests.simulation import theatre_for
 
 TRACES, METRICS, LOGS = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in SIGNALS)
 
@@ -78,10 +83,11 @@ def test_a_protocol_that_is_not_spoken_is_refused(env: dict[str, str], variable:
     if variable is None:
         check_protocols(env)
         return
-    with pytest.raises(ProtocolRefused) as refused:
+    with pytest.raises(ConfigInvalid) as refused:
         check_protocols(env)
-    assert (refused.value.code, refused.value.where) == ("config.otlp", variable)
-    assert "4318" in refused.value.remedy
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.where) == ("config.otlp", variable)
+    assert "4318" in str(problem.expected)
 
 
 # -- what goes over the wire -------------------------------------------------------------------------------------------
@@ -185,6 +191,22 @@ def test_log_lines_have_their_span_and_are_sent_where_they_are_asked_for(backend
     assert plain(list(first.attributes)) == {"logger": "callboard.somewhere", "tries": 3, "what": "{'a': 1}"}
     assert (second.body.string_value, second.severity_text, second.trace_id) == ("it broke: x", "ERROR", b"")
     assert plain(list(second.attributes))["exception.type"] == "ValueError"
+
+
+async def test_what_is_logged_of_a_run_has_its_trace(stream: io.StringIO) -> None:
+    async def broken(stage: Stage) -> End:
+        await effect(stage.enter("a"), "do", 1)
+        raise ValueError("a fault of ours")
+
+    theatre = theatre_for(broken)
+    ref = await theatre.accept("p")
+    structlog.get_logger("before").info("before")
+    await theatre.actor(ref).run()
+    structlog.get_logger("after").info("after")
+    told = {str(line["event"]): line for line in lines(stream)}
+    of_run = told["interpreter failed"]
+    assert (of_run["trace_id"], of_run["span_id"]) == (SpanIds().trace(ref.run), SpanIds().span(ref.run))
+    assert "trace_id" not in {**told["before"], **told["after"]}
 
 
 def test_logs_are_not_sent_unless_asked_for(backend: Backend, stream: io.StringIO) -> None:

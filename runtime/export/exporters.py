@@ -51,7 +51,7 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     the end of the block the spans so far are given `GRACE_S` to go out; what has not gone goes when exporters are
     opened again.
 
-    :raises ProtocolRefused: if the environment asks for a protocol that is not spoken here
+    :raises ConfigInvalid: if the environment asks for a protocol that is not spoken here
     """
     env = os.environ
     holders: dict[str, Leader] = {}

@@ -7,7 +7,8 @@ protocols of ``OTEL_EXPORTER_OTLP_*``, for all signals or for one. The rest of t
 from collections.abc import Mapping
 from typing import Literal
 
-from callboard.bus.errors import CallboardError
+from callboard.bus.errors import ConfigInvalid
+from callboard.bus.events import Problem
 
 Signal = Literal["TRACES", "METRICS", "LOGS"]
 """What is exported, as it is called in variables."""
@@ -21,19 +22,6 @@ ENDPOINT_DEFAULT = "http://localhost:4318"
 DISABLED = "OTEL_SDK_DISABLED"
 SPOKEN = "http/protobuf"
 """The protocol that our exporters speak; the library for gRPC is larger than all that a worker needs besides."""
-
-
-class ProtocolRefused(CallboardError):
-    """The environment asks for a protocol of OTLP that is not spoken here."""
-
-    def __init__(self, variable: str, protocol: str) -> None:
-        super().__init__(
-            "config.otlp",
-            f"OTLP is not exported by {protocol}, only by {SPOKEN}",
-            variable,
-            f"Set {variable}={SPOKEN} and the endpoint that takes it, usually port 4318 instead of 4317; "
-            "or switch the export off with CALLBOARD_OTEL=false.",
-        )
 
 
 def named(env: Mapping[str, str]) -> str | None:
@@ -74,16 +62,21 @@ def disabled(env: Mapping[str, str]) -> bool:
 def check_protocols(env: Mapping[str, str]) -> None:
     """Check that every signal that is exported may go by the protocol that we speak.
 
-    :raises ProtocolRefused: if one may not
+    :raises ConfigInvalid: names the variables that say something else
     """
+    wrong: dict[str, str] = {}
     for signal in SIGNALS:
-        if not wants(env, signal):
-            continue
-        for variable in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-            if protocol := env.get(variable):
-                if protocol != SPOKEN:
-                    raise ProtocolRefused(variable, protocol)
-                break
+        variables = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        variable = next((name for name in variables if env.get(name)), None)
+        if variable is not None and wants(env, signal) and env[variable] != SPOKEN:
+            wrong[variable] = env[variable]
+    if wrong:
+        raise ConfigInvalid([_refused(*one) for one in wrong.items()])
+
+
+def _refused(variable: str, protocol: str) -> Problem:
+    expected = f"{SPOKEN}, and the endpoint that takes it, usually port 4318; or CALLBOARD_OTEL=false"
+    return Problem("config.otlp", f"OTLP is not spoken by {protocol} here", variable, expected=expected)
 
 
 def _endpoint_of(signal: Signal) -> str:
