@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from nats.errors import Error as NatsError
 
@@ -49,6 +50,9 @@ T = TypeVar("T")
 READ_BATCH = 1_000
 READ_BYTES_MAX = 16 * 1024 * 1024
 """Events, and their bytes, asked for at once when a run is read."""
+
+READ_TOGETHER = 128
+"""Of these so many are decoded without giving way to others."""
 
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
@@ -267,6 +271,8 @@ class JetStreamLog:
                 headers = message.headers or {}
                 subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
                 found.append(recorded(subject, sequence, ref, headers.get(MARK, ""), message.data))
+                if len(found) % READ_TOGETHER == 0:
+                    await anyio.lowlevel.checkpoint()
             if not messages or not pending or len(found) == limit:
                 return found
             after = found[-1].sequence

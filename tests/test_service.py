@@ -1,6 +1,7 @@
 """The service over real messages: a bare NATS client, a real server, a real worker."""
 
 import json
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 import anyio
 import nats
 import pytest
+from anyio import to_thread
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from callboard.bus.subjects import RunRef
+from callboard.runtime.api import keeping
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.service import open_service
@@ -237,6 +240,26 @@ async def test_trace_is_a_tree_of_nodes(caller: Caller) -> None:
     trace = await caller.ask("trace", {"run_id": run})
     assert [child["path"] for child in trace["root"]["children"]] == ["a", "b"]
     assert [effect["type"] for effect in trace["root"]["children"][0]["effects"]] == ["model.call"]
+
+
+async def test_a_long_run_is_folded_while_others_are_answered(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = await caller.finished()
+    begun, gone_on = threading.Event(), threading.Event()
+    fold = keeping.fold
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        # On the loop nobody could let it go on.
+        assert gone_on.wait(PATIENCE_S)
+        return fold(*given)
+
+    monkeypatch.setattr(keeping, "APART_EVENTS", 1)
+    monkeypatch.setattr(keeping, "fold", slow)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(caller.ask, "show", {"run_id": run})
+        await to_thread.run_sync(begun.wait)
+        assert (await caller.ask("events", {"run_id": run, "limit": 1}))["more"]
+        gone_on.set()
 
 
 async def test_events_come_in_pages(caller: Caller) -> None:

@@ -7,19 +7,28 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import structlog
+from anyio import to_thread
 
+from callboard.bus.events import Event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, whole
-from callboard.projections.projection import Projection
+from callboard.projections.projection import Projection, fold
 
 logger = structlog.get_logger(__name__)
 
 CATCH_UP_WAIT_S = 60.0
 """How long a question waits until the fold has come as far as the log."""
 
-V = TypeVar("V")
 TOGETHER = 64
 """Events that are folded without giving way to others."""
+
+APART_EVENTS = 500
+"""Of how many events on a run is folded in a thread, so that others are answered meanwhile."""
+
+FOLDS_AT_ONCE = 2
+"""Runs that are folded in threads side by side; more only wait for each other."""
+
+V = TypeVar("V")
 
 P = TypeVar("P", bound=Projection[Any])
 
@@ -91,6 +100,19 @@ class Kept(Generic[P]):
         if self._sequence < last:
             raise NoAnswer(f"the listing is at {self._sequence} of {last}")
         return self._projection
+
+
+class Folding:
+    """Folds whole runs, a few at once."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(FOLDS_AT_ONCE)
+
+    async def fold(self, projection: Projection[V], events: Sequence[Event]) -> V:
+        """Return the view of a run's events."""
+        if len(events) < APART_EVENTS:
+            return fold(projection, events)
+        return await to_thread.run_sync(fold, projection, events, limiter=self._limiter)
 
 
 async def folded(log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> V:

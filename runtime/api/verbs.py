@@ -19,7 +19,6 @@ from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, whole
 from callboard.bus.subjects import RunRef, is_name
-from callboard.projections.projection import fold
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results, RunResult
 from callboard.projections.runs import STATUSES
@@ -63,6 +62,7 @@ from callboard.runtime.api.bodies import (
 )
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
 from callboard.runtime.api.forking import ForkRun, NowhereToFork, message_of
+from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.api.version_lists import listed
@@ -114,6 +114,7 @@ class Verbs:
         self._definitions = definitions
         self._listings = listings
         self._verdict_wait_s = verdict_wait_s
+        self._folding = Folding()
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
         """Every verb: its name to what takes tenant and request."""
@@ -283,12 +284,12 @@ class Verbs:
     async def show(self, tenant: str, body: bytes) -> RunResult:
         """Say how a run stands: status, nodes, what it waits for, output, usage."""
         request = read_body(body, OneRun)
-        return fold(Results(), await self._client(tenant).events(request.run_id))
+        return await self._folding.fold(Results(), await self._client(tenant).events(request.run_id))
 
     async def trace(self, tenant: str, body: bytes) -> Trace:
         """Return a run's tree of nodes and effects, with times."""
         request = read_body(body, OneRun)
-        return fold(TraceFold(), await self._client(tenant).events(request.run_id))
+        return await self._folding.fold(TraceFold(), await self._client(tenant).events(request.run_id))
 
     async def state(self, tenant: str, body: bytes) -> Any:
         """Return the document from which another run can go on where this one stands, in the shape of its language."""
@@ -299,7 +300,7 @@ class Verbs:
         view = view_of(language)
         if view is None or view.state is None:
             raise ApiError(400, "state.none", f"a {language} has no state document", run_id=request.run_id)
-        return fold(view.state(), events)
+        return await self._folding.fold(view.state(), events)
 
     async def result(self, tenant: str, body: bytes) -> Result:
         """Return a run's end, waiting for it if asked to."""

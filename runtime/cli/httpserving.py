@@ -34,6 +34,7 @@ from callboard.runtime.index.files import FOLDER
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.collector import settled_collector
 
 NAME = "callboard http"
 
@@ -96,7 +97,9 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
             open_to_all=[health_route()],
         )
         tasks.start_soon(serve_app, app, bound)
-        yield
+        # To look at all that a long run is made of would keep everybody waiting for a tenth of a second.
+        with settled_collector():
+            yield
         tasks.cancel_scope.cancel()
 
 

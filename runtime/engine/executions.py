@@ -10,11 +10,11 @@ from starlette.requests import Request
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.projections.execution_log import MILESTONE
-from callboard.projections.projection import fold
 from callboard.projections.questions import Question
 from callboard.projections.results import view_of
 from callboard.runtime.admission.versions import meant
 from callboard.runtime.api.client import Client
+from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import WAIT_MAX_S, ApiError
 from callboard.runtime.engine.asking import number_in, object_of, said, subject_of
@@ -42,6 +42,7 @@ class Executions:
         self._verbs = verbs
         self._language = language
         self._client = Client(log, tenant)
+        self._folding = Folding()
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class Executions:
         view = view_of(self._language)
         assert view is not None
         events = await self._client.events(run)
-        execution = msgspec.to_builtins(fold(view.result(), events))
+        execution = msgspec.to_builtins(await self._folding.fold(view.result(), events))
         return {**execution, "created_at": _ms(events[0].time), "updated_at": _ms(events[-1].time)}
 
 

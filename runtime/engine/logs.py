@@ -14,8 +14,8 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.projections.execution_log import ExecutionLog, LogEntry
-from callboard.projections.projection import fold
 from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.engine.asking import number_in, truth_in
 from callboard.runtime.http.live import LIVE_MAX, Live
@@ -35,6 +35,7 @@ class Logs:
         self._log = log
         self._tenant = tenant
         self._client = Client(log, tenant)
+        self._folding = Folding()
         self._following = 0
 
     async def pages(self, request: Request) -> Any:
@@ -66,7 +67,7 @@ class Logs:
         return {"execution_id": run, "total_count": len(entries), **counts, "timeline": span}
 
     async def _entries(self, run: str) -> list[LogEntry]:
-        return fold(ExecutionLog(), await self._client.events(run))
+        return await self._folding.fold(ExecutionLog(), await self._client.events(run))
 
     async def stream(self, request: Request) -> Live:
         """``GET /v2/executions/{id}/logs/stream``: the entries as server-sent events, ``follow`` until it ends."""

@@ -201,7 +201,11 @@ async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None 
 
     Whoever acts upon them takes them through `callboard.bus.log.readable`.
     """
-    return [replace(recorded, event=await whole(log, recorded)) for recorded in await log.read(ref, after, limit)]
+    found = await log.read(ref, after, limit)
+    for place, recorded in enumerate(found):
+        if recorded.event.blobs:
+            found[place] = replace(recorded, event=await whole(log, recorded))
+    return found
 
 
 def events_of(recorded: Sequence[Recorded]) -> list[Event]:
