@@ -57,7 +57,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
     once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
-    start's.
+    start's, ``origin`` is the run that it is a fork of.
     """
 
     run: str
@@ -77,6 +77,11 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     duration_s: float | None = None
     tokens: int = 0
     tags: dict[str, str] = {}
+    origin: str = ""
+
+
+class _Origin(Struct, frozen=True):
+    run: str
 
 
 class _Ref(Struct, frozen=True):
@@ -91,6 +96,7 @@ class _Admission(Struct, frozen=True):
     definition: _Ref
     warnings: list[Problem] = []
     tags: dict[str, str] = {}
+    forked_from: _Origin | None = None
 
 
 _read = msgspec.json.Decoder(_Admission).decode
@@ -137,6 +143,9 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
         language=word(ref.language),
         status="accepted",
         accepted_at=event.time,
+        # It has the beginning of its origin.
+        started_at=event.time if payload.forked_from is not None else None,
+        origin=payload.forked_from.run if payload.forked_from is not None else "",
         warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         tags=payload.tags,
     )

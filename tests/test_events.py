@@ -107,6 +107,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "run.accepted": {
         "warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")],
         "trace": ev.Traced("5703e", "acme", "00-0af7-b7ad-01", "a=1"),
+        "tags": {"customer": "acme"},
     },
     "run.rejected": {"cause": 7},
     "run.resumed": {"step": True},

@@ -176,3 +176,28 @@ async def test_what_would_change_the_past_is_refused(connection: Connection, cal
         assert (await caller.refused("fork", {"run_id": origin, **asked}))["code"] == "fork.nowhere"
     for asked in ({"at": 3}, {"failure": True}):
         assert "unknown" in str(await caller.refused("fork", {"run_id": "nobody", **asked}))
+
+
+async def test_a_question_that_was_open_is_asked_of_the_fork_too(connection: Connection, caller: Caller) -> None:
+    source = '# Ask\n\n## STEP 1: Who\n\n@elicit(input, "Who?")\n'
+    origin = await caller.start(definition={"language": "playbook", "source": source}, script=None, model=None)
+    [asked] = await _asked(caller, origin)
+    fork = (await caller.ask("fork", {"run_id": origin, "at": asked["n"]}))["run_id"]
+    [asked] = await _asked(caller, fork)
+    assert asked["run"] == fork
+    for run in (fork, origin):
+        body = {"interaction": asked["key"], "user_response": run}
+        assert (await caller.ask("tell", {"run_id": run, "verb": "answer", "body": body}))["status"] == "accepted"
+        assert (await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))["status"] == "completed"
+    assert (await caller.ask("questions", {}))["questions"] == []
+    rows = {row["run"]: row for row in (await caller.ask("runs", {}))["runs"]}
+    assert rows[fork]["origin"] == origin
+    assert rows[fork]["duration_s"] >= 0
+
+
+async def _asked(caller: Caller, run: str) -> list[dict[str, Any]]:
+    """The open questions of a run, as soon as there are any."""
+    deadline = anyio.current_time() + PATIENCE_S
+    while not (found := (await caller.ask("questions", {"run_id": run}))["questions"]):
+        assert anyio.current_time() < deadline, "nothing is asked"
+    return found

@@ -11,7 +11,10 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio.abc
 
+from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
+from callboard.projections.projection import fold
 from callboard.projections.questions import TYPES, Question, Questions
 from callboard.projections.runs import RowStatus, RunRow
 from callboard.projections.where import Both, Where
@@ -19,6 +22,7 @@ from callboard.runtime.api.keeping import Kept
 from callboard.runtime.api.statuses import Statuses, depends
 from callboard.runtime.index.following import Following
 from callboard.runtime.index.store import RunIndex
+from callboard.runtime.run.log import events_of, read_run
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
@@ -117,7 +121,19 @@ class Listings:
 
         :raises NoAnswer: if the log does not answer, or the fold does not keep up
         """
-        return (await self._kept_questions(tenant).caught_up()).view()
+        asked = (await self._kept_questions(tenant).caught_up()).view()
+        following = self._kept_runs(tenant)
+        await following.caught_up()
+        # What a fork has of its origin is no event of its own that could be followed.
+        shared = [await self._shared(RunRef(tenant, run)) for run in await following.ask(RunIndex.forks_open)]
+        return sorted((one for some in (asked, *shared) for one in some), key=lambda one: one.since)
+
+    async def _shared(self, fork: RunRef) -> list[Question]:
+        """The questions that a fork's origin had asked, and that are open in it."""
+        recorded = await read_run(self._log, fork)
+        forked = origin_of(recorded[0].event) if recorded else None
+        found = fold(Questions(), events_of(recorded))
+        return [one for one in found if forked is not None and one.n <= forked.n]
 
     def _kept_questions(self, tenant: str) -> Kept[Questions]:
         filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]

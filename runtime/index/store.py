@@ -18,7 +18,7 @@ from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, acce
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import WARNING, Values, condition
 
-VERSION = 1
+VERSION = 2
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -32,11 +32,12 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value);
 CREATE TABLE runs (
   place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
   told TEXT, at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, claims INTEGER,
-  worker TEXT, error TEXT, words TEXT, state BLOB
+  worker TEXT, error TEXT, words TEXT, origin TEXT, state BLOB
 );
 CREATE INDEX runs_of_definition ON runs (definition, place);
 CREATE INDEX runs_of_status ON runs (status, place);
 CREATE INDEX runs_of_hash ON runs (hash);
+CREATE INDEX forks_open ON runs (place) WHERE origin != '' AND ended IS NULL;
 CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
 CREATE TABLE tags (name TEXT, value TEXT, place INTEGER, PRIMARY KEY (name, value, place)) WITHOUT ROWID;
 CREATE INDEX tags_of_run ON tags (place);
@@ -45,7 +46,7 @@ CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
 
 _COLUMNS = (
     "place, run, definition, hash, language, status, at_work, accepted, started, ended, duration, tokens, claims, "
-    "worker, error, words, state"
+    "worker, error, words, origin, state"
 )
 _PUT = f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"
 
@@ -236,6 +237,11 @@ class RunIndex:
         """The runs at work, whose status only their own events say."""
         return [run for (run,) in self._asked("SELECT run FROM runs WHERE at_work", [])]
 
+    def forks_open(self) -> list[str]:
+        """The runs that are forks and have not ended."""
+        sql = "SELECT run FROM runs WHERE origin != '' AND ended IS NULL ORDER BY place"
+        return [run for (run,) in self._asked(sql, [])]
+
     def counts(self) -> dict[RowStatus, int]:
         """How many runs there are of each status; of a run at work it is coarse."""
         return dict(self._asked("SELECT status, count(*) FROM runs GROUP BY status", []))
@@ -306,5 +312,6 @@ def _row(kept: _Kept) -> tuple[Any, ...]:
         row.worker,
         row.error,
         "\n".join((row.run, row.definition, row.error or "")).casefold(),
+        row.origin,
         _encode(kept.fold),
     )
