@@ -120,6 +120,7 @@ class JetStreamLog:
         return last
 
     async def _put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None) -> int:
+        self.room.check()
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
             # The answer names the sequence of the batch's last message; the last event is the one before.
@@ -137,6 +138,7 @@ class JetStreamLog:
         :raises Full: if there is no room
         :raises NoAnswer: if no answer came
         """
+        self.room.check()
         return await self._taken_in(publish(self.requests, message))
 
     async def publish_once(self, message: Message, id: str) -> int:
@@ -146,6 +148,7 @@ class JetStreamLog:
         Ids are one for the whole stream, to which users publish too: where one of their messages has ours, we go on to
         another, and always to the same.
         """
+        self.room.check()
         while True:
             sequence, known = await self._taken_in(publish_known(self.requests, message, id))
             stored = await self._get({"seq": sequence}) if known else None
@@ -155,6 +158,7 @@ class JetStreamLog:
 
     async def publish_together(self, messages: Sequence[Message]) -> int:
         """Publish several messages, all or none of them; return the sequence of the last. Raises as `publish`."""
+        self.room.check()
         return await self._taken_in(publish_batch(self.requests, messages))
 
     async def _taken_in(self, publishing: Awaitable[T]) -> T:

@@ -24,6 +24,8 @@ class Room:
         self._silent_once = False
         self.full: Full | None = None
         """Why the stream takes nothing in; None if it does, as far as anybody knows."""
+        self.closed: Full | None = None
+        """Why nothing is to be brought in, though the stream would take it: it would drop something else for it."""
 
     def listen(self, listener: Callable[[Full | None], None]) -> None:
         """Have a function called once the stream is found full, and with None once it no longer is."""
@@ -54,8 +56,21 @@ class Room:
             self._told = False
             self._tell(None)
 
+    def close(self, full: Full | None) -> None:
+        """Let nothing in any more, or (None) again whatever the stream takes."""
+        if (full is None) != (self.closed is None):
+            self._tell(full)
+        self.closed = full
+
+    def check(self) -> None:
+        """:raises Full: if nothing is to be brought in"""
+        if self.closed is not None:
+            raise self.closed
+
     def shut(self) -> Full | None:
         """Return why there is no use in trying just now, None if it is worth a try."""
+        if self.closed is not None:
+            return self.closed
         return self.full if anyio.current_time() - self._refused_at < FRESH_S else None
 
     def _tell(self, full: Full | None) -> None:

@@ -29,6 +29,7 @@ from callboard.bus.subjects import Subjects
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.worker import store_watch
 from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.readiness import unready
 from tests.cli_stage import Place
 from tests.test_full_store import Hall, by_nats, config_for
 
@@ -300,3 +301,37 @@ async def test_a_worker_says_when_somebody_gives_the_stream_bounds(
         with anyio.fail_after(PATIENCE_S):
             await news.wait()
     assert set(said) == {"stream.bounded"}
+
+
+async def test_nothing_is_brought_in_where_the_stream_would_drop_something_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_watch, "LOOK_S", 0.02)
+    async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}) as worker:
+        log = connection.log
+        news: list[Full | None] = []
+        heard = anyio.Event()
+
+        def hear(full: Full | None) -> None:
+            news.append(full)
+            heard.set()
+
+        log.room.listen(hear)
+        message = Message(log.subjects.reject("default", "x"), b"{}" * 500, {})
+        for _ in range(20):
+            await log.publish(message)
+        held = (await log.nc.jetstream().stream_info(log.stream)).state
+        await bound(log, max_bytes=held.bytes + held.bytes // 20)
+        with anyio.fail_after(PATIENCE_S):
+            await heard.wait()
+        with pytest.raises(Full, match="drops its oldest events, and holds 9"):
+            await log.publish(message)
+        assert "drops its oldest" in unready(worker, connection)
+        heard = anyio.Event()
+        await bound(log, max_bytes=-1)
+        with anyio.fail_after(PATIENCE_S):
+            await heard.wait()
+        await log.publish(message)
+        assert (news[-1], unready(worker, connection)) == (None, "")
+        found = (await log.nc.jetstream().stream_info(log.stream)).state
+        assert found.first_seq == held.first_seq

@@ -12,6 +12,6 @@ def unready(worker: Worker, connection: Connection) -> str:
         return "it has not taken its place among the workers yet"
     if worker.draining:
         return "it drains"
-    if (full := connection.log.room.full) is not None:
+    if (full := connection.log.room.closed or connection.log.room.full) is not None:
         return f"the store takes nothing in: {full.reason}"
     return ""

@@ -1,5 +1,7 @@
 """The store watch: says in a worker's log how the store stands, before it is full and when it is."""
 
+from typing import Any
+
 import anyio
 import structlog
 
@@ -18,6 +20,9 @@ SCARCE_SHARE = 0.9
 ENOUGH_SHARE = 0.85
 """Beyond the one share of what it may hold a store is said to be nearly full, and not again before it was below the
 other."""
+
+CLOSE_SHARE = 0.9
+"""Beyond this share of bounds that somebody has given the stream nothing more is brought in."""
 
 
 def say_room(full: Full | None) -> None:
@@ -74,10 +79,15 @@ class StoreWatch:
         return Usage(answer["storage"], most) if most > 0 else None
 
     async def _check_bounds(self) -> None:
-        """Say so if somebody has given the stream bounds meanwhile."""
+        """Say so if somebody has given the stream bounds meanwhile, and bring nothing in before it drops anything."""
         answer = await api(self._connection.log.requests, f"STREAM.INFO.{self._connection.log.stream}", {})
         bounds = bounds_of(answer.get("config", {}))
         if bounds and not self._bounded:
             told = StreamBounded(self._connection.log.stream, bounds)
             logger.error("the stream has bounds", code=told.code, reason=told.message, remedy=told.remedy)
         self._bounded = bool(bounds)
+        state: dict[str, Any] = answer.get("state", {})
+        held = {"max_bytes": state.get("bytes", 0), "max_msgs": state.get("messages", 0)}
+        share = max((held[name] / bound for name, bound in bounds.items() if name in held), default=0.0)
+        reason = f"the stream has bounds beyond which it drops its oldest events, and holds {share:.0%} of them"
+        self._connection.log.room.close(Full(reason) if share > CLOSE_SHARE else None)
