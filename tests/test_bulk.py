@@ -45,7 +45,7 @@ def test_those_that_are_found_are_told_and_no_others(standing: Place) -> None:
     asked = ("cancel", "--where", "tag.customer=acme", "--reason", "enough", "--by", "ada")
     preview = standing.here(*asked, said="n\n")
     assert preview.exit_code == exits.OK
-    assert "cancel: 3 runs would be told so" in preview.output
+    assert "cancel: 3 runs found:" in preview.output
     assert "c-3  running  one" in preview.output
     assert not any(events(standing, run, "cancel.requested") for run in mine)
     agreed = standing.here(*asked, said="y\n")
@@ -91,6 +91,30 @@ def test_what_was_broken_off_goes_on_and_nobody_hears_it_twice(
     assert standing.here("signal", runs[0], "price").exit_code == exits.FAILED
 
 
+def test_many_failures_are_tried_again_once_each(standing: Place) -> None:
+    standing.write("fails.json", {"turns": {"a": [{"error": {"code": "refused", "message": "no"}}]}})
+    standing.write("well.json", {"turns": {"a": [{"text": "said"}]}})
+    for name in ("f-1", "f-2"):
+        standing.started("one.yaml", "--script", "fails.json", "--run-id", name, "--tag", "customer=failing")
+        standing.here("watch", name, "--plain")
+        assert standing.told("show", name)["nodes"]["a"]["outcome"] == "failed"
+    asked = ("--where", "tag.customer=failing and run~f-", "--operation", "again-1", "--script", "well.json", "--yes")
+    reruns = standing.told("rerun", *asked)["runs"]
+    assert [(one["run"], one["verdict"]) for one in reruns] == [("f-1", "begun"), ("f-2", "begun")]
+    for one in reruns:
+        assert standing.here("watch", one["begun"], "--plain").exit_code == exits.OK
+        assert standing.told("show", one["begun"])["nodes"]["a"]["outcome"] == "ok"
+    done_again = standing.told("rerun", *asked)["runs"]
+    assert [(one["verdict"], one["begun"]) for one in done_again] == [("begun already", one["begun"]) for one in reruns]
+    failed = [row["run"] for row in standing.told("runs", "--where", "status=failed and tag.customer=failing")]
+    retried = standing.told("retry", *asked)["runs"]
+    assert sorted(one["run"] for one in retried) == sorted(failed)
+    for one in retried:
+        assert standing.here("watch", one["begun"], "--plain").exit_code == exits.OK
+    assert standing.here("retry", "--where", "run=f-1", "--run-id", "x", "--yes").exit_code == exits.USAGE
+    assert standing.here("retry").exit_code == exits.USAGE
+
+
 def test_what_is_told_many_has_to_be_asked_for_whole(standing: Place) -> None:
     for words in (
         ("cancel",),
@@ -104,4 +128,4 @@ def test_what_is_told_many_has_to_be_asked_for_whole(standing: Place) -> None:
     ):
         assert standing.here(*words).exit_code == exits.USAGE, words
     nothing = standing.here("kill", "--where", "run=nix", "--yes")
-    assert (nothing.exit_code, nothing.stdout) == (exits.OK, "kill: no run to tell\n")
+    assert (nothing.exit_code, nothing.stdout) == (exits.OK, "kill: no such run\n")

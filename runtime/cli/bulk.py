@@ -1,9 +1,9 @@
-"""Telling many runs at the command line: what is about to be done, whether it shall be, how far it is, and a report."""
+"""The same for many runs at the command line: what is about to be done, whether it shall be, and what became of it."""
 
 import secrets
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,12 @@ import click
 import msgspec
 
 from callboard.projections.runs import RunRow
+from callboard.runtime.api.client import Client
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.finding import listings, wanted
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.progress import progress
-from callboard.runtime.operations.bulk import Heard, hearing, tell_all
+from callboard.runtime.cli.progress import Progress, progress
+from callboard.runtime.operations.bulk import Heard, begin_all, hearing, tell_all
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
@@ -23,6 +24,17 @@ from callboard.runtime.settings.config import Config
 
 SHOWN_MAX = 10
 """How many runs are shown before they are told, and how many that refuse it behind."""
+
+
+_WORDS = {
+    "told": "told",
+    "told already": "told already",
+    "begun": "begun",
+    "begun already": "begun already",
+    "ended": "had ended",
+    "refused": "refused",
+}
+"""The parts of a report, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +46,32 @@ class Many:
     operation: str | None
 
 
+Act = Callable[[Client, Sequence[str], str, Progress], Awaitable[list[Heard]]]
+"""Does something to runs, under the name of an operation."""
+
+
 async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
-    """Tell runs the same, and say what became of it; return the exit code.
+    """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
+
+    async def tell(client: Client, runs: Sequence[str], operation: str, progress: Progress) -> list[Heard]:
+        return await tell_all(
+            client, runs, verb, fields, operation=operation, again=many.operation is not None, progress=progress
+        )
+
+    return await do_many(many, verb, tell, config, settings)
+
+
+async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
+    """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
+
+    async def begin(client: Client, runs: Sequence[str], operation: str, progress: Progress) -> list[Heard]:
+        return await begin_all(client, runs, verb, start, operation=operation, progress=progress)
+
+    return await do_many(many, verb, begin, config, settings)
+
+
+async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Settings) -> int:
+    """Do the same to all runs that are found, if it shall be; say what became of it; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
     :raises UsageInvalid: if nobody could be asked
@@ -56,15 +92,7 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
             click.echo(f"If this is broken off, `{go_on}` goes on.", err=True)
         with progress(len(runs)) as done:
-            heard = await tell_all(
-                connection.client,
-                runs,
-                verb,
-                fields,
-                operation=operation,
-                again=many.operation is not None,
-                progress=done,
-            )
+            heard = await act(connection.client, runs, operation, done)
     refused = [one for one in heard if one.verdict == "refused"]
     if settings.as_json:
         click.echo(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
@@ -74,7 +102,7 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
 
 
 def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:
-    click.echo(f"{verb}: {_count(count)} would be told so{':' if first else '.'}", err=True)
+    click.echo(f"{verb}: {_count(count)} found{':' if first else '.'}", err=True)
     for row in first:
         click.echo(f"  {row.run}  {row.status}  {row.definition}", err=True)
     if count > len(first):
@@ -83,9 +111,8 @@ def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:
 
 def _report(verb: str, heard: Sequence[Heard], refused: Sequence[Heard]) -> str:
     counts = Counter(one.verdict for one in heard)
-    words = {"told": "told", "told already": "told already", "ended": "had ended", "refused": "refused it"}
-    parts = [f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]]
-    lines = [f"{verb}: {', '.join(parts) or 'no run to tell'}"]
+    parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
+    lines = [f"{verb}: {', '.join(parts) or 'no such run'}"]
     lines += [f"  {one.run}  {one.code}: {one.message}" for one in refused[:SHOWN_MAX]]
     if len(refused) > SHOWN_MAX:
         lines.append(f"  … and {len(refused) - SHOWN_MAX} more, which --json has")

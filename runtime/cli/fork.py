@@ -1,12 +1,16 @@
 """``callboard fork, retry, rerun``: go on from where a run was, as a run of its own."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.many import many
 from callboard.runtime.cli.options import Settings, pairs, settings_options
+
+if TYPE_CHECKING:
+    from callboard.runtime.cli.bulk import Many
 
 _READABLE = click.Path(exists=True, dir_okay=False)
 
@@ -45,21 +49,22 @@ def fork(settings: Settings, run: str, at: int | None, node: str | None, outcome
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False)
 @_definition
 @_model
 @_script
 @_options
 @_run_id
 @_by
+@many
 @settings_options
-def retry(settings: Settings, run: str, **given: Any) -> None:
+def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
     """Try the failure of RUN again: go on from before what made it fail, as a run of its own, and print its id."""
-    _ask(settings, {"run_id": run, "failure": True}, given)
+    _begin(settings, whom, "retry", {"failure": True}, given)
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("run")
+@click.argument("run", required=False)
 @_input
 @_definition
 @_model
@@ -67,10 +72,33 @@ def retry(settings: Settings, run: str, **given: Any) -> None:
 @_options
 @_run_id
 @_by
+@many
 @settings_options
-def rerun(settings: Settings, run: str, **given: Any) -> None:
+def rerun(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
     """Start once more what RUN was started with, and print the new run's id."""
-    _ask(settings, {"run_id": run, "again": True}, given)
+    _begin(settings, whom, "rerun", {"again": True}, given)
+
+
+def _begin(
+    settings: Settings, whom: "Many | str | None", verb: str, place: dict[str, Any], given: dict[str, Any]
+) -> None:
+    """Begin a run from another one, or one from each that a question finds."""
+    if whom is None:
+        raise click.UsageError("name a RUN, or say --where")
+    if isinstance(whom, str):
+        _ask(settings, {"run_id": whom, **place}, given)
+        return
+    if given["run_id"] is not None:
+        raise click.UsageError("--run-id is of one run")
+    import anyio
+
+    from callboard.runtime.cli.bulk import begin_many
+    from callboard.runtime.cli.forking import start_of
+    from callboard.runtime.cli.settings import configured
+
+    start = start_of(options=pairs(given.pop("options"), "--option"), **given)
+    code = anyio.run(begin_many, whom, verb, start, configured(settings), settings)
+    click.get_current_context().exit(code)
 
 
 def _ask(settings: Settings, place: dict[str, Any], given: dict[str, Any], outcome: str | None = None) -> None:

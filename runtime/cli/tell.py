@@ -1,12 +1,11 @@
 """``callboard cancel, kill, pause, resume, step, answer, signal``: tell a run something."""
 
-import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.many import many
 from callboard.runtime.cli.options import Settings, pairs, settings_options
 
 if TYPE_CHECKING:
@@ -19,37 +18,11 @@ _set = click.option(
 _reason = click.option("--reason", metavar="TEXT", default="", help="Why; recorded with it.")
 
 
-def _many(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that mean many runs; the command gets them as ``whom``, or else its RUN, if it has that."""
-
-    @functools.wraps(command)
-    def gathered(
-        *args: Any, question: str | None, yes: bool, operation: str | None, run: str | None = None, **others: Any
-    ) -> Any:
-        if question is None:
-            if yes or operation is not None:
-                raise click.UsageError("--yes and --operation go with --where")
-            return command(*args, whom=run, **others)
-        if run is not None:
-            raise click.UsageError("name a RUN, or say --where")
-        from callboard.runtime.cli.bulk import Many
-
-        return command(*args, whom=Many(question, yes, operation), **others)
-
-    for option in (
-        click.option("--operation", metavar="ID", help="With --where: go on with what was broken off under this id."),
-        click.option("--yes", "-y", is_flag=True, help="With --where: tell them without asking."),
-        click.option("--where", "-w", "question", metavar="QUESTION", help="All runs for which this holds, not RUN."),
-    ):
-        gathered = option(gathered)
-    return gathered
-
-
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_reason
 @_by
-@_many
+@many
 @settings_options
 def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
     """Cancel RUN: what is going on is stopped from the inside out, clean-up runs, and it ends cancelled."""
@@ -60,7 +33,7 @@ def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str |
 @click.argument("run", required=False)
 @_reason
 @_by
-@_many
+@many
 @settings_options
 def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
     """End RUN at once, without clean-up."""
@@ -71,7 +44,7 @@ def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | N
 @click.argument("run", required=False)
 @_reason
 @_by
-@_many
+@many
 @settings_options
 def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
     """Let RUN come to a stand before its next node."""
@@ -82,7 +55,7 @@ def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | 
 @click.argument("run", required=False)
 @_set
 @_by
-@_many
+@many
 @settings_options
 def resume(settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None) -> None:
     """Let a paused RUN go on."""
@@ -122,7 +95,7 @@ def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | Non
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] NAME [DATA]")
 @_by
-@_many
+@many
 @settings_options
 def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None) -> None:
     """Send RUN the signal NAME. DATA is JSON, or else a text. With --where there is no RUN."""

@@ -1,6 +1,7 @@
-"""Bulk: telling many runs the same, each once: what was told under the name of an operation is not told again."""
+"""Bulk: the same for many runs, for each once: what was done under the name of an operation is not done again."""
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -11,7 +12,8 @@ from msgspec import Struct
 from callboard.bus.commands import TELLS
 from callboard.bus.copying import copied
 from callboard.projections.where import Both, Either, Not, Term, Where
-from callboard.runtime.api.client import Client
+from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.api.forking import ENDED_BADLY, ForkRun, NowhereToFork, message_of
 from callboard.runtime.operations.errors import leaves
 
 AT_ONCE = 16
@@ -28,17 +30,22 @@ _HEARS: dict[str, Where] = {
 }
 """The runs, of those that are not over, that something can be said to: others would refuse it, or have heard it."""
 
-VERBS = tuple(_HEARS)
-"""What many runs can be told."""
+_BEGINS: dict[str, Where] = {
+    "retry": Either(tuple(Term("status", "=", status) for status in ENDED_BADLY)),
+    "rerun": Both(()),
+}
+"""The runs from which others can begin."""
 
 
 class Heard(Struct, frozen=True):
-    """What became of telling one run; ``ended``: it was over when it came to it."""
+    """What became of one run; ``ended``: it was over when it came to it; ``begun`` is the id of the run that goes on
+    from it, or begins as it did."""
 
     run: str
-    verdict: Literal["told", "told already", "ended", "refused"]
+    verdict: Literal["told", "told already", "ended", "refused", "begun", "begun already"]
     code: str = ""
     message: str = ""
+    begun: str = ""
 
 
 class _Told(Struct, frozen=True):
@@ -46,7 +53,9 @@ class _Told(Struct, frozen=True):
 
 
 def hearing(verb: str, question: Where) -> Where:
-    """The runs that are wanted and that can be told so."""
+    """The runs that are wanted and of which that can be asked."""
+    if verb in _BEGINS:
+        return Both((question, _BEGINS[verb]))
     return Both((question, _HEARS[verb], *(Not(Term("status", "=", status)) for status in _OVER)))
 
 
@@ -67,27 +76,65 @@ async def tell_all(
     :raises NoAnswer: if the log does not answer
     """
     said = TELLS[verb](id=operation, **fields)
+
+    async def tell(run: str) -> Heard:
+        if again and await _was_told(client, run, verb, operation):
+            return Heard(run, "told already")
+        verdict = await client.tell(run, verb, said)
+        problem = verdict.problems[0] if verdict.status == "rejected" else None
+        if problem is None:
+            return Heard(run, "told")
+        return Heard(run, "ended" if problem.code == "run.finished" else "refused", problem.code, problem.message)
+
+    return await _each(runs, tell, progress)
+
+
+async def begin_all(
+    client: Client,
+    runs: Sequence[str],
+    verb: str,
+    start: dict[str, Any],
+    *,
+    operation: str,
+    progress: Callable[[int], None],
+) -> list[Heard]:
+    """Begin runs from others: go on before what made each fail (``retry``), or start it once more (``rerun``).
+
+    The new run's id follows from the operation and the run, so that there is one however often this is done.
+    Raises as `tell_all`.
+    """
+
+    async def begin(run: str) -> Heard:
+        id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{operation}/{verb}/{client.tenant}/{run}"))
+        asked = ForkRun(run, failure=verb == "retry", again=verb == "rerun", start={**start, "run_id": id})
+        try:
+            verdict = await client.start(message_of(asked, await client.events(run)))
+        except (NowhereToFork, UnknownRun) as error:
+            return Heard(run, "refused", error.code, error.message)
+        if verdict.status == "rejected":
+            problem = verdict.problems[0]
+            return Heard(run, "refused", problem.code, problem.message)
+        return Heard(run, "begun already" if verdict.duplicate else "begun", begun=id)
+
+    return await _each(runs, begin, progress)
+
+
+async def _each(
+    runs: Sequence[str], act: Callable[[str], Awaitable[Heard]], progress: Callable[[int], None]
+) -> list[Heard]:
+    """Do something to each run, some side by side."""
     found: dict[str, Heard] = {}
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
-    async def tell(run: str) -> None:
+    async def one(run: str) -> None:
         async with limiter:
-            if again and await _was_told(client, run, verb, operation):
-                found[run] = Heard(run, "told already")
-            else:
-                verdict = await client.tell(run, verb, said)
-                problem = verdict.problems[0] if verdict.status == "rejected" else None
-                if problem is None:
-                    found[run] = Heard(run, "told")
-                else:
-                    over = problem.code == "run.finished"
-                    found[run] = Heard(run, "ended" if over else "refused", problem.code, problem.message)
+            found[run] = await act(run)
             progress(1)
 
     try:
         async with anyio.create_task_group() as tasks:
             for run in runs:
-                tasks.start_soon(tell, run)
+                tasks.start_soon(one, run)
     except BaseExceptionGroup as group:
         # All have met with the same.
         raise next(leaves(group)) from group
