@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from callboard.bus.asking import api
 from callboard.bus.effects import Failure
-from callboard.bus.events import Event, NodeExit, RunAccepted, Traced, encode_event, payload_of
+from callboard.bus.events import Event, ForkedFrom, NodeExit, RunAccepted, Traced, encode_event, payload_of
 from callboard.bus.log import Entry, EventLog, append
 from callboard.bus.memory import MemoryLog
 from callboard.bus.payloads import split
@@ -423,12 +423,13 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Generator[Receiver]:
         yield served
 
 
-async def play(connection: Connection) -> str:
+async def play(connection: Connection, **more: Any) -> str:
     """Start a run at a worker and wait for its end; return its id."""
     start = {
         "definition": {"language": "workflow", "source": WORKFLOW},
         "model": "scripted",
         "script": {"turns": {"a": [{"data": {"found": 3}}]}},
+        **more,
     }
     verdict = await connection.client.start(start)
     assert verdict.run_id is not None, verdict.problems
@@ -458,6 +459,35 @@ async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver
     assert {(span.trace_id.hex(), span.span_id.hex()) for span in receiver.spans()[-1:]} == {
         (ids.trace(run), ids.span(run))
     }
+
+
+async def test_a_fork_arrives_with_what_it_has_of_its_origin(receiver: Receiver, tmp_path: Path) -> None:
+    async with house_at(tmp_path, otel=True) as connection:
+        async with open_exporters(connection), open_worker(connection, env={}):
+            origin = await play(connection)
+            parting = next(event.n for event in await connection.client.events(origin) if event.type == "node.exit")
+            fork = await play(connection, fork={"run": origin, "at": parting})
+        told = [await connection.client.events(run) for run in (origin, fork)]
+    assert arrived(receiver) == ids_of(*told)
+    assert len(ids_of(told[1])) == len(ids_of(told[0])), "the node before the parting is in its trace, too"
+    sent, roots = receiver.spans(), {span.name: span for span in spans_of(told[1])}
+    assert [span.start_time_unix_nano for span in sent[-1:]] == [roots["invoke_workflow w"].start_ns]
+    assert plain(list(sent[-1].links[0].attributes)) == {"link.kind": "fork"}
+
+
+async def test_a_fork_whose_origin_is_gone_holds_nobody_up() -> None:
+    log = MemoryLog()
+    (first, *_), sound = run_of(cake(), "fork"), run_of(cake(), "sound")
+    accepted = payload_of(first)
+    assert isinstance(accepted, RunAccepted)
+    born = msgspec.structs.replace(accepted, forked_from=ForkedFrom("gone", 7))
+    orphan = msgspec.structs.replace(first, payload=msgspec.Raw(msgspec.json.encode(born)))
+    fold, sent = Spans(log), list[Span]()
+    for events in ([orphan], sound):
+        await perform(log, events)
+        for item in await log.read(RunRef(TENANT, events[0].run), limit=1 if events is not sound else None):
+            sent += await fold.take(item)
+    assert [span.span_id for span in sent] == ids_of(sound)
 
 
 async def test_runs_do_not_wait_for_a_backend_that_is_down(receiver: Receiver, tmp_path: Path) -> None:

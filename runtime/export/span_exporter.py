@@ -23,6 +23,7 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.backoff import backoff_s
+from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import EventLog, NoAnswer, Recorded, whole
 from callboard.bus.subjects import RunRef
@@ -36,6 +37,9 @@ logger = structlog.get_logger(__name__)
 
 RUNS_MAX = 10_000
 """Runs that are kept folded; one that was put away is folded again from the log when it goes on."""
+
+RUNS_WITH_CONTENT_MAX = 500
+"""The same where contents are exported: then a fold holds the conversations of its run."""
 
 READ_TRIES_MAX = 50
 """How often a run is read until it shows the events before one that was delivered; a replica may lag."""
@@ -86,11 +90,11 @@ class _Run:
 class Spans:
     """Folds delivered events of all runs into the spans that they close, each returned once."""
 
-    def __init__(self, log: EventLog, runs_max: int = RUNS_MAX, *, content: bool = False) -> None:
+    def __init__(self, log: EventLog, runs_max: int | None = None, *, content: bool = False) -> None:
         self._log = log
         self._content = content
         self._runs: OrderedDict[RunRef, _Run] = OrderedDict()
-        self._runs_max = runs_max
+        self._runs_max = runs_max or (RUNS_WITH_CONTENT_MAX if content else RUNS_MAX)
 
     async def take(self, recorded: Recorded) -> list[Span]:
         """Take a delivered event; return the spans that it closes, none if it has been taken before.
@@ -117,13 +121,39 @@ class Spans:
     async def _apply(self, run: _Run, recorded: Recorded) -> list[Span]:
         if recorded.event.n > run.n + 1:
             await self._catch_up(run, recorded)
-        return run.apply(await whole(self._log, recorded), recorded.sequence)
+        event = await whole(self._log, recorded)
+        if event.n == 1 and (forked := origin_of(event)) is not None:
+            return await self._shared(run, recorded, forked.n)
+        return run.apply(event, recorded.sequence)
+
+    async def _shared(self, run: _Run, recorded: Recorded, until: int) -> list[Span]:
+        """Fold what a fork has of its origin, and return its spans: nobody is ever delivered that as the fork's."""
+        spans: list[Span] = []
+        for item in await self._read(recorded.ref, 0):
+            if item.event.n <= until:
+                spans += run.apply(item.event, recorded.sequence)
+                await anyio.lowlevel.checkpoint()
+        return spans
+
+    async def _read(self, ref: RunRef, after: int) -> list[Recorded]:
+        """Read a run.
+
+        :raises _Gap: if it is a fork, and its origin is gone
+        """
+        try:
+            return await read_run(self._log, ref, after)
+        except NoAnswer:
+            first = await self._log.read(ref, limit=1)
+            forked = origin_of(first[0].event) if first else None
+            if forked is not None and await self._log.last(RunRef(ref.tenant, forked.run)) is None:
+                raise _Gap(f"run {forked.run}, whose fork it is, is not in the log") from None
+            raise
 
     async def _catch_up(self, run: _Run, recorded: Recorded) -> None:
         """Fold what comes before an event without returning its spans: they were delivered to another reader."""
         n = recorded.event.n
         for _ in range(READ_TRIES_MAX):
-            for earlier in await read_run(self._log, recorded.ref, run.sequence):
+            for earlier in await self._read(recorded.ref, run.sequence):
                 if earlier.event.n < n:
                     run.apply(earlier.event, earlier.sequence)
                     await anyio.lowlevel.checkpoint()
