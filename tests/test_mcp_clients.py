@@ -88,6 +88,7 @@ async def test_definitions_results_and_traces_are_resources(client: Client) -> N
         ("callboard://files/..%2Fsecret.md", "no definition of this server has that path"),
         ("callboard://definitions/nobody", "no definition 'nobody' is registered"),
         ("callboard://runs/nobody/trace", "there is no run 'nobody'"),
+        (f"callboard://runs/{'x' * 5000}/trace", "names no run that there could be"),
         ("file:///etc/passwd", "there is no resource"),
     ],
 )
@@ -129,6 +130,12 @@ async def test_a_question_is_put_to_the_person_at_the_client(mode: Any, served: 
     assert accepted["start"]["by"] == "bob's client"
     assert (answered["by"], answered["channel"]) == ("bob's client", "mcp")
     assert heard == [("Which?", ["a", "b"])]
+
+
+async def test_a_state_that_is_not_ours_is_refused(client: Client) -> None:
+    for state in ("nix", '{"run_id": ""}'):
+        result = await client.session.call_tool("get_run", {"run_id": "x"}, request_state=state)
+        assert "mcp.arguments" in str(result.content)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

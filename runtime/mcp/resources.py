@@ -16,8 +16,10 @@ from mcp_types import (
     ResourceTemplate,
     TextResourceContents,
 )
+from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
+from callboard.runtime.mcp.arguments import GetRun
 from callboard.runtime.mcp.remedies import told
 from callboard.runtime.mcp.results import ANSWER_BYTES_MAX
 from callboard.runtime.mcp.tools import Tools
@@ -72,7 +74,11 @@ class Resources:
             known = ", ".join(template for template, _text in TEMPLATES.values())
             raise MCPError(INVALID_PARAMS, f"there is no resource {params.uri!r}; there are {known}")
         try:
+            if address.kind in ("result", "trace"):
+                GetRun.model_validate({"run_id": address.name})
             text, kind = await self._content(address)
+        except ValidationError as error:
+            raise MCPError(INVALID_PARAMS, f"{params.uri!r} names no run that there could be") from error
         except CallboardError as error:
             raise MCPError(INVALID_PARAMS, error.message, {"uri": params.uri, "error": told(error)}) from error
         if len(text) > ANSWER_BYTES_MAX:

@@ -24,6 +24,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 from msgspec import Struct
+from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.tracecontext import read, within
@@ -188,7 +189,8 @@ async def _resumed(
     """Go on with a call that was interrupted by a question: its run has been started, and may have been answered."""
     try:
         state = msgspec.json.decode(params.request_state or "", type=State)
-    except msgspec.DecodeError as error:
+        arguments.GetRun.model_validate({"run_id": state.run_id})
+    except (msgspec.DecodeError, ValidationError) as error:
         raise CallboardError("mcp.arguments", f"the state of the call is none of ours: {error}") from error
     responses = params.input_responses or {}
     for question in await tools.awaiting.questions(state.run_id):
