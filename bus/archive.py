@@ -9,7 +9,7 @@ import datetime as dt
 import os
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -188,7 +188,7 @@ class Archive:
         return self.manifest.runs
 
     def run(self, name: str | None) -> ArchivedRun:
-        """Return a run's entry; without a name, that of the only one that is nobody's child here.
+        """Return a run's entry; without a name, that of the only one that is nobody's child or origin here.
 
         :raises ArchiveLacks: if there is no such run, or none is named and there are several
         """
@@ -196,13 +196,24 @@ class Archive:
             if name not in self._runs:
                 raise ArchiveLacks(self.path, f"there is no run {name!r} in it")
             return self._runs[name]
-        roots = [one for one in self.runs if one.parent not in self._runs]
+        origins = {one.origin for one in self.runs}
+        roots = [one for one in self.runs if one.parent not in self._runs and one.run not in origins]
         if len(roots) == 1:
             return roots[0]
         few = ", ".join(one.run for one in roots[:5])
         more = f" and {len(roots) - 5} more" if len(roots) > 5 else ""
         message = f"it has {len(roots)} runs: {few}{more}" if roots else "it has no runs"
         raise ArchiveLacks(self.path, message, f"Name one: {self.path}#RUN.")
+
+    def with_origins(self, runs: Sequence[ArchivedRun]) -> list[ArchivedRun]:
+        """Return runs and those that they are forks of, as far as they are here, each behind its origin."""
+        found: dict[str, ArchivedRun] = {}
+        for run in runs:
+            line = {run.run: run}
+            while (origin := run.origin) in self._runs and origin not in line:
+                run = line[origin] = self._runs[origin]
+            found.update((name, one) for name, one in reversed(line.items()) if name not in found)
+        return list(found.values())
 
     def verify(self, run: ArchivedRun) -> None:
         """Read a run through.

@@ -9,10 +9,12 @@ import anyio
 import nats
 import pytest
 
+from callboard.bus.archive import Archive, ArchivedLog
 from callboard.bus.log import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_replay
 from tests.test_service import PATIENCE_S, Caller, standing
@@ -120,6 +122,31 @@ async def _until_asked(feed: AsyncIterator[Recorded], path: str) -> AsyncIterato
         yield recorded
         if recorded.event.path == path and recorded.event.type == "model.call":
             return
+
+
+async def test_an_archive_of_a_fork_brings_its_origin_and_both_come_back(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    origin = await caller.finished(**start())
+    fork, _ = await forked(caller, origin, **{"from": "b"})
+    second, _ = await forked(caller, fork, **{"from": "c"})
+    before = {run: [event.payload for event in await events_of(connection, run)] for run in (origin, fork, second)}
+    file = tmp_path / "forks.callboard"
+    await archive_runs(connection.log, TENANT, [second], file, children=False, progress=lambda _more: None)
+    archive = Archive(file)
+    assert archive.run(None).run == second
+    from_file = await read_run(ArchivedLog(archive), RunRef(TENANT, second))
+    assert [item.event.payload for item in from_file] == before[second]
+    found = await import_runs(connection.log, "other", archive, [archive.run(second)], lambda _more: None)
+    assert [one.run for one in found] == [origin, fork, second]
+    await import_as(connection.log, "third", archive, archive.run(second), "another")
+    for ref in (RunRef("other", second), RunRef("third", "another")):
+        items = await read_run(connection.log, ref)
+        assert [item.event.payload for item in items] == before[second]
+        assert sorted(item.sequence for item in items[1:]) == [item.sequence for item in items[1:]]
+        check_replay(language, ref, [item.event for item in items])
+    again = await import_runs(connection.log, "other", archive, archive.runs, lambda _more: None)
+    assert {one.verdict for one in again} == {"there already"}
 
 
 async def test_while_the_origin_goes_on(connection: Connection, caller: Caller) -> None:

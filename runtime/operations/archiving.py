@@ -147,29 +147,35 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
 async def import_runs(
     log: JetStreamLog, tenant: str, archive: Archive, runs: Sequence[ArchivedRun], progress: Progress
 ) -> list[Imported]:
-    """Put runs of an archive into a log, under their own ids. Done again it goes on where it was.
+    """Put runs of an archive into a log, under their own ids, and before a fork its origin. Done again it goes on where
+    it was.
 
     :raises ArchiveInvalid: if one of them is not what was written
     :raises IdTaken: if another run has the id of one
     :raises NotOver: if one had not ended
     """
-    there = [await _checked(log, RunRef(tenant, run.run), archive, run) for run in runs]
+    # What a fork shares with its origin has to stand before it.
+    wanted = archive.with_origins(runs)
+    there = [await _checked(log, RunRef(tenant, run.run), archive, run) for run in wanted]
     found: list[Imported] = []
-    for run, known in zip(runs, there, strict=True):
+    for run, known in zip(wanted, there, strict=True):
         found.append(await _put(log, RunRef(tenant, run.run), archive, run, known))
         progress(1)
     return found
 
 
 async def import_as(log: JetStreamLog, tenant: str, archive: Archive, run: ArchivedRun, id: str) -> Imported:
-    """Put a run of an archive into a log under another id. Raises as `import_runs`.
+    """Put a run of an archive into a log under another id; what it is a fork of keeps its own. Raises as `import_runs`.
 
     :raises HasChildren: if it has started child runs
     """
     if run.children:
         raise HasChildren(run.run)
     ref = RunRef(tenant, id)
-    return await _put(log, ref, archive, run, await _checked(log, ref, archive, run))
+    there = await _checked(log, ref, archive, run)
+    *origins, _own = archive.with_origins([run])
+    await import_runs(log, tenant, archive, origins, lambda _more: None)
+    return await _put(log, ref, archive, run, there)
 
 
 async def stand(log: JetStreamLog, tenant: str, archive: Archive) -> None:
@@ -177,7 +183,7 @@ async def stand(log: JetStreamLog, tenant: str, archive: Archive) -> None:
 
     :raises ArchiveInvalid: if one of them is not what was written
     """
-    for run in archive.runs:
+    for run in archive.with_origins(archive.runs):
         await _put(log, RunRef(tenant, run.run), archive, run, [])
 
 
