@@ -19,6 +19,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("CALLBOARD_WORKERS", "1")
 os.environ.setdefault("CALLBOARD_HTTP_LISTEN", "off")
 
+# Tests have servers of their own, whatever whoever runs them works with.
+for name in ("NATS_URL", "NATS_CONTEXT"):
+    os.environ.pop(name, None)
+
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

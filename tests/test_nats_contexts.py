@@ -33,6 +33,7 @@ def test_a_server_in_the_environment_of_nats_is_joined_unless_another_is_configu
     env = {"NATS_URL": "nats://a:1"}
     assert load(env=env, cwd=tmp_path).nats_url == "nats://a:1"
     assert load(env={**env, "CALLBOARD_NATS_URL": "nats://b:1"}, cwd=tmp_path).nats_url == "nats://b:1"
+    assert load({"data_dir": "store"}, env={**env, "NATS_CONTEXT": "nobody"}, cwd=tmp_path).nats_url is None
     (tmp_path / "callboard.toml").write_text('nats_url = "nats://c:1"\n')
     assert load(env=env, cwd=tmp_path).nats_url == "nats://c:1"
 

@@ -275,7 +275,7 @@ def load(
         **_given(flags or {}, problems, lambda name: f"--{name.replace('_', '-')}"),
         **_given(arguments or {}, problems, lambda name: f"{name}="),
     }
-    values = {**_defaults(env), **_from_context(said, env, problems), **said}
+    values = {**_defaults(env), **_from_others(said, env), **_from_context(said, env, problems), **said}
     warnings = strangers(env)
     if "fetch_auth" in values:
         given, source = values["fetch_auth"]
@@ -324,14 +324,18 @@ def _defaults(env: Mapping[str, str]) -> Values:
         found["model"] = (ANTHROPIC_DEFAULT, "ANTHROPIC_API_KEY is set")
     if (backend := next((name for name in _BACKENDS if env.get(name)), None)) is not None:
         found["otel"] = (True, f"{backend} is set")
-    if env.get("NATS_URL"):
-        found["nats_url"] = (env["NATS_URL"], "NATS_URL")
     return found
 
 
+def _from_others(said: Values, env: Mapping[str, str]) -> Values:
+    """Return the server that the environment names for all NATS programs; whoever names a store means that."""
+    return {"nats_url": (env["NATS_URL"], "NATS_URL")} if env.get("NATS_URL") and "data_dir" not in said else {}
+
+
 def _from_context(said: Values, env: Mapping[str, str], problems: list[Problem]) -> Values:
-    """Return what the context says that somebody has named, here or to the tool `nats`."""
-    given, source = said.get("nats_context", (env.get("NATS_CONTEXT"), "NATS_CONTEXT"))
+    """Return what the context says that somebody has named, here or (unless a store is named) to the tool `nats`."""
+    others = env.get("NATS_CONTEXT") if "data_dir" not in said else None
+    given, source = said.get("nats_context", (others, "NATS_CONTEXT"))
     if not isinstance(given, str) or not given:
         return {}
     found, wrong = read_context(given, env, source)
