@@ -31,7 +31,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.client import VERDICT_WAIT_S
 from callboard.runtime.api.outcomes import Verb, error_body, outcome
 from callboard.runtime.api.run_lists import Listings
-from callboard.runtime.api.shapes import REQUESTS, answer_of, schema_text
+from callboard.runtime.api.shapes import schemas_of
 from callboard.runtime.api.verbs import ApiError, Verbs
 from callboard.runtime.index.files import FOLDER
 
@@ -108,11 +108,7 @@ def _semantic(found: str) -> str:
 
 def _about(name: str, verb: Verb) -> dict[str, str]:
     """What `nats micro info` tells of a verb: what it does, and the JSON Schemas of its request and its answer."""
-    return {
-        "description": " ".join((verb.__doc__ or "").split()),
-        "request_schema": schema_text(REQUESTS[name]),
-        "response_schema": schema_text(answer_of(name)),
-    }
+    return {"description": " ".join((verb.__doc__ or "").split()), **schemas_of(name)}
 
 
 @dataclass(slots=True)

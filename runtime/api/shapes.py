@@ -1,6 +1,7 @@
 """Shapes: what each verb is asked with and answers, and their JSON Schemas as the micro service tells them."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
@@ -47,7 +48,12 @@ def answer_of(verb: str) -> Any:
     return get_type_hints(getattr(Verbs, verb))["return"]
 
 
-def schema_text(shape: Any) -> str:
-    """The JSON Schema of a type, as text."""
+@cache
+def schemas_of(verb: str) -> Mapping[str, str]:
+    """The JSON Schemas of a verb's request and answer, as text, by what the metadata of its endpoint calls them."""
+    return {"request_schema": _text(REQUESTS[verb]), "response_schema": _text(answer_of(verb))}
+
+
+def _text(shape: Any) -> str:
     (schema,), defs = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
     return msgspec.json.encode({**schema, "$defs": defs} if defs else schema).decode()
