@@ -40,6 +40,7 @@ FIELDS: dict[str, Kind] = {
     "error": "text",
     "warning": "text",
     "worker": "text",
+    "origin": "text",
     "accepted": "time",
     "started": "time",
     "ended": "time",

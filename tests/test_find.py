@@ -6,6 +6,7 @@ import operator
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 
 from callboard.bus.asking import api
 from callboard.bus.effects import Failure, Usage
-from callboard.bus.events import RunEnd, RunFailed, RunParked, RunStart
+from callboard.bus.events import ForkedFrom, RunEnd, RunFailed, RunParked, RunStart
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
-from callboard.projections.runs import STATUSES, RunRow, Runs
+from callboard.projections.run_texts import Texts
+from callboard.projections.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.where import Both, Either, Not, Term, Where, where
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.index import store as index_store
@@ -242,6 +244,20 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
     damaged = RunIndex(file, "stream", 100)
     assert damaged.sequence == 0
     damaged.close()
+
+
+def test_what_is_folded_into_it_has_a_version() -> None:
+    """Whoever changes what a row or a table holds makes indexes anew, by another version."""
+    held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (2, "f04364c67e6d")
+
+
+def test_forks_of_a_run_are_found() -> None:
+    log = Log("Run-2")
+    log.accepted(forked_from=ForkedFrom(run="Run-1", n=3))
+    index = indexed([*LOGS[:2], log])
+    assert found(index, "origin=Run-1") == [2]
+    assert found(index, "not origin~run") == [1, 0]
 
 
 def test_what_could_not_be_written_whole_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

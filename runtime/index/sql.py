@@ -18,6 +18,7 @@ _COLUMNS = {
     "language": "language",
     "error": "error",
     "worker": "worker",
+    "origin": "origin",
     "accepted": "accepted",
     "started": "started",
     "ended": "ended",

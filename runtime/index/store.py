@@ -27,7 +27,7 @@ FOLDS_KEPT_MAX = 2_000
 CACHE_KIB = 32 * 1024
 """How much of the file is held in memory."""
 
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value);
 CREATE TABLE runs (
   place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
@@ -91,7 +91,7 @@ class RunIndex:
                 return db
             remove(path)
         db = _connected(path)
-        db.executescript(_SCHEMA)
+        db.executescript(SCHEMA)
         known = [("version", VERSION), ("source", source), ("sequence", 0)]
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
         db.commit()
