@@ -1,7 +1,9 @@
 """Who may: keys and tokens let somebody in, in their scopes, as often as they may; and the log says who it was."""
 
+import base64
 import datetime as dt
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -24,10 +26,13 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import ApiError, Verbs
+from callboard.runtime.engine.routes import engine_routes
 from callboard.runtime.http import app as app_module
 from callboard.runtime.http import live
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
+from callboard.runtime.http.login import COOKIE
+from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.routes import ROUTES
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oidc_settings import OidcSettings
@@ -209,7 +214,7 @@ async def test_who_may_no_more_is_let_go_of_where_they_follow(
     follower, _ = await keys.add("follower", ["read"], now())
     provider = Provider()
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
-    ending = provider.token(scope="callboard:read", exp=int(now().timestamp()) - LEEWAY_S + 5)
+    ending = provider.token(scope="callboard:read", exp=int(now().timestamp()) - LEEWAY_S + 3)
     begun, all_begun = list[Any](), anyio.Event()
     found: list[httpx.Response] = []
 
@@ -295,6 +300,49 @@ async def test_a_token_of_the_provider_lets_in(connection: Connection) -> None:
         silent = Tokens(SETTINGS, "acme", transport=provider.transport())
         door = Door(connection, Access(open=True, tokens=silent), tasks)
         assert await door.code(provider.token(), "GET", "/runs") == (503, "http.provider")
+        tasks.cancel_scope.cancel()
+
+
+async def test_nothing_lets_anybody_in_that_is_forged_late_or_another_tenants(connection: Connection) -> None:
+    """Whatever is asked, and however it is brought: as a bearer token, or as the cookie of a page."""
+    past = now() - dt.timedelta(seconds=1)
+    keys, others = Keys(connection.log, "acme"), Keys(connection.log, "other")
+    good, _ = await keys.add("good", list(SCOPES), now())
+    late, _ = await keys.add("late", list(SCOPES), now(), past)
+    theirs, _ = await others.add("theirs", list(SCOPES), now())
+    provider, impostor = Provider(), Provider()
+    every = " ".join(f"callboard:{scope}" for scope in SCOPES)
+    bad = [
+        late,
+        theirs,
+        f"{good.rpartition('_')[0]}_{theirs.rpartition('_')[2]}",
+        provider.token(scope=every, exp=1),
+        provider.token(scope=every, tenants=["other"]),
+        provider.token(scope=every, aud="another"),
+        impostor.token(scope=every),
+        "0perato",
+    ]
+    async with anyio.create_task_group() as tasks:
+        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+        engine = engine_routes(connection.log, "acme", verbs)
+        metrics = Metrics(connection, Listings(connection.log, tasks), tasks)
+        access = Access("0perator", keys=keys, tokens=tokens)
+        app = http_app(connection.log, "acme", verbs, access, metrics=metrics, more=engine)
+        ours = [(route.method, f"/api/acme{route.path}") for route in ROUTES]
+        engines = [(method, route.path) for route in engine for method in route.methods or ()]
+        alone = [("GET", path) for path in ("/api/acme/live", "/openapi.json", "/metrics", "/schemas/events.json")]
+        page = {"origin": "http://localhost", "callboard-page": "1"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for method, path in [*ours, *engines, *alone]:
+                place = re.sub(r"{[^}]*}", "x", path)
+                for token in bad:
+                    cookie = f"{COOKIE}={base64.urlsafe_b64encode(token.encode()).decode()}"
+                    for headers in ({"authorization": f"Bearer {token}"}, {"cookie": cookie, **page}):
+                        answer = await client.request(method, place, headers=headers)
+                        assert answer.status_code == 401, (method, place, headers, answer.text)
+            assert (await client.get("/api/acme/runs", headers={"authorization": f"Bearer {good}"})).status_code == 200
         tasks.cancel_scope.cancel()
 
 

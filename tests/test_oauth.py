@@ -109,6 +109,11 @@ async def test_somebody_connects_an_account_and_it_is_renewed(service: Service, 
     assert account.values == {PROVIDERS[provider].variable: "t0ken-1-of-the-test"}
     assert (account.expires_at, account.ends_soon(NOW), account.ends_soon(NOW + 3_550)) == (NOW + 3_600, False, True)
     assert "t0ken" not in repr(account)
+    # Where the browser was sent back to leads nowhere a second time.
+    asked = len(service.asked)
+    with pytest.raises(OAuthFailed):
+        await connecting.account(f"/callback?{urlencode({'code': 'c0de', 'state': _state(connecting)})}", NOW)
+    del service.asked[asked:], service.authorizations[asked:]
     anew = await renewed(provider, settings, account, NOW)
     assert anew.values == {PROVIDERS[provider].variable: "t0ken-2-of-the-test"}
     secret = base64.b64encode(f"app:{SECRET}".encode()).decode()
@@ -116,6 +121,10 @@ async def test_somebody_connects_an_account_and_it_is_renewed(service: Service, 
         assert service.authorizations == [f"Basic {secret}"] * 2
     else:
         assert [asked["client_secret"] for asked in service.asked] == [SECRET] * 2
+
+
+def _state(connecting: Connecting) -> str:
+    return parse_qs(urlsplit(connecting.url).query)["state"][0]
 
 
 async def test_what_comes_back_otherwise_connects_nothing(service: Service) -> None:
