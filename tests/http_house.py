@@ -14,6 +14,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.engine.routes import engine_routes
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.app import http_app
@@ -33,7 +34,8 @@ def application(connection: Connection, tasks: TaskGroup, token: str | None = No
     verbs = Verbs(connection.log, Definitions(), listings).all()
     verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
     metrics = Metrics(connection, listings, tasks)
-    return http_app(connection.log, "acme", verbs, access=Access(token, open=True), metrics=metrics)
+    engine = engine_routes(connection.log, "acme", verbs)
+    return http_app(connection.log, "acme", verbs, access=Access(token, open=True), metrics=metrics, more=engine)
 
 
 @asynccontextmanager

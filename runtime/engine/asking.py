@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.log import NoAnswer
+from callboard.bus.subjects import is_name
 from callboard.runtime.access.subject import Subject
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.client import UnknownRun
@@ -16,6 +18,8 @@ from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import check
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.live import Live
+
+logger = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Any]]
 
@@ -43,8 +47,22 @@ def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Res
             return answer({"detail": error.message}, 404)
         except (CallboardError, NoAnswer) as error:
             return answer({"detail": str(error)}, 503)
+        except Exception as error:
+            logger.exception("request failed unexpectedly")
+            return answer({"error": "Internal server error", "detail": type(error).__name__}, 500)
 
     return handle
+
+
+def run_of(request: Request) -> str:
+    """Read the id of an execution in the path.
+
+    :raises ApiError: if nothing can be called so
+    """
+    run: str = request.path_params["id"]
+    if not is_name(run):
+        raise ApiError(404, "run.unknown", f"there is no execution {run[:80]!r}")
+    return run
 
 
 def subject_of(request: Request) -> Subject:

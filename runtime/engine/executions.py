@@ -17,7 +17,7 @@ from callboard.runtime.api.client import Client
 from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import WAIT_MAX_S, ApiError
-from callboard.runtime.engine.asking import number_in, object_of, said, subject_of
+from callboard.runtime.engine.asking import number_in, object_of, run_of, said, subject_of
 
 CHANNEL = "api"
 """How answers come: past the filter for messages that may not be meant as one."""
@@ -96,7 +96,7 @@ class Executions:
 
     async def resume(self, request: Request) -> Any:
         """``POST /v2/executions/{id}/resume``: answer what an execution asks, or what it waits for."""
-        run = request.path_params["id"]
+        run = run_of(request)
         body = await object_of(request)
         await self._execution(run)
         response = body.get("user_response", body.get("resume_data"))
@@ -113,7 +113,7 @@ class Executions:
 
     async def milestone(self, request: Request) -> Any:
         """``POST /v2/executions/{id}/milestone``: tell something of an execution that its log is to have."""
-        run = request.path_params["id"]
+        run = run_of(request)
         body = await object_of(request)
         if not isinstance(body.get("message"), str):
             raise ApiError(400, "api.malformed", "message is missing, or no text")
@@ -125,7 +125,7 @@ class Executions:
 
     async def cancel(self, request: Request) -> Any:
         """``POST /v2/executions/{id}/cancel``."""
-        run = request.path_params["id"]
+        run = run_of(request)
         execution = await self._execution(run)
         if execution["status"] in ENDED:
             return {"success": False, "message": f"Execution is {execution['status']}", "execution_id": run}
@@ -169,11 +169,11 @@ class Executions:
 
     async def show(self, request: Request) -> Any:
         """``GET /v2/executions/{id}``."""
-        return await self._execution(request.path_params["id"])
+        return await self._execution(run_of(request))
 
     async def progress(self, request: Request) -> Any:
         """``GET /v2/executions/{id}/progress``: how far it has come."""
-        run = request.path_params["id"]
+        run = run_of(request)
         execution = await self._execution(run)
         nodes: dict[str, Any] = execution["node_executions"]
         done = sum(1 for one in nodes.values() if one["status"] in ("COMPLETED", "FAILED", "SKIPPED"))

@@ -17,7 +17,7 @@ from callboard.projections.execution_log import ExecutionLog, LogEntry
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.verbs import ApiError
-from callboard.runtime.engine.asking import number_in, truth_in
+from callboard.runtime.engine.asking import number_in, run_of, truth_in
 from callboard.runtime.http.live import LIVE_MAX, Live
 from callboard.runtime.run.log import read_run
 
@@ -40,7 +40,7 @@ class Logs:
 
     async def pages(self, request: Request) -> Any:
         """``GET /v2/workflows/executions/{id}/logs``."""
-        run = request.path_params["id"]
+        run = run_of(request)
         limit, offset = number_in(request, "limit", LOGS, LOGS_MAX), number_in(request, "offset", 0, 10**9)
         since, until = number_in(request, "start_time", 0, 10**15), number_in(request, "end_time", 10**15, 10**15)
         given = request.query_params.get("level", "").upper()
@@ -56,7 +56,7 @@ class Logs:
 
     async def summary(self, request: Request) -> Any:
         """``GET /v2/executions/{id}/logs/summary``: how many entries there are, by what."""
-        run = request.path_params["id"]
+        run = run_of(request)
         entries = await self._entries(run)
         counts = {
             "by_level": Counter(one.level for one in entries),
@@ -71,7 +71,7 @@ class Logs:
 
     async def stream(self, request: Request) -> Live:
         """``GET /v2/executions/{id}/logs/stream``: the entries as server-sent events, ``follow`` until it ends."""
-        run = request.path_params["id"]
+        run = run_of(request)
         frames = partial(self._frames, RunRef(self._tenant, run), truth_in(request, "follow", True))
         if await self._log.last(RunRef(self._tenant, run)) is None:
             raise UnknownRun(RunRef(self._tenant, run))

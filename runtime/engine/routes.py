@@ -1,7 +1,8 @@
-"""Routes of the engine's interface, each with the scope that it takes."""
+"""Routes of the engine's interface, each with the scope that it takes, and with what it may be asked."""
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,40 +14,76 @@ from callboard.runtime.api.outcomes import Verb
 from callboard.runtime.engine.asking import answering
 from callboard.runtime.engine.executions import Executions
 from callboard.runtime.engine.logs import Logs
+from callboard.runtime.engine.openapi import Fields, Operation, document
 from callboard.runtime.engine.workflows import Workflows
 from callboard.runtime.http.answers import answer
+from callboard.runtime.http.live import MEDIA_TYPE
 
 VERSION = "2.0.0"
 SERVICE = "workflow_engine_v2"
 
+_START: Fields = {
+    "trigger_data": "object",
+    "input_data": "object",
+    "trigger": "string",
+    "start_from_node": "string",
+    "user_id": "string",
+    "skip_trigger_validation": "boolean",
+    "async_execution": "boolean",
+    "model": "string",
+    "script": "object",
+}
+_RESUME: Fields = {"node_id": "string", "interaction_id": "string", "user_response": "", "resume_data": ""}
+_MILESTONE: Fields = {"message*": "string", "user_message": "string", "data": ""}
+_GRAPH: Fields = {"nodes": "array", "connections": "array", "triggers": "array", "variables": "object"}
+_ABOUT: Fields = {"name": "string", "description": "string", "icon_url": "string", "tags": "array"}
+_MADE: Fields = {"name*": "string", "created_by*": "string", "nodes*": "array", "connections*": "array"}
+_MORE: Fields = {"triggers": "array", "variables": "object", "metadata": "object", "parent_workflow": "string"}
+_PAGE: Fields = {"limit": "integer", "offset": "integer"}
+_LOGS: Fields = {**_PAGE, "level": "string", "start_time": "integer", "end_time": "integer"}
+_TEMPLATES: Fields = {"category": "string", "node_type": "string", "include_system": "boolean"}
 
-def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Route]:
-    """Return the routes below ``/v2``, for the language whose nodes have types."""
+
+def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Operation]:
+    """Return what can be asked below ``/v2``, for the language whose nodes have types."""
     language = next(kit.name for kit in kits().values() if kit.typed_nodes)
     executions, workflows = Executions(log, tenant, verbs, language), Workflows(log, tenant, verbs, language)
     logs = Logs(log, tenant)
     one, workflow = "/v2/executions/{id}", "/v2/workflows/{id}"
-    table = (
-        ("POST", "/v2/execute", "start", executions.execute_inline),
-        ("POST", f"{workflow}/execute", "start", executions.execute),
-        ("POST", f"{one}/resume", "answer", executions.resume),
-        ("POST", f"{one}/cancel", "operate", executions.cancel),
-        ("POST", f"{one}/milestone", "operate", executions.milestone),
-        ("GET", one, "read", executions.show),
-        ("GET", f"{one}/progress", "read", executions.progress),
-        ("GET", f"{one}/logs/stream", "read", logs.stream),
-        ("GET", f"{one}/logs/summary", "read", logs.summary),
-        ("GET", "/v2/workflows/executions/{id}/logs", "read", logs.pages),
-        ("GET", "/v2/logs/health", "read", logs.health),
-        ("GET", f"{workflow}/executions", "read", executions.listed),
-        ("GET", "/v2/workflows/node-templates", "read", workflows.templates),
-        ("POST", "/v2/workflows", "operate", workflows.create),
-        ("GET", "/v2/workflows", "read", workflows.listed),
-        ("GET", workflow, "read", workflows.show),
-        ("PUT", workflow, "operate", workflows.change),
-        ("DELETE", workflow, "operate", workflows.delete),
-    )
-    return [Route(path, answering(scope, handler), methods=[method]) for method, path, scope, handler in table]
+    return [
+        Operation("POST", "/v2/execute", "start", executions.execute_inline, body={**_START, "workflow*": "object"}),
+        Operation("POST", f"{workflow}/execute", "start", executions.execute, body=_START),
+        Operation("POST", f"{one}/resume", "answer", executions.resume, body=_RESUME),
+        Operation("POST", f"{one}/cancel", "operate", executions.cancel),
+        Operation("POST", f"{one}/milestone", "operate", executions.milestone, body=_MILESTONE),
+        Operation("GET", one, "read", executions.show),
+        Operation("GET", f"{one}/progress", "read", executions.progress),
+        Operation("GET", f"{one}/logs/stream", "read", logs.stream, {"follow": "boolean"}, media=MEDIA_TYPE),
+        Operation("GET", f"{one}/logs/summary", "read", logs.summary),
+        Operation("GET", "/v2/workflows/executions/{id}/logs", "read", logs.pages, _LOGS),
+        Operation("GET", "/v2/logs/health", "read", logs.health),
+        Operation("GET", f"{workflow}/executions", "read", executions.listed, {"limit": "integer"}),
+        Operation("GET", "/v2/workflows/node-templates", "read", workflows.templates, _TEMPLATES),
+        Operation("POST", "/v2/workflows", "operate", workflows.create, body={**_ABOUT, **_MADE, **_MORE}),
+        Operation("GET", "/v2/workflows", "read", workflows.listed, {**_PAGE, "tags": "string"}),
+        Operation("GET", workflow, "read", workflows.show),
+        Operation("PUT", workflow, "operate", workflows.change, body={**_ABOUT, **_GRAPH}),
+        Operation("DELETE", workflow, "operate", workflows.delete),
+    ]
+
+
+def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Route]:
+    """Return the routes below ``/v2``, and that of the document that describes them."""
+    asked = operations(log, tenant, verbs)
+    described = document(asked, VERSION)
+
+    async def describe(_request: Request) -> Any:
+        return described
+
+    return [
+        Route("/v2/openapi.json", answering("read", describe), methods=["GET"]),
+        *(Route(one.path, answering(one.scope, one.handler), methods=[one.method]) for one in asked),
+    ]
 
 
 def health_route() -> Route:
