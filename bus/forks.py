@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from callboard.bus.events import Event, ForkedFrom
+from callboard.bus.events import Event, ForkedFrom, encode_event
 from callboard.bus.log import NoAnswer, Reading, Recorded, whole
 from callboard.bus.subjects import RunRef
 
@@ -62,7 +62,7 @@ async def prefix(
     """
     most = forked.n if limit is None else min(limit + 1, forked.n)  # the origin's first event is not among them
     found = await log.read(RunRef(ref.tenant, forked.run), after, most)
-    shared = [replace(item, event=_as_of(ref, item.event, forked)) for item in found if 1 < item.event.n <= forked.n]
+    shared = [_shared(ref, item, forked) for item in found if 1 < item.event.n <= forked.n]
     to_the_end = limit is None or len(shared) < limit
     if to_the_end and forked.n > 1 and not after and (not shared or shared[-1].event.n < forked.n):
         # A replica lags, or somebody has removed the origin: the fork must not go on from anywhere else.
@@ -74,6 +74,12 @@ def _before(first: Recorded, shared: Sequence[Recorded]) -> Recorded:
     """A fork's first event, with a time that is before those of what it has of its origin."""
     time = min([first.event.time, *(item.event.time for item in shared[:1])])
     return replace(first, event=msgspec.structs.replace(first.event, time=time))
+
+
+def _shared(ref: RunRef, item: Recorded, forked: ForkedFrom) -> Recorded:
+    """An event of the origin, and the bytes that tell it, as the fork has them; it stands at the origin."""
+    event = _as_of(ref, item.event, forked)
+    return replace(item, event=event, data=encode_event(event))
 
 
 def _as_of(ref: RunRef, event: Event, forked: ForkedFrom) -> Event:

@@ -60,7 +60,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event as the log holds it. ``data`` are the bytes that were appended.
+    """An event as the log holds it. ``data`` are the bytes that were appended, of a fork's origin with the fork's name.
 
     Whoever may publish to a run's subjects may leave anything there: what is no event has the type `UNREADABLE`, the
     number 0 and an `Unreadable` as its payload, so that whoever reads many runs can pass it over.

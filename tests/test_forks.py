@@ -86,6 +86,9 @@ async def test_an_outcome_is_replaced_and_nothing_before_it(connection: Connecti
     assert result["results"]["a"]["data"] == {"found": "something else"}
     events = await events_of(connection, fork)
     check_replay(language, RunRef(TENANT, fork), events)
+    page = (await caller.ask("events", {"run_id": fork, "limit": 1_000}))["events"]
+    assert {one["event"]["run"] for one in page} == {fork}
+    assert page[told.n - 1]["event"]["payload"]["data"] == {"found": "something else"}
     # The fork of a fork has both of them.
     again, result = await forked(caller, fork, **{"from": "c"})
     assert result["results"]["a"]["data"] == {"found": "something else"}

@@ -428,3 +428,54 @@ async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
     page = await stage.browser.page(stage.url("runs/left/diff/right"))
     await expect(page.get_by_role("columnheader", name="left").first).to_be_visible()
     await expect(page.get_by_text("Grace")).to_be_visible()
+
+
+# -- forks -------------------------------------------------------------------------------------------------------------
+
+
+def here(page: Page) -> str:
+    """The run whose page it is."""
+    return httpx.URL(page.url).path.rpartition("/")[2]
+
+
+async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage: Stage) -> None:
+    await stage.start("parts", {**LOOP, "breakpoints": ["c"]}, end=False)
+    page = await stage.browser.page(stage.url("runs/parts"))
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    recorded = (await stage.client.get("/runs/parts/events", params={"limit": 1_000})).json()["events"]
+    told = next(one["event"]["n"] for one in recorded if one["event"]["type"] == "model.result")
+    await asked(page, "n => document.querySelector('cb-run').choose(n)", told)
+    await page.get_by_role("button", name="Fork from here").click()
+    await page.get_by_label("What the event says instead").fill('{"text": "otherwise"}')
+    await page.get_by_role("button", name="Fork", exact=True).click()
+    await expect(page.get_by_text(f"goes on from event {told} of parts")).to_be_visible()
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.locator(".run-title .status")).to_contain_text("failed")
+    fork = here(page)
+    whole = (await stage.client.get(f"/runs/{fork}/events", params={"limit": 1_000})).json()["events"]
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.sequence])")
+    assert rows == [[one["event"]["n"], one["sequence"]] for one in whole]
+    assert rows[0][1] > rows[1][1]
+    events = [decode_event(json.dumps(one["event"]).encode()) for one in whole]
+    statuses, tree = await asked(page, FOLDED, [one["event"] for one in whole])
+    views = [fold(Results(), events[:n]) for n in range(1, len(events) + 1)]
+    assert statuses == [[one.status, one.usage.input_tokens + one.usage.output_tokens] for one in views]
+    assert tree == shaped(fold(TraceFold(), events).root)
+    await asked(page, "n => document.querySelector('cb-run').choose(n)", told)
+    await page.get_by_role("tab", name="Said").click()
+    await expect(page.locator(".inspector-body")).to_contain_text("otherwise")
+    await asked(page, "() => document.querySelector('cb-run').choose(1)")
+    await page.get_by_role("tab", name="Raw").click()
+    await expect(page.locator(".inspector-body")).to_contain_text("forked_from")
+
+
+async def test_a_failed_run_is_tried_again_and_any_run_once_more(stage: Stage) -> None:
+    await stage.start("tried")
+    page = await stage.browser.page(stage.url("runs/tried"))
+    await page.get_by_role("button", name="Retry").click()
+    await expect(page.get_by_text("goes on from event")).to_contain_text("of tried")
+    retried = here(page)
+    await page.get_by_role("button", name="Run again").click()
+    await expect(page.get_by_role("heading", level=1)).not_to_have_text(retried)
+    await expect(page.get_by_text("goes on from event")).to_have_count(0)

@@ -1,7 +1,7 @@
 // The inspector: of one event, or of what it is a part of, what it was given, what came of it, how it is recorded, and
 // why it failed.
 
-import {get, to} from '../lib/api.js'
+import {get, readsOnly, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {bytes, count, duration, instant, some} from '../lib/format.js'
 import {chip} from '../lib/status.js'
@@ -12,13 +12,15 @@ import {failure, nothing} from './parts.js'
 /** @typedef {import('../lib/run.js').Span} Span */
 /** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string}} Looked */
 
+/** Events that say what came of something: a fork may have them say something else. */
+const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
 export const TABS = ['saw', 'said', 'raw', 'error']
 const WORDS = {saw: 'Saw', said: 'Said', raw: 'Raw', error: 'Error'}
 const KEPT_MAX = 200
 /** Events whose content is kept. */
 
 export class Inspector {
-  /** @param {{tab: (tab: string) => void, event: (n: number) => void}} given */
+  /** @param {{tab: (tab: string) => void, event: (n: number) => void, fork: (place: import('./verbs.js').Place) => void}} given */
   constructor(given) {
     this.given = given
     this.tab = 'saw'
@@ -84,7 +86,20 @@ export class Inspector {
       span && span.n0 !== span.n1 && span.n1 !== Infinity
         ? h('p', {class: 'facts'}, 'events ', this.jump(span.n0), ' to ', this.jump(span.n1))
         : null,
+      this.forks(row, span),
     )
+  }
+
+  /**
+   * What goes on from here: from a node, before it is entered; else behind the event. Behind the last there is nothing.
+   * @param {import('../lib/rows.js').Row} row @param {Span|null} span
+   */
+  forks(row, span) {
+    const {run} = /** @type {Looked} */ (this.looked)
+    if (readsOnly || (run.final && row.n === run.last)) return null
+    const entered = span?.kind === 'node' && span.n0 === row.n
+    const place = entered ? {node: `${span.path}#${span.iteration}`} : {at: row.n, outcome: OUTCOMES.includes(row.type)}
+    return h('p', {}, h('button', {onclick: () => this.given.fork(place)}, 'Fork from here…'))
   }
 
   /** @param {number} n */
@@ -134,8 +149,9 @@ export class Inspector {
     const name = `${id} ${n}`
     const kept = this.kept.get(name)
     if (kept) return kept
-    const {sequence} = run.rows[n - 1]
-    const asked = get(['runs', id, 'events'], {after: sequence - 1, limit: 1}).then((page) => page.events[0].event)
+    // Behind its sequence a fork's first event is not told again: what it has of its origin is older.
+    const after = n === 1 ? 0 : run.rows[n - 1].sequence - 1
+    const asked = get(['runs', id, 'events'], {after, limit: 1}).then((page) => page.events[0].event)
     if (this.kept.size >= KEPT_MAX) this.kept.delete(/** @type {string} */ (this.kept.keys().next().value))
     this.kept.set(name, asked)
     asked.catch(() => this.kept.delete(name))

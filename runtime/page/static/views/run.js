@@ -12,7 +12,7 @@ import {go, note} from './going.js'
 import {Graph} from './graph.js'
 import {Inspector} from './inspector.js'
 import {failure} from './parts.js'
-import {beside, verbs} from './verbs.js'
+import {beside, forking, verbs} from './verbs.js'
 import {Waterfall} from './waterfall.js'
 
 /** @typedef {import('../lib/rows.js').Row} Row */
@@ -93,7 +93,7 @@ export class RunView extends HTMLElement {
     this.trouble = h('div')
     this.graph = new Graph({chosen: (node) => this.chooseNode(node)})
     this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name]))})
-    this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n)})
+    this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
     this.list = new List({
       label: 'Events', height: EVENTS_PX, row: (index) => this.event(index),
       head: headings('event-row', ['n', 'After', 'Type', 'Where', 'What', 'Outcome']),
@@ -150,7 +150,8 @@ export class RunView extends HTMLElement {
         const index = await get(['runs', id, 'index'], {after: this.run.last, limit}, signal)
         const rows = rowsOf(index)
         this.run.take(rows)
-        sequence = rows.at(-1)?.sequence ?? sequence
+        // What a fork has of its origin is older in the stream than its own first event.
+        sequence = rows.reduce((most, row) => Math.max(most, row.sequence), sequence)
         more = index.more && rows.length > 0
         this.asked()
       }
@@ -465,7 +466,7 @@ function links(parent, forked, start) {
   const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
   return [
     parent ? link('started by', parent.run) : null,
-    forked?.run ? link('forked from', forked.run, {n: forked.n}) : null,
+    forked?.run ? link(`goes on from event ${forked.n} of`, forked.run, {n: forked.n}) : null,
     start?.scheduled ? h('span', {class: 'soft'}, `schedule ${start.scheduled.schedule}`) : null,
   ].filter((one) => one !== null)
 }

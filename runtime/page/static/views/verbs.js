@@ -4,29 +4,20 @@ import {path, readsOnly, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
 import {over} from '../lib/status.js'
 import {go} from './going.js'
-import {dialog, field} from './parts.js'
+import {dialog, failure, field} from './parts.js'
+
+const ENDED_BADLY = ['failed', 'expired', 'cancelled']
 
 /** @param {string} run @param {string} status @param {import('../lib/run.js').Run} told */
 export function verbs(run, status, told) {
   const like = h('a', {class: 'button', href: to(['start'], {like: run})}, 'Start like it')
   const compare = h('button', {onclick: () => beside(run)}, 'Compare…')
   if (readsOnly) return h('span', {class: 'verbs'}, exports(run), compare)
-  if (over(status)) return h('span', {class: 'verbs'}, exports(run), compare, like)
+  const again = atOnce('Run again', async () => forked(run, {again: true}))
+  const retry = ENDED_BADLY.includes(status) ? atOnce('Retry', async () => forked(run, {failure: true})) : null
+  if (over(status)) return h('span', {class: 'verbs'}, retry, again, exports(run), compare, like)
   const tell = (/** @type {string} */ verb, /** @type {object} */ body = {}) => send(['runs', run, verb], {by: 'page', ...body})
-  const now = (/** @type {string} */ word, /** @type {string} */ verb) => {
-    const button = h('button', {onclick: async () => {
-      button.disabled = true
-      try {
-        await tell(verb)
-      } catch (error) {
-        button.title = String(error)
-        dialog(`${word}: it was refused`, [String(error instanceof Error ? error.message : error)], 'So be it', async () => {})
-      } finally {
-        button.disabled = false
-      }
-    }}, word)
-    return button
-  }
+  const now = (/** @type {string} */ word, /** @type {string} */ verb) => atOnce(word, () => tell(verb))
   const paused = [...told.open.values()].some((one) => one.kind === 'pause')
   return h(
     'span',
@@ -34,8 +25,49 @@ export function verbs(run, status, told) {
     paused ? now('Resume', 'resume') : now('Pause', 'pause'),
     h('button', {onclick: () => signal(tell)}, 'Signal…'),
     h('button', {onclick: () => ending(run, tell)}, 'Cancel…'),
-    exports(run), compare, like,
+    again, exports(run), compare, like,
   )
+}
+
+/** A button that does what it says, and tells when it could not. @param {string} word @param {() => Promise<unknown>} act */
+function atOnce(word, act) {
+  const button = h('button', {onclick: async () => {
+    button.disabled = true
+    try {
+      await act()
+    } catch (error) {
+      dialog(`${word}: it was refused`, [failure(error)], 'So be it', async () => {})
+    } finally {
+      button.disabled = false
+    }
+  }}, word)
+  return button
+}
+
+/** @typedef {{at?: number, node?: string, outcome?: boolean}} Place of a fork: behind an event, perhaps an outcome; or as a node is entered */
+
+/** Fork a run, and go to the fork. @param {string} run @param {object} asked */
+async function forked(run, asked) {
+  const {run_id: fork} = await send(['runs', run, 'fork'], asked)
+  go(to(['runs', fork]))
+}
+
+/** @param {string} run @param {Place} place */
+export function forking(run, {at, node, outcome}) {
+  const said = h('textarea', {rows: '4', spellcheck: 'false', placeholder: '{"data": {"hits": 0}}'})
+  const model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'as before'})
+  const where = node ? ['It goes on as ', h('code', {}, node), ' is entered'] : [`It goes on behind event ${at}`]
+  dialog(`Fork ${run}`, [
+    h('p', {}, ...where, ', as a run of its own; this one stays as it is.'),
+    outcome ? field('What the event says instead, as JSON', said) : null,
+    field('Model, from there on', model),
+  ], 'Fork', async () => {
+    await forked(run, {
+      ...(node ? {from: node} : {at}),
+      ...(said.value.trim() ? {outcome: JSON.parse(said.value)} : {}),
+      ...(model.value.trim() ? {start: {model: model.value.trim()}} : {}),
+    })
+  })
 }
 
 const FILES = [['jsonl', 'events, line by line'], ['jaeger', 'trace, for Jaeger'], ['svg', 'drawing']]
