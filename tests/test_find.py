@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import operator
+import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -249,7 +250,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (2, "f04364c67e6d")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (3, "f04364c67e6d")
 
 
 def test_forks_of_a_run_are_found() -> None:
@@ -333,6 +334,24 @@ async def test_a_restart_reads_only_what_is_new_and_a_purge_is_noticed(tmp_path:
         async with following(connection, folder) as third:
             assert await runs_of(third) == ["Run-5", "Run-4", "Run-3", "Run-1", "Run-0"]
             assert third.taken == sum(len(log.events) for number, log in enumerate(LOGS[:6]) if number != 2)
+
+
+async def test_a_store_that_was_put_back_is_read_again(tmp_path: Path) -> None:
+    folder, nats, backup = tmp_path / "index", tmp_path / "nats", tmp_path / "backup"
+    async with standing(tmp_path) as connection:
+        await put(connection, *LOGS[:2])
+        async with following(connection, folder) as index:
+            assert await runs_of(index) == ["Run-1", "Run-0"]
+    shutil.copytree(nats, backup, symlinks=True)
+    async with standing(tmp_path) as connection, following(connection, folder) as index:
+        await put(connection, LOGS[4])
+        assert await runs_of(index) == ["Run-4", "Run-1", "Run-0"]
+    shutil.rmtree(nats)
+    backup.rename(nats)
+    async with standing(tmp_path) as connection:
+        await put(connection, LOGS[5])
+        async with following(connection, folder) as index:
+            assert await runs_of(index) == ["Run-5", "Run-1", "Run-0"]
 
 
 async def test_the_index_of_another_store_is_not_believed(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from typing import TypeVar
 import anyio
 import structlog
 from anyio import to_thread
+from nats.aio.msg import Msg
 
 from callboard.bus.asking import api, direct_get
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer, Recorded, whole
+from callboard.bus.log import NoAnswer, Recorded, recorded, whole
 from callboard.runtime.index.files import slot
-from callboard.runtime.index.store import RunIndex, Taken, remove
+from callboard.runtime.index.store import RunIndex, Taken, mark_of, remove
 
 logger = structlog.get_logger(__name__)
 
@@ -60,8 +61,8 @@ class Following:
                 with self._scope:
                     await self._open(path)
                     async with self._log.follow(self._filter, self._read) as feed:
-                        async for recorded in feed:
-                            await self._hear(recorded)
+                        async for item in feed:
+                            await self._hear(item)
             except Exception:
                 # The next question begins anew.
                 logger.exception("index failed", tenant=self._tenant)
@@ -117,7 +118,7 @@ class Following:
         index = await self._in_thread(lambda: _opened(path, source))
         self._index = index
         if index.sequence and not await self._holds(index):
-            # Runs have gone from the log: nothing else says which.
+            # Runs have gone from the log, or it was put back: nothing else says which, or how far.
             await self._in_thread(index.clear)
         self._read = index.sequence
         self._wake()
@@ -130,11 +131,21 @@ class Following:
         return f"{self._log.stream} {self._log.subjects.prefix} {answer['created']}"
 
     async def _holds(self, index: RunIndex) -> bool:
-        """Whether the log has as many runs as the index knew, up to where that had come."""
+        """Whether the log has the event up to which the index had come, and as many runs before it."""
+        request = {"next_by_subj": self._filter, "seq": index.sequence, "batch": 1}
+        messages, _ = await direct_get(self._log.nc, self._log.stream, request)
+        if [self._mark(message) for message in messages] != [(index.sequence, index.mark)]:
+            return False
         if index.count >= index.runs_max:
             return True
         all, behind = await self._runs_from(1), await self._runs_from(index.sequence + 1)
         return all - behind == index.count
+
+    def _mark(self, message: Msg) -> tuple[int, str]:
+        headers = message.headers or {}
+        sequence, subject = int(headers["Nats-Sequence"]), headers["Nats-Subject"]
+        ref = self._log.subjects.parse_event(subject).ref
+        return sequence, mark_of(recorded(subject, sequence, ref, "", message.data).event)
 
     async def _runs_from(self, sequence: int) -> int:
         """How many runs the log has that were accepted at a sequence or behind."""
@@ -143,10 +154,10 @@ class Following:
         messages, pending = await direct_get(self._log.nc, self._log.stream, request)
         return len(messages) + pending
 
-    async def _hear(self, recorded: Recorded) -> None:
+    async def _hear(self, item: Recorded) -> None:
         # Large values of theirs are looked into as well; few have any.
-        self._pending.append(Taken(recorded.sequence, await whole(self._log, recorded)))
-        self._read = recorded.sequence
+        self._pending.append(Taken(item.sequence, await whole(self._log, item)))
+        self._read = item.sequence
         if len(self._pending) >= TOGETHER_MAX:
             await self._take()
         self._wake()

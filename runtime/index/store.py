@@ -18,7 +18,7 @@ from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, acce
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import WARNING, Values, condition
 
-VERSION = 2
+VERSION = 3
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -82,6 +82,8 @@ class RunIndex:
         self._db = self._opened(path, source)
         self.sequence = int(self._meta("sequence"))
         """The sequence of the last event that was taken."""
+        self.mark = self._meta("mark")
+        """What tells that event from another one."""
         self.count: int = self._asked("SELECT count(*) FROM runs", [])[0][0]
         """How many runs there are."""
 
@@ -92,7 +94,7 @@ class RunIndex:
             remove(path)
         db = _connected(path)
         db.executescript(SCHEMA)
-        known = [("version", VERSION), ("source", source), ("sequence", 0)]
+        known = [("version", VERSION), ("source", source), ("sequence", 0), ("mark", "")]
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
         db.commit()
         return db
@@ -125,14 +127,16 @@ class RunIndex:
             self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
             self._mark(changed.values())
             self._keep_newest()
-            self._db.execute("UPDATE meta SET value = ? WHERE name = 'sequence'", (sequence,))
+            mark = mark_of(taken[-1].event) if taken else self.mark
+            known = [(sequence, "sequence"), (mark, "mark")]
+            self._db.executemany("UPDATE meta SET value = ? WHERE name = ?", known)
             self._db.commit()
         except BaseException:
             self._db.rollback()
             self._folds.clear()
             self.count = self._asked("SELECT count(*) FROM runs", [])[0][0]
             raise
-        self.sequence = sequence
+        self.sequence, self.mark = sequence, mark
         while len(self._folds) > FOLDS_KEPT_MAX:
             self._folds.popitem(last=False)
 
@@ -252,6 +256,11 @@ class RunIndex:
 
     def _asked(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
         return self._db.execute(sql, values).fetchall()
+
+
+def mark_of(event: Event) -> str:
+    """What tells an event from every other one."""
+    return f"{event.run} {event.n} {event.time.isoformat()}"
 
 
 def _connected(path: Path | None) -> sqlite3.Connection:

@@ -44,6 +44,7 @@ export class RunsView extends HTMLElement {
     this.unfollow?.()
     clearInterval(this.ticking)
     clearTimeout(this.asking)
+    this.asking = undefined
     this.list?.close()
     this.loading?.abort()
   }
