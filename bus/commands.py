@@ -5,9 +5,9 @@ shapes below. Admission checks them and routes them to the workers on ``cb.cmd.<
 where they keep their shape; the stream sequence of the routed command is its identity.
 """
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from callboard.bus.effects import JSON
 
@@ -81,12 +81,26 @@ class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     outcome: dict[str, Any] | None = None
 
 
+class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a run may use: ``tokens`` in and out, those of its children too once these have ended; ``turns`` of models;
+    ``events`` of its log; ``seconds`` since it was first performed.
+
+    ``then`` is what becomes of it when it has used one of them up.
+    """
+
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    turns: Annotated[int, Meta(ge=1)] | None = None
+    events: Annotated[int, Meta(ge=1)] | None = None
+    seconds: Annotated[float, Meta(gt=0)] | None = None
+    then: Literal["pause", "cancel"] = "pause"
+
+
 class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
     ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
     run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found.
-    A ``fork`` has of its origin what is not given.
+    A ``fork`` has of its origin what is not given. ``limits`` are `Limits`.
     """
 
     definition: DefinitionSource

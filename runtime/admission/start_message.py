@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from callboard.bus.commands import StartRun
+from callboard.bus.commands import Limits, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
 
@@ -218,14 +218,19 @@ def _check_tags(tags: Any) -> list[Problem]:
 
 
 def _check_limits(limits: Any) -> list[Problem]:
-    """Refuse limits that nobody would keep: no language knows any yet."""
+    """Refuse limits that nobody would keep."""
     if not isinstance(limits, dict):
         return []
-    expected = "no limits; what a language bounds is in its options"
-    return [
-        Problem(code="start.limit", message="there is no such limit", where=f"limits.{name}", expected=expected)
-        for name in limits
-    ]
+    known = Limits.__struct_fields__
+    problems: list[Problem] = []
+    for name, value in limits.items():
+        try:
+            msgspec.convert({name: value}, Limits)
+        except msgspec.ValidationError as error:
+            message = re.sub(r" - at `.*`$", "", str(error)) if name in known else "there is no such limit"
+            expected = f"one of {', '.join(known)}; what a language bounds is in its options"
+            problems.append(Problem("start.limit", message, f"limits.{name}", expected=expected))
+    return problems
 
 
 def _problem(location: tuple[int | str, ...], kind: str, message: str) -> Problem:

@@ -186,6 +186,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         received: str | None,
         trigger: str | None,
         tags: tuple[str, ...],
+        limits: tuple[str, ...],
         **others: Any,
     ) -> Any:
         request = StartRequest(
@@ -211,6 +212,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             received,
             trigger,
             pairs(tags, "--tag"),
+            pairs(limits, "--limit"),
         )
         return command(*args, request=request, **others)
 
@@ -257,6 +259,13 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             ),
             click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
             click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run is found."),
+            click.option(
+                "--limit",
+                "limits",
+                metavar="NAME=VALUE",
+                multiple=True,
+                help="What it may use: tokens, turns, events, seconds; then=cancel where it is not to be paused.",
+            ),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
             click.option(
                 "--break",

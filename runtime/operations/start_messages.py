@@ -147,6 +147,7 @@ def _message(
         "run_id": request.run_id,
         "breakpoints": list(request.breakpoints) or None,
         "tags": request.tags or None,
+        "limits": option_values(request.limits) or None,
     }
     return message | {name: value for name, value in others.items() if value is not None}
 

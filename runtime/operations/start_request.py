@@ -29,3 +29,4 @@ class StartRequest:
     received: str | None = None
     trigger: str | None = None
     tags: dict[str, str] = field(default_factory=dict[str, str])
+    limits: dict[str, str] = field(default_factory=dict[str, str])

@@ -32,6 +32,7 @@ from callboard.projections.span_ids import ids_of
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
 from callboard.runtime.run.activation import Activation, Command, Services
+from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_reports import ChildReports
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.in_flight import InFlight
@@ -77,6 +78,7 @@ class RunActor:
         self._children: ChildRuns
         self._reports: ChildReports
         self._rest: Rest
+        self._budget: Budget
         self._admission: Admitted
 
     # -- what others call ---------------------------------------------------------------------------------------------
@@ -192,7 +194,10 @@ class RunActor:
             spawn=spawn,
             epoch=self._runlog.epoch,
         )
-        self._rest = Rest(self._active, self._flight)
+        self._budget = Budget(admission.accepted.limits, forked.n if forked is not None else 0)
+        for event in events:
+            self._budget.take(event)
+        self._rest = Rest(self._active, self._flight, self._budget)
         self._parting.callback(self._part)
         # What is logged of the run belongs to its root; only effects are told to others.
         ids = ids_of(admission.accepted)
@@ -265,7 +270,9 @@ class RunActor:
         """Let the interpreter learn what is numbered, in that order, whether it is acknowledged yet or not."""
         numbered = self._runlog.numbered
         while numbered and not self._active.closing:
-            await self._work(delivering(self._active.stage, numbered.popleft()))
+            event = numbered.popleft()
+            self._budget.take(event)
+            await self._work(delivering(self._active.stage, event))
 
     def _number_next(self) -> bool:
         """Number what a waiting command becomes, or an elapsed deadline; say whether there was one."""
@@ -274,7 +281,7 @@ class RunActor:
         if self.inbox.waiting:
             self.inbox.obey_next(self._active, self._reports.look_at)
             return True
-        return self._rest.fire()
+        return self._rest.fire() or self._rest.keep_budget()
 
     async def _append(self) -> None:
         """Append what is numbered, in one go if it may, and let follow what others see of it."""

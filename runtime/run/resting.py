@@ -1,7 +1,9 @@
 """Resting: what an active run does when there is nothing to do: it waits, lingers, and at last parks.
 
-Emits: run.parked, timer.fired
+Emits: run.parked, timer.fired, run.paused, cancel.requested
 """
+
+import datetime as dt
 
 import anyio
 
@@ -10,13 +12,15 @@ from callboard.bus.log import Alarm
 from callboard.bus.subjects import partition_of
 from callboard.projections.status import standing
 from callboard.runtime.run.activation import Activation
+from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.in_flight import InFlight
 
 
 class Rest:
     """Waits for an idle run: fires the deadlines that elapse, and parks it when nothing here is left to do."""
 
-    def __init__(self, active: Activation, flight: InFlight) -> None:
+    def __init__(self, active: Activation, flight: InFlight, budget: Budget) -> None:
+        self._budget = budget
         self._active = active
         self._flight = flight
         self._idle_since: float | None = None
@@ -34,6 +38,23 @@ class Rest:
         self._flight.outcome(key, ev.TimerFired(due=self._active.stage.waits.due_of(key)))
         return True
 
+    def keep_budget(self) -> bool:
+        """Record that the run has used its budget up, if it has, and nobody has stopped it yet."""
+        if self._stopped() or (stated := self._budget.used_up(self._active.runlog.clock())) is None:
+            return False
+        self._active.runlog.state(stated)
+        return True
+
+    def _stopped(self) -> bool:
+        stage = self._active.stage
+        return stage.waits.paused or stage.cancelling or stage.killed is not None
+
+    def _next_deadline(self) -> dt.datetime | None:
+        """When something happens by itself."""
+        deadline = self._active.stage.waits.next_deadline()
+        dues = (deadline[0] if deadline is not None else None, None if self._stopped() else self._budget.due())
+        return min((due for due in dues if due is not None), default=None)
+
     async def wait(self) -> None:
         """Wait for something to happen, or park, if the run has lingered for long enough."""
         self._active.quieten()
@@ -49,17 +70,16 @@ class Rest:
             await self._wait(None)
 
     async def _wait(self, at_most_s: float | None) -> None:
-        deadline = self._active.stage.waits.next_deadline()
-        if deadline is not None:
-            until_s = max(0.0, (deadline[0] - self._active.runlog.clock()).total_seconds())
+        due = self._next_deadline()
+        if due is not None:
+            until_s = max(0.0, (due - self._active.runlog.clock()).total_seconds())
             at_most_s = until_s if at_most_s is None else min(until_s, at_most_s)
         await self._active.news(at_most_s)
 
     def _park(self) -> bool:
         """Park the run, unless its next deadline is too near to be worth it."""
         active = self._active
-        deadline = active.stage.waits.next_deadline()
-        due = deadline[0] if deadline is not None else None
+        due = self._next_deadline()
         if due is not None and (due - active.runlog.clock()).total_seconds() <= active.services.park_linger_s:
             return False
         waits = active.stage.waits

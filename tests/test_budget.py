@@ -1,0 +1,67 @@
+"""Budgets: what a run may use, and what becomes of it when it has."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from callboard.bus import events as ev
+from callboard.runtime.admission.start_message import examine
+from callboard.testing import Scenario
+from callboard.testing.plugin import scenario as scenario  # the fixture
+from tests.flows import flow, returned
+from tests.workflows import document
+
+STEPS = json.dumps(document({name: {} for name in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")]))
+SCRIPT = {"turns": {name: [{"text": name, "usage": {"input_tokens": 10, "output_tokens": 5}}] for name in "abcd"}}
+
+
+def paused(scenario: Scenario) -> list[str]:
+    """The nodes that had been left when the budget paused the run, time by time."""
+    left, found = "", list[str]()
+    for event in scenario.events:
+        left += event.path if event.type == "node.exit" else ""
+        payload = ev.payload_of(event)
+        if isinstance(payload, ev.RunPaused):
+            assert payload.reason == "budget"
+            assert "budget of the run" in payload.message
+            found.append(left)
+    return found
+
+
+@pytest.mark.parametrize(("limits", "stops"), [({"tokens": 30}, ["ab"]), ({"turns": 1}, ["a", "ab", "abc"])])
+def test_it_is_paused_and_may_use_as_much_again(scenario: Scenario, limits: dict[str, Any], stops: list[str]) -> None:
+    scenario.start(source=STEPS, script=SCRIPT, limits=limits)
+    while scenario.result.status == "paused":
+        scenario.resume()
+    assert scenario.result.status == "completed"
+    assert paused(scenario) == stops
+    scenario.crash_everywhere()
+
+
+def test_it_is_cancelled_if_that_is_wanted(scenario: Scenario) -> None:
+    scenario.start(source=STEPS, script=SCRIPT, limits={"tokens": 15, "then": "cancel"})
+    assert scenario.result.status == "cancelled"
+    [requested] = scenario.payloads("cancel.requested")
+    assert isinstance(requested, ev.CancelRequested)
+    assert (requested.reason, requested.message) == ("budget", "the budget of the run is used up: 15 of 15 tokens")
+    assert [event.path for event in scenario.events if event.type == "model.result"] == ["a"]
+    scenario.crash_everywhere()
+
+
+def test_time_is_a_budget_too_also_of_a_run_that_is_parked(scenario: Scenario) -> None:
+    steps = {"s": {"action": "Sleep", "for": "PT1H", "next": "done"}, "done": returned()}
+    scenario.start(source=json.dumps(flow(steps)), limits={"seconds": 60, "then": "cancel"})
+    assert scenario.result.status == "waiting:timer"
+    assert scenario.advance(seconds=59).result.status == "waiting:timer"
+    assert scenario.advance(seconds=2).result.status == "cancelled"
+    scenario.crash_everywhere()
+
+
+def test_what_nobody_would_keep_is_refused() -> None:
+    limits = {"tokens": 0, "seconds": "soon", "then": "explode", "wishes": 3}
+    message = {"definition": {"source": STEPS}, "limits": limits}
+    problems = examine(msgspec.json.encode(message)).problems
+    assert [(one.code, one.where) for one in problems] == [("start.limit", f"limits.{name}") for name in limits]
+    assert all("tokens, turns, events, seconds, then" in (one.expected or "") for one in problems)
