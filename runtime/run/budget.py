@@ -2,6 +2,8 @@
 
 Nothing here is the interpreter's: what becomes of it stands in the log like a command of somebody outside. Each time
 that somebody has a run go on which its budget has paused, it may use as much again.
+
+Emits: run.paused, cancel.requested
 """
 
 import datetime as dt

@@ -1,6 +1,6 @@
 """Resting: what an active run does when there is nothing to do: it waits, lingers, and at last parks.
 
-Emits: run.parked, timer.fired, run.paused, cancel.requested
+Emits: run.parked, timer.fired
 """
 
 import datetime as dt
