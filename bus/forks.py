@@ -45,8 +45,8 @@ async def with_origin(log: Reading, ref: RunRef, own: list[Recorded], after: int
         forked = origin_of(first.event)
     except msgspec.ValidationError:
         forked = origin_of(await whole(log, first))
-    if forked is None:
-        return own
+    if forked is None or (len(own) > 1 and own[1].event.n <= forked.n):
+        return own  # of a fork, in a file, all stands together
     # Whoever has read some of the origin's events has had the first one, whose sequence is larger.
     shared = await prefix(log, ref, forked, after, None if limit is None else limit - (not after))
     begun = [] if after else [_before(first, shared)]

@@ -20,5 +20,5 @@ def test_keys_are_made_listed_and_removed(tmp_path: Path) -> None:
     assert place.told("keys", "remove", "ci") == {"removed": "ci"}
     gone = place.here("keys", "remove", "ci")
     assert (gone.exit_code, "keys.unknown" in gone.output) == (1, True)
-    secret = made["key"].encode().rpartition(b"_")[2]
+    _, _, secret = made["key"].encode().split(b"_", 2)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]

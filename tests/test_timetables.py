@@ -3,7 +3,7 @@
 import datetime as dt
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard.runtime.schedules.timetable import Timetable, problems
@@ -96,3 +96,13 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     wrong = Timetable("61 * * * *", "Nowhere", every_s=0.1, jitter_s=-1.0)
     found = {one.code.removeprefix("schedule.") for one in problems(wrong)}
     assert found == {"when", "every", "jitter", "timezone", "cron"}
+
+
+@example(dt.datetime(2021, 10, 30, 3, 0), 7)
+@given(st.datetimes(dt.datetime(2020, 1, 1), dt.datetime(2030, 1, 1)), st.integers(1, 40))
+def test_of_more_than_are_wanted_the_latest_have_passed(moment: dt.datetime, count: int) -> None:
+    table = Timetable("*/20 1-4 * * *", "Europe/Berlin")
+    due = [table.after(moment.replace(tzinfo=dt.UTC))]
+    while len(due) < 40:
+        due.append(table.after(due[-1]))
+    assert table.passed(due[0], due[-1], count) == due[-count:]

@@ -1,6 +1,7 @@
 """Timetables: the due times of a schedule, by a cron expression in a time zone, or at equal distances."""
 
 import datetime as dt
+from collections import deque
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice, takewhile
@@ -17,6 +18,9 @@ EVERY_MIN_S = 1.0
 
 EVERY_MAX_S = 366 * 86_400.0
 JITTER_MAX_S = 86_400.0
+
+CHANGE_OF_CLOCKS = dt.timedelta(hours=3)
+"""More than what clocks are ever changed by."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,9 +46,15 @@ class Timetable(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
     def passed(self, first: dt.datetime, until: dt.datetime, count: int) -> list[dt.datetime]:
         """Return the due times from ``first``, which is one, to ``until``; of more than ``count`` the latest."""
-        later = takewhile(lambda due: due > first, self._before(until))
-        latest = list(islice(later, count))
-        return [*([first] if len(latest) < count else []), *reversed(latest)]
+        # Looked for backwards, some are passed over where clocks are put back: that only says where to begin.
+        back = list(islice(takewhile(lambda due: due > first, self._before(until)), count))
+        begin = max(first, back[-1] - CHANGE_OF_CLOCKS) if len(back) == count else first
+        found = deque([first] if begin == first else [], count)
+        due = self.after(begin)
+        while due <= until:
+            found.append(due)
+            due = self.after(due)
+        return list(found)
 
     def put_off(self, due: dt.datetime, name: str) -> dt.datetime:
         """Return the moment at which a due time of a schedule of some name is acted on."""
