@@ -2,7 +2,7 @@
 
 It is looked for at ``CALLBOARD_TEST_BROWSER``, under its usual names, and where ``make browser`` lays it. Without one
 the tests of the page are skipped, but where ``CI`` is true they fail. ``python -m tests.browser`` installs one where
-there is none: Debian's where we may, else what npm has for Linux on x64.
+there is none: Debian's where we may, else what npm has for Linux on x64; and axe-core, by which pages are looked at.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, async_playwright, expect
@@ -21,6 +21,8 @@ ROOT = Path(__file__).parent.parent
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 LAID = ROOT / ".browser" / "chromium"
 LIBRARIES = ROOT / ".browser" / "lib"
+AXE = ROOT / ".browser" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+AXE_PACKAGE = "axe-core@4"
 
 FLAGS = [
     "--headless",
@@ -50,12 +52,19 @@ def executable() -> str | None:
 def needed() -> str:
     """Return where the browser is; skip the test without one, or fail it where nothing may be skipped."""
     found = executable()
-    if found is None:
-        reason = "no browser: `make browser` installs one"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+    return found if found is not None else _without("browser")
+
+
+def axe() -> str:
+    """Return the source of axe-core, which finds what bars people from a page; as `needed` without it."""
+    return AXE.read_text(encoding="utf-8") if AXE.exists() else _without("axe-core")
+
+
+def _without(what: str) -> NoReturn:
+    reason = f"no {what}: `make browser` installs it"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 class Opened:
@@ -128,7 +137,15 @@ def _install() -> None:
         subprocess.run(["tar", "-xf", "al2023.tar"], cwd=folder, check=True)
 
 
+def _install_axe() -> None:
+    folder = AXE.parents[2]
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run([*NPM, "install", "--silent", "--no-save", "--prefix", str(folder), AXE_PACKAGE], check=False)
+
+
 if __name__ == "__main__":
     if executable() is None:
         _install()
+    if not AXE.exists():
+        _install_axe()
     print(executable.__wrapped__() or "no browser could be installed; the tests of the page are skipped")

@@ -23,7 +23,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.serving import serve_app
 from callboard.runtime.page import shell
-from tests.browser import Opened, opened
+from tests.browser import Opened, axe, opened
 from tests.http_house import PATIENCE_S, application, served
 from tests.workflows import document as workflow
 
@@ -479,3 +479,45 @@ async def test_a_failed_run_is_tried_again_and_any_run_once_more(stage: Stage) -
     await page.get_by_role("button", name="Run again").click()
     await expect(page.get_by_role("heading", level=1)).not_to_have_text(retried)
     await expect(page.get_by_text("goes on from event")).to_have_count(0)
+
+
+# -- for everybody -----------------------------------------------------------------------------------------------------
+
+
+BARRED = """async (rules) => {
+    const found = await axe.run(document, rules ? {runOnly: {type: 'rule', values: rules}} : {})
+    return found.violations.flatMap((one) => one.nodes.map((node) =>
+        `${one.id} ${node.target.join(' ')}: ${node.failureSummary.split('\\n')[1] ?? ''}`.trim()))
+}"""
+
+
+async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> None:
+    source = axe()
+    for run in ("seen-by-all", "beside-it"):
+        await stage.start(run)
+    await stage.client.post("/definitions", json={"name": "for-all", "source": WITH_INPUTS})
+    await stage.start("asks-all", {"definition": {"source": ASKING}}, end=False)
+    ready = {
+        "": ".list, .nothing, h1",
+        "runs": ".run-row .glyph",
+        "runs/seen-by-all": ".event-row .glyph",
+        "runs/seen-by-all?tab=error&n=1": ".inspector-body > *",
+        "runs/seen-by-all/diff/beside-it": ".sides",
+        "inbox": ".inbox-row",
+        "definitions": "td",
+        "definitions/for-all": ".definition, pre",
+        "start/for-all": "fieldset, .field",
+        "workers": "table, .list-row, .nothing",
+    }
+    barred: list[str] = []
+    # Without motion nothing is on its way from one colour to another.
+    page = await stage.browser.page("about:blank", reduced_motion="reduce")
+    for path, shown in ready.items():
+        await page.goto(stage.url(path))
+        await expect(page.locator(shown).first).to_be_visible()
+        await asked(page, f"() => {{ {source}; window.axe ??= axe }}")
+        await page.emulate_media(color_scheme="light")
+        barred += [f"{path or 'home'}, light: {one}" for one in await asked(page, BARRED)]
+        await page.emulate_media(color_scheme="dark")
+        barred += [f"{path or 'home'}, dark: {one}" for one in await asked(page, BARRED, ["color-contrast"])]
+    assert barred == [], "\n".join(barred)
