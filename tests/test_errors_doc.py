@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from callboard.bus.events import TYPES
+from tests.remedies import REMEDIES, written
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -91,3 +92,7 @@ def test_every_row_says_what_it_means_and_what_to_do() -> None:
 
 def test_what_is_no_code_is_still_there() -> None:
     assert set(NO_CODES) <= strings()
+
+
+def test_the_page_says_what_to_do_as_the_page_of_errors_does() -> None:
+    assert REMEDIES.read_text(encoding="utf-8") == written(), "run `python -m tests.remedies`"

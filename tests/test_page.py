@@ -25,6 +25,7 @@ from callboard.runtime.http.serving import serve_app
 from callboard.runtime.page import shell
 from tests.browser import Opened, axe, opened
 from tests.http_house import PATIENCE_S, application, served
+from tests.remedies import remedies
 from tests.workflows import document as workflow
 
 SHELL_BYTES_MAX = 150_000
@@ -260,6 +261,15 @@ async def test_saw_is_the_conversation_that_the_model_was_sent(stage: Stage) -> 
         shown = await page.locator(".turn .part").all_text_contents()
         assert shown == parts
         assert "<script>window.hacked" in "".join(shown)
+
+
+async def test_what_to_do_stands_behind_the_code_of_an_error(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("runs/nowhere"))
+    await expect(page.locator(".failure code")).to_have_text("run.unknown")
+    await expect(page.locator(".failure p")).not_to_be_empty()
+    await stage.start("remedied", {**LOOP, "script": {"turns": {"a": [{"error": {"code": "refused"}}]}}})
+    await page.goto(stage.url("runs/remedied?tab=error"))
+    await expect(page.locator(".wrong .remedy").first).to_have_text(f"What to do: {remedies()['model.refused']}")
 
 
 async def test_nothing_recorded_is_executed(stage: Stage) -> None:
@@ -500,12 +510,12 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
     ready = {
         "": ".list, .nothing, h1",
         "runs": ".run-row .glyph",
-        "runs/seen-by-all": ".event-row .glyph",
+        "runs/seen-by-all": ".gnode .glyph",
         "runs/seen-by-all?tab=error&n=1": ".inspector-body > *",
         "runs/seen-by-all/diff/beside-it": ".sides",
         "inbox": ".inbox-row",
         "definitions": "td",
-        "definitions/for-all": ".definition, pre",
+        "definitions/for-all": ".gnode",
         "start/for-all": "fieldset, .field",
         "workers": "table, .list-row, .nothing",
     }

@@ -6,7 +6,7 @@ import {fill, h} from '../lib/dom.js'
 import {bytes, count, duration, instant, some} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {text, tree} from '../lib/value.js'
-import {failure, nothing} from './parts.js'
+import {failure, nothing, remedy} from './parts.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
 /** @typedef {import('../lib/run.js').Span} Span */
@@ -254,6 +254,7 @@ function wrong(events, run) {
     h('h3', {}, i ? 'before that' : 'failed'),
     h('p', {}, h('code', {class: 'code'}, one.code), one.retryable === true ? h('span', {class: 'soft'}, ' may be tried again') : null),
     one.message ? h('p', {}, text(one.message)) : null,
+    one.code ? remedy(one.code) : null,
     one.path ? h('p', {class: 'soft'}, 'at ', h('code', {}, one.path)) : null,
     one.details !== undefined && one.details !== null ? tree(one.details, {run}) : null,
   ))

@@ -1,12 +1,27 @@
 // Parts that several views have: what stands where there is nothing, what is said of a failure, dialogs.
 
-import {h} from '../lib/dom.js'
+import {fill, h} from '../lib/dom.js'
 import {Refused} from '../lib/api.js'
 
 /** @typedef {import('../lib/dom.js').Child} Child */
 
 /** @param {string} title @param {...Child} more */
 export const nothing = (title, ...more) => h('div', {class: 'nothing'}, h('h2', {}, title), ...more.map((one) => (typeof one === 'string' ? h('p', {}, one) : one)))
+
+/** @type {Promise<Record<string, string>>|undefined} by code, asked for when something goes wrong */
+let remedies
+
+/** What is to be done about an error, where the code alone says it. @param {string} code */
+export function remedy(code) {
+  const place = h('p', {class: 'remedy', hidden: true})
+  remedies ??= fetch(new URL('../remedies.json', import.meta.url)).then((found) => found.json())
+  remedies.then((known) => {
+    if (!Object.hasOwn(known, code)) return
+    fill(place, h('span', {class: 'soft'}, 'What to do: '), known[code])
+    place.hidden = false
+  }, () => { remedies = undefined })
+  return place
+}
 
 /** @param {unknown} error @param {...Child} more */
 export function failure(error, ...more) {
@@ -16,7 +31,7 @@ export function failure(error, ...more) {
     {class: 'failure', role: 'alert'},
     h('strong', {}, found.message),
     found.code ? h('code', {}, found.code) : null,
-    found.remedy ? h('p', {}, found.remedy) : null,
+    found.remedy ? h('p', {}, found.remedy) : found.code ? remedy(found.code) : null,
     found.problems.length ? h('ul', {}, found.problems.map((one) => h('li', {}, one.where ? h('code', {}, one.where) : null, ' ', one.message, one.expected ? h('span', {class: 'soft'}, ` — expected ${one.expected}`) : null))) : null,
     ...more,
   )
