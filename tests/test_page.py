@@ -491,6 +491,21 @@ async def test_a_failed_run_is_tried_again_and_any_run_once_more(stage: Stage) -
     await expect(page.get_by_text("goes on from event")).to_have_count(0)
 
 
+async def test_runs_that_are_picked_are_cancelled_together(stage: Stage) -> None:
+    for run in ("picked-1", "picked-2", "picked-3"):
+        await stage.start(run, {**LOOP, "breakpoints": ["a"]}, end=False)
+    page = await stage.browser.page(stage.url("runs?q=picked-"))
+    await expect(page.locator(".run-row .status.paused")).to_have_count(3)
+    for key in ("j", "x", "j", "x"):
+        await page.keyboard.press(key)
+    await expect(page.get_by_text("2 runs picked")).to_be_visible()
+    await page.get_by_role("button", name="Cancel…").click()
+    await page.get_by_role("button", name="Cancel them").click()
+    await expect(page.locator(".run-row .status.cancelled")).to_have_count(2)
+    await expect(page.get_by_role("row").filter(has_text="picked-1")).to_contain_text("paused")
+    await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
+
+
 # -- for everybody -----------------------------------------------------------------------------------------------------
 
 

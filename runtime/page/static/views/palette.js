@@ -11,7 +11,7 @@ const TYPING_MS = 120
 
 const KEYS = [
   ['/', 'find'], ['⌘K', 'go to anything'], ['?', 'these keys'], ['g r, g i, g d, g w, g s', 'runs, inbox, definitions, workers, start'],
-  ['j, k', 'next row, row before'], ['Enter', 'open'], ['h, l', 'fold, unfold'], [', .', 'event before, next event'],
+  ['j, k', 'next row, row before'], ['Enter', 'open'], ['x', 'pick a run, to tell several the same'], ['h, l', 'fold, unfold'], [', .', 'event before, next event'],
   ['<, >', 'node before, next node'], ['f', 'follow the latest'], ['e', 'next failure'], ['d', 'compare with another run'], ['⌘⏎', 'send an answer'], ['Esc', 'back'],
 ]
 

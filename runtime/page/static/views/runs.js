@@ -8,6 +8,7 @@ import {headings, List, row} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
 import {failure, nothing} from './parts.js'
 import {go} from './going.js'
+import {Picking} from './picking.js'
 
 const PAGE = 200
 const ROW_PX = 40
@@ -62,6 +63,7 @@ export class RunsView extends HTMLElement {
     this.known = h('datalist', {id: 'definitions-known'})
     this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
     this.note = h('div', {class: 'note'})
+    this.picking = new Picking(() => this.drawn())
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
       head: headings('run-row', ['Status', 'Run', 'Definition', 'Started', 'Took', 'Tokens']),
@@ -69,7 +71,7 @@ export class RunsView extends HTMLElement {
       ended: () => this.load(false),
     })
     this.replaceChildren(
-      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, this.pill),
+      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, this.pill, this.picking.element),
       h('div', {class: 'sheet'}, list.element, this.note),
     )
     return list
@@ -131,7 +133,17 @@ export class RunsView extends HTMLElement {
       h('span', {data: one.ended_at ? {} : {since: started}}, lasted(one)),
       one.error && over(one.status) ? h('span', {class: 'code', title: one.error}, one.error) : one.tokens ? `${count(one.tokens)} tok` : '',
     ]
-    return row('run-row', cells)
+    const picked = this.picking.runs.has(one.run)
+    if (picked) cells[1] = h('span', {}, cells[1], h('span', {class: 'heard'}, ', picked'))
+    return row(`run-row${picked ? ' picked' : ''}`, cells)
+  }
+
+  /** @param {string} key @returns {boolean} whether it means something here */
+  key(key) {
+    const one = this.rows[this.list?.active ?? -1]
+    if (key !== 'x' || !one) return false
+    this.picking.turn(one.run)
+    return true
   }
 
   /** Runs that go on grow older. */

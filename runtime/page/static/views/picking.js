@@ -1,0 +1,80 @@
+// Picking: runs of the list that are told the same, one after the other; each answers for itself.
+
+import {readsOnly, send} from '../lib/api.js'
+import {fill, h, say} from '../lib/dom.js'
+import {some} from '../lib/format.js'
+import {dialog, field} from './parts.js'
+
+const TOLD_AT_ONCE = 8
+const SHOWN_MAX = 10
+
+export class Picking {
+  /** @param {() => void} changed */
+  constructor(changed) {
+    this.changed = changed
+    /** @type {Set<string>} */
+    this.runs = new Set()
+    this.element = h('span', {class: 'verbs', hidden: true, role: 'group', 'aria-label': 'Picked runs'})
+    this.said = h('span', {role: 'status'})
+  }
+
+  /** @param {string} run */
+  turn(run) {
+    if (readsOnly) return
+    if (!this.runs.delete(run)) this.runs.add(run)
+    fill(this.said, `${some(this.runs.size, 'run')} picked`)
+    this.draw()
+  }
+
+  draw() {
+    this.element.hidden = !this.runs.size
+    fill(this.element, this.said,
+      h('button', {onclick: () => this.cancel()}, 'Cancel…'),
+      h('button', {onclick: () => this.retry()}, 'Retry…'),
+      h('button', {class: 'quiet', onclick: () => this.none()}, 'Pick none'))
+    this.changed()
+  }
+
+  none() {
+    this.runs.clear()
+    this.draw()
+  }
+
+  cancel() {
+    const reason = h('input', {type: 'text', placeholder: 'why, for whoever reads the log'})
+    dialog(`Cancel ${some(this.runs.size, 'run')}?`, [this.names(), field('Reason', reason)], 'Cancel them',
+      () => this.tell('cancel', {by: 'page', reason: reason.value}), {dangerous: true})
+  }
+
+  retry() {
+    dialog(`Retry ${some(this.runs.size, 'run')}?`, [this.names(), h('p', {}, 'Each goes on from before its failure, as a run of its own.')], 'Retry them',
+      () => this.tell('fork', {failure: true}))
+  }
+
+  names() {
+    const names = [...this.runs]
+    const more = names.length - SHOWN_MAX
+    return h('ul', {}, names.slice(0, SHOWN_MAX).map((run) => h('li', {}, run)), more > 0 ? h('li', {class: 'soft'}, `and ${more} more`) : null)
+  }
+
+  /** Tell all; those that refuse it stay picked. @param {string} verb @param {object} body */
+  async tell(verb, body) {
+    const waiting = [...this.runs]
+    /** @type {string[]} */
+    const refused = []
+    const count = waiting.length
+    await Promise.all(Array.from({length: TOLD_AT_ONCE}, async () => {
+      for (let run = waiting.shift(); run !== undefined; run = waiting.shift()) {
+        try {
+          await send(['runs', run, verb], body)
+          this.runs.delete(run)
+        } catch (error) {
+          refused.push(`${run}: ${error instanceof Error ? error.message : error}`)
+        }
+      }
+    }))
+    this.draw()
+    say(`${count - refused.length} of ${some(count, 'run')} told`)
+    if (refused.length) throw new Error(`${refused.length} of ${count} refused it. ${refused.slice(0, SHOWN_MAX).join('. ')}`)
+  }
+}
