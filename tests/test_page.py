@@ -506,6 +506,22 @@ async def test_runs_that_are_picked_are_cancelled_together(stage: Stage) -> None
     await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
 
 
+async def test_filters_are_saved_each_as_a_link(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("runs?q=nobody&status=failed"))
+    await page.get_by_text("Saved", exact=True).click()
+    await page.get_by_role("button", name="Save these filters").click()
+    await page.get_by_label("Name").fill(EVIL)
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await page.goto(stage.url("runs"))
+    await page.get_by_text("Saved", exact=True).click()
+    await page.get_by_role("link", name=EVIL).click()
+    assert dict(httpx.URL(page.url).params) == {"q": "nobody", "status": "failed"}
+    assert await page.get_by_label("Find runs").input_value() == "nobody"
+    await page.get_by_text("Saved", exact=True).click()
+    await page.get_by_role("button", name="Forget").click()
+    await expect(page.get_by_role("link", name=EVIL)).to_have_count(0)
+
+
 # -- for everybody -----------------------------------------------------------------------------------------------------
 
 

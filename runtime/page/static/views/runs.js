@@ -9,6 +9,7 @@ import {follow} from '../lib/follow.js'
 import {failure, nothing} from './parts.js'
 import {go} from './going.js'
 import {Picking} from './picking.js'
+import {savedFilters} from './saved.js'
 
 const PAGE = 200
 const ROW_PX = 40
@@ -71,7 +72,7 @@ export class RunsView extends HTMLElement {
       ended: () => this.load(false),
     })
     this.replaceChildren(
-      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, this.pill, this.picking.element),
+      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, savedFilters(() => this.asked), this.pill, this.picking.element),
       h('div', {class: 'sheet'}, list.element, this.note),
     )
     return list
