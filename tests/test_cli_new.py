@@ -1,5 +1,6 @@
 """Templates: what lies in the package, what `callboard new` makes of it, and that all of it runs as printed."""
 
+import json
 import shlex
 import tomllib
 from importlib.resources import files
@@ -89,7 +90,13 @@ def test_templates_are_listed(place: Place) -> None:
 def test_without_a_name_it_is_called_as_the_template(place: Place) -> None:
     told = place.told("new")
     assert told["definition"] == "minimal/workflow.yaml"
-    assert sorted(told["files"]) == sorted(path.name for path in (place.folder / "minimal").iterdir())
+    folder = place.folder / "minimal"
+    assert sorted(told["files"]) == sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+    schemas = [file for file in told["files"] if file.startswith(".schemas/")]
+    assert schemas == [".schemas/script.json", ".schemas/workflow.json"]
+    for name in ("workflow.yaml", "script.yaml"):
+        named = (folder / name).read_text().splitlines()[0].partition("$schema=")[2]
+        assert json.loads((folder / named).read_text())["$schema"]
     assert next(iter(told["next"].values())).endswith("validate minimal/workflow.yaml")
 
 

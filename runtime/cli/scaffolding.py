@@ -14,11 +14,16 @@ import click
 from callboard.bus.errors import CallboardError
 from callboard.languages.kit import kits
 from callboard.runtime.cli.views import program
-from callboard.runtime.operations.results import compact
+from callboard.runtime.operations.results import compact, pretty
+from callboard.runtime.schemas.catalog import schema_named
 
 ABOUT = "template.toml"
 """The file that says what a template is; it is not copied."""
 
+SCHEMAS = ".schemas"
+"""The folder that schemas are put in."""
+
+_SCHEMA = re.compile(r"^# yaml-language-server: \$schema=\.schemas/(\w+)\.json$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-]*", re.IGNORECASE)
 """A name that YAML takes for a text without quotes."""
@@ -105,11 +110,12 @@ def found(name: str | None, language: str | None, template: str, *, force: bool,
     folder = Path(name or chosen.name)
     if not _NAME.fullmatch(folder.name):
         raise click.BadParameter(f"{folder.name!r} is no name: letters, digits, - _ and . only", param_hint="NAME")
-    texts = chosen.content(folder.name)
+    texts = with_schemas(chosen.content(folder.name))
     _check(folder, texts, force=force)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise CallboardError("file.unwritable", f"the files cannot be written: {error}", str(folder)) from error
@@ -137,6 +143,12 @@ def _chosen(language: str | None, template: str) -> Template:
         there = ", ".join(dict.fromkeys(one.name for one in ours))
         raise click.BadParameter(f"there is no template {template!r}; there are {there}", param_hint="--template")
     return next((one for one in named if one.usual), named[0])
+
+
+def with_schemas(texts: dict[str, str]) -> dict[str, str]:
+    """Put the schemas beside files that name them as lying there, so that editors complete without a network."""
+    named = {name for text in texts.values() for name in _SCHEMA.findall(text)}
+    return {**texts, **{f"{SCHEMAS}/{name}.json": pretty(schema_named(name)) + "\n" for name in sorted(named)}}
 
 
 def _check(folder: Path, texts: dict[str, str], *, force: bool) -> None:

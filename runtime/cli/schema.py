@@ -10,7 +10,7 @@ from callboard.runtime.cli.options import json_option
 @click.argument("name", required=False)
 @json_option
 def schema(name: str | None, as_json: bool) -> None:
-    """Print a JSON Schema: of all events, a start, what runs are told, the configuration, a language's documents.
+    """Print a JSON Schema: of all events, a start, what runs are told, scripts, the configuration, documents.
 
     Without NAME it lists what there is. `asyncapi` is an AsyncAPI document of all subjects.
 

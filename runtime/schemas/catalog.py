@@ -14,6 +14,12 @@ def _config() -> dict[str, Any]:
     return {"$schema": DIALECT, **Config.model_json_schema()}
 
 
+def _script() -> dict[str, Any]:
+    from callboard.actors.models.script_schema import script_schema
+
+    return {"$schema": DIALECT, **script_schema()}
+
+
 def _asyncapi() -> dict[str, Any]:
     from callboard.runtime.schemas.asyncapi import document
 
@@ -24,6 +30,7 @@ OURS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "events": events_schema,
     "start": start_schema,
     "tells": tells_schema,
+    "script": _script,
     "config": _config,
     "asyncapi": _asyncapi,
 }
