@@ -98,7 +98,21 @@ class Subjects:
 
     def stored(self) -> list[str]:
         """Every subject the stream keeps."""
-        families = ("run", "start", "tell", "cmd", "reject", "timer", "due", "blob", "def", "schedule", "clock", "tick")
+        families = (
+            "run",
+            "start",
+            "tell",
+            "cmd",
+            "reject",
+            "timer",
+            "due",
+            "blob",
+            "def",
+            "schedule",
+            "clock",
+            "tick",
+            "gone",
+        )
         return [f"{self.prefix}.{family}.>" for family in families]
 
     # the log
@@ -175,6 +189,20 @@ class Subjects:
 
     def blob(self, ref: RunRef, digest: str) -> str:
         return f"{self.prefix}.blob.{token(ref.tenant)}.{token(ref.run)}.{digest}"
+
+    def gone(self, ref: RunRef) -> str:
+        """Where it is marked that a run has been purged."""
+        return f"{self.prefix}.gone.{token(ref.tenant)}.{token(ref.run)}"
+
+    def all_gone(self, tenant: str) -> str:
+        """A filter over the marks of all of a tenant's runs that have been purged."""
+        return f"{self.prefix}.gone.{token(tenant)}.*"
+
+    def belonging(self, ref: RunRef) -> list[str]:
+        """Filters over all that the stream has of a run, but for the message that started it and that mark."""
+        run = f"{token(ref.tenant)}.{token(ref.run)}"
+        families = ("run.{}.>", "blob.{}.>", "tell.{}.*", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
+        return [f"{self.prefix}.{family.format(run)}" for family in families]
 
     def definition(self, tenant: str, name: str) -> str:
         return f"{self.prefix}.def.{token(tenant)}.{token(name)}"

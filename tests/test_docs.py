@@ -43,7 +43,6 @@ NOT_PERFORMED = {
     "make bench": "takes minutes",
     "nats stream backup CB_CALLBOARD backup": "needs the nats command",
     "nats stream restore backup": "needs the nats command",
-    "nats stream purge CB_CALLBOARD --subject 'cb.*.acme.RUN.>' --force": "needs the nats command",
 }
 """Commands in ``sh`` blocks, and why nobody performs them here."""
 

@@ -31,6 +31,7 @@ from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, Recorded, whole
+from callboard.bus.purging import gone
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
 from callboard.bus.tracecontext import TraceContext
@@ -236,6 +237,8 @@ class Admission:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
+        if await gone(self._log, ref) is not None:
+            return Verdict("rejected", run, problems=[_purged(run)])
         trace = ev.Traced(
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
@@ -377,6 +380,11 @@ class Admission:
 def _illegible(why: str) -> Problem:
     """The run of this id has a log that cannot be read."""
     return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
+
+
+def _purged(run: str) -> Problem:
+    message = f"the run {run!r} has been purged, and its id is not used again"
+    return Problem("run.purged", message, "run_id", expected="another run_id")
 
 
 def distinct(warnings: Sequence[Problem]) -> list[Problem]:

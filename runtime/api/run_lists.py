@@ -97,6 +97,10 @@ class Listings:
         """How many runs there are of each status; of a run at work it is coarse. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.counts)
 
+    async def forks_of(self, tenant: str, run: str) -> list[str]:
+        """The forks of a run. Raises as `page`."""
+        return await self._ask(tenant, Both(()), lambda index: index.forks_of(run))
+
     async def versions(self, tenant: str) -> dict[str, int]:
         """How many runs there are of each definition, by hash. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.versions)

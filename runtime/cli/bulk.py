@@ -31,6 +31,7 @@ _WORDS = {
     "told already": "told already",
     "begun": "begun",
     "begun already": "begun already",
+    "purged": "purged",
     "ended": "had ended",
     "refused": "refused",
 }

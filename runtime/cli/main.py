@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Keep": {
         "archive": "archive:archive",
         "import": "archive:import_runs",
+        "purge": "purge:purge",
     },
     "Tell a run": {
         "cancel": "tell:cancel",

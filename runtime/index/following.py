@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import msgspec
 import structlog
 from anyio import to_thread
 from nats.aio.msg import Msg
@@ -15,6 +16,7 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, whole
+from callboard.bus.purging import Gone
 from callboard.runtime.index.files import slot
 from callboard.runtime.index.store import RunIndex, Taken, mark_of, remove
 
@@ -96,6 +98,7 @@ class Following:
         if self._index is None or self._read < wanted or self.failed:
             raise NoAnswer(f"the index is at {self._read} of {wanted}")
         await self._take()
+        await self._forget(self._index)
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Ask the index something as it is; in a thread, for it may take its time.
@@ -117,6 +120,7 @@ class Following:
         source = await self._source()
         index = await self._in_thread(lambda: _opened(path, source))
         self._index = index
+        await self._forget(index)
         if index.sequence and not await self._holds(index):
             # Runs have gone from the log, or it was put back: nothing else says which, or how far.
             await self._in_thread(index.clear)
@@ -169,6 +173,16 @@ class Following:
             if pending:
                 await self.ask(lambda index: index.take(pending, pending[-1].sequence))
                 self.taken += len(pending)
+
+    async def _forget(self, index: RunIndex) -> None:
+        """Forget the runs that have been purged since this was last done."""
+        runs, sequence = list[str](), index.gone
+        marks = self._log.subjects.all_gone(self._tenant)
+        while (mark := await self._log.next_message(marks, sequence + 1)) is not None:
+            sequence = mark.sequence
+            runs.append(msgspec.json.decode(mark.data, type=Gone).run)
+        if runs:
+            await self.ask(lambda index: index.forget(runs, sequence))
 
     async def _close(self) -> None:
         if self._index is None:

@@ -18,7 +18,7 @@ from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, acce
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import WARNING, Values, condition
 
-VERSION = 3
+VERSION = 4
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -37,6 +37,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_of_definition ON runs (definition, place);
 CREATE INDEX runs_of_status ON runs (status, place);
 CREATE INDEX runs_of_hash ON runs (hash);
+CREATE INDEX forks ON runs (origin) WHERE origin != '';
 CREATE INDEX forks_open ON runs (place) WHERE origin != '' AND ended IS NULL;
 CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
 CREATE TABLE tags (name TEXT, value TEXT, place INTEGER, PRIMARY KEY (name, value, place)) WITHOUT ROWID;
@@ -84,6 +85,8 @@ class RunIndex:
         """The sequence of the last event that was taken."""
         self.mark = self._meta("mark")
         """What tells that event from another one."""
+        self.gone = int(self._meta("gone"))
+        """The sequence of the mark of the run that was purged last, of those that are known here."""
         self.count: int = self._asked("SELECT count(*) FROM runs", [])[0][0]
         """How many runs there are."""
 
@@ -94,7 +97,7 @@ class RunIndex:
             remove(path)
         db = _connected(path)
         db.executescript(SCHEMA)
-        known = [("version", VERSION), ("source", source), ("sequence", 0), ("mark", "")]
+        known = [("version", VERSION), ("source", source), ("sequence", 0), ("gone", 0), ("mark", "")]
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
         db.commit()
         return db
@@ -200,6 +203,17 @@ class RunIndex:
         for table, key in (("runs", "place"), ("tags", "place"), ("texts", "rowid")):
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
+    def forget(self, runs: Sequence[str], gone: int) -> None:
+        """Forget runs that have been purged; ``gone`` is the sequence of the last one's mark."""
+        for run in runs:
+            place = self._place(run)
+            self._folds.pop(run, None)
+            if place is not None:
+                self._forget([place])
+        self._db.execute("UPDATE meta SET value = ? WHERE name = 'gone'", (gone,))
+        self._db.commit()
+        self.gone = gone
+
     def tell(self, statuses: Mapping[str, RowStatus]) -> None:
         """Note how runs at work stand, as their own events have it, until the next event of theirs is taken."""
         told = [(status, run) for run, status in statuses.items()]
@@ -245,6 +259,10 @@ class RunIndex:
         """The runs that are forks and have not ended."""
         sql = "SELECT run FROM runs WHERE origin != '' AND ended IS NULL ORDER BY place"
         return [run for (run,) in self._asked(sql, [])]
+
+    def forks_of(self, origin: str) -> list[str]:
+        """The runs that are forks of a run."""
+        return [run for (run,) in self._asked("SELECT run FROM runs WHERE origin = ? ORDER BY place", [origin])]
 
     def counts(self) -> dict[RowStatus, int]:
         """How many runs there are of each status; of a run at work it is coarse."""

@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from callboard.bus.commands import TELLS
 from callboard.bus.copying import copied
+from callboard.bus.purging import Gone
 from callboard.projections.where import Both, Either, Not, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.forking import ENDED_BADLY, ForkRun, NowhereToFork, message_of
 from callboard.runtime.operations.errors import leaves
+from callboard.runtime.operations.purging import CannotPurge, ForksOf, purge_run
 
 AT_ONCE = 16
 """Runs that are told something side by side."""
@@ -42,7 +44,7 @@ class Heard(Struct, frozen=True):
     from it, or begins as it did."""
 
     run: str
-    verdict: Literal["told", "told already", "ended", "refused", "begun", "begun already"]
+    verdict: Literal["told", "told already", "ended", "refused", "begun", "begun already", "purged"]
     code: str = ""
     message: str = ""
     begun: str = ""
@@ -54,6 +56,8 @@ class _Told(Struct, frozen=True):
 
 def hearing(verb: str, question: Where) -> Where:
     """The runs that are wanted and of which that can be asked."""
+    if verb == "purge":
+        return Both((question, Either(tuple(Term("status", "=", status) for status in (*_OVER, "quarantined")))))
     if verb in _BEGINS:
         return Both((question, _BEGINS[verb]))
     return Both((question, _HEARS[verb], *(Not(Term("status", "=", status)) for status in _OVER)))
@@ -117,6 +121,25 @@ async def begin_all(
         return Heard(run, "begun already" if verdict.duplicate else "begun", begun=id)
 
     return await _each(runs, begin, progress)
+
+
+async def purge_all(
+    client: Client, runs: Sequence[str], mark: Gone, forks_of: ForksOf, progress: Callable[[int], None]
+) -> list[Heard]:
+    """Take runs out of the log, one after the other: some may be the children of others.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    found: list[Heard] = []
+    for run in runs:
+        try:
+            await purge_run(client, run, mark, forks_of)
+        except (CannotPurge, UnknownRun) as error:
+            found.append(Heard(run, "refused", error.code, error.message))
+        else:
+            found.append(Heard(run, "purged"))
+        progress(1)
+    return found
 
 
 async def _each(

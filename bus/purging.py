@@ -1,0 +1,58 @@
+"""Purging: taking a run out of the stream for good. What is left is a mark, so that its id is not used again.
+
+The mark is stored first: whatever breaks it off, nobody can begin another run of that id, and done again it goes on.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.asking import api
+from callboard.bus.commit import Message
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.bus.subjects import RunRef
+
+_NO_MESSAGE = (10037, 10043, 10057)
+"""What the server says of a message that is not there (any more)."""
+
+
+class Gone(Struct, frozen=True, omit_defaults=True):
+    """The mark of a run that has been purged: which, by whom, and why."""
+
+    run: str = ""
+    by: str | None = None
+    reason: str = ""
+
+
+async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
+    """Return the mark of a run, if it has been purged.
+
+    :raises NoAnswer: if no answer came
+    """
+    found = await log.last_message(log.subjects.gone(ref))
+    return msgspec.json.decode(found.data, type=Gone) if found is not None else None
+
+
+async def purge(log: JetStreamLog, ref: RunRef, mark: Gone, starts: Sequence[int] = ()) -> int:
+    """Remove everything of a run: events, large values, what it was told, and the messages of these sequences, which
+    are its starts. Return how many messages are gone.
+
+    :raises Full: if there is no room for the mark
+    :raises NoAnswer: if JetStream does not answer
+    """
+    body = msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run))
+    await log.publish(Message(log.subjects.gone(ref), body, {}))
+    removed = 0
+    for sequence in starts:
+        answer = await api(log.requests, f"STREAM.MSG.DELETE.{log.stream}", {"seq": sequence})
+        if "error" in answer and answer["error"].get("err_code") not in _NO_MESSAGE:
+            raise NoAnswer(str(answer["error"]))
+        removed += "error" not in answer
+    for filter in log.subjects.belonging(ref):
+        answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": filter})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"]))
+        removed += answer["purged"]
+    return removed

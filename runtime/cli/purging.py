@@ -1,0 +1,54 @@
+"""Purging at the command line: what is about to be removed, whether it shall be, and what became of it."""
+
+from collections.abc import Sequence
+
+import click
+
+from callboard.bus.purging import Gone
+from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.cli import exits
+from callboard.runtime.cli.bulk import Many, do_many
+from callboard.runtime.cli.finding import listings
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.progress import Progress
+from callboard.runtime.operations.bulk import Heard, purge_all
+from callboard.runtime.operations.purging import ForksOf, purge_run
+from callboard.runtime.operations.reach import reach
+from callboard.runtime.operations.results import compact
+from callboard.runtime.settings.config import Config
+
+
+async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, settings: Settings) -> int:
+    """Purge a run, or all that a question finds; return the exit code.
+
+    :raises UnknownRun: if there is no such run
+    :raises CannotPurge: if it is still needed
+    :raises CallboardError: if there is no server
+    """
+    if isinstance(whom, str):
+        return await _one(whom, yes, mark, config, settings)
+
+    async def purge(client: Client, runs: Sequence[str], _operation: str, progress: Progress) -> list[Heard]:
+        async with reach(config, reads=False, name="callboard purge") as connection, listings(connection) as found:
+            return await purge_all(client, runs, mark, _forks(found, client.tenant), progress)
+
+    return await do_many(whom, "purge", purge, config, settings)
+
+
+async def _one(run: str, yes: bool, mark: Gone, config: Config, settings: Settings) -> int:
+    async with reach(config, reads=False, name="callboard purge") as connection, listings(connection) as found:
+        if await connection.log.last(connection.client.ref(run)) is None:
+            raise UnknownRun(connection.client.ref(run))
+        if not yes and not click.confirm(f"Remove {run} for good?", err=True):
+            return exits.OK
+        removed = await purge_run(connection.client, run, mark, _forks(found, connection.client.tenant))
+    click.echo(compact({"run": run, "messages": removed}) if settings.as_json else f"purged {run}, {removed} messages")
+    return exits.OK
+
+
+def _forks(found: Listings, tenant: str) -> ForksOf:
+    async def forks_of(run: str) -> list[str]:
+        return await found.forks_of(tenant, run)
+
+    return forks_of

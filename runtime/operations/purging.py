@@ -1,0 +1,85 @@
+"""Purging runs: what may be taken out of the log, in which order, and what became of it.
+
+A run goes with the child runs that it has started. One that others still need stays: that goes on, whose parent does,
+or that forks share.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event
+from callboard.bus.log import Recorded
+from callboard.bus.purging import Gone, gone, purge
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.client import Client, UnknownRun
+
+ForksOf = Callable[[str], Awaitable[list[str]]]
+"""The forks of a run that are in the log."""
+
+
+class CannotPurge(CallboardError):
+    """A run is still needed."""
+
+    def __init__(self, code: str, run: str, message: str, remedy: str) -> None:
+        super().__init__(code, message, run, remedy)
+
+
+class _Born(msgspec.Struct):
+    """The member of ``run.accepted`` that is decoded here."""
+
+    parent: ev.Parent | None = None
+
+
+class _Child(msgspec.Struct):
+    """The member of ``child.start`` that is decoded here."""
+
+    child: str
+
+
+async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, within: str = "") -> int:
+    """Take a run and its children out of the log; return how many messages are gone, 0 if they were already.
+
+    ``within`` is the parent that goes with it.
+
+    :raises UnknownRun: if there is no such run, and never was
+    :raises CannotPurge: if it is still needed; its children may be gone by then
+    :raises NoAnswer: if the log does not answer
+    """
+    ref = client.ref(run)
+    own = [item for item in await client.log.read(ref) if item.ref == ref]
+    if not own:
+        if await gone(client.log, ref) is None:
+            raise UnknownRun(ref)
+        return await purge(client.log, ref, mark)
+    await _check(client, ref, own, forks_of, within)
+    removed = 0
+    for child in [_child(item.event) for item in own if item.event.type == ev.ChildStart.type]:
+        if await client.log.last(client.ref(child)) is not None:
+            removed += await purge_run(client, child, mark, forks_of, within=run)
+    starts = [item.event.cause for item in own if item.event.type == ev.RunAccepted.type and item.event.cause]
+    return removed + await purge(client.log, ref, mark, starts)
+
+
+async def _check(client: Client, ref: RunRef, own: list[Recorded], forks_of: ForksOf, within: str) -> None:
+    """:raises CannotPurge: if a run is still needed"""
+    last = own[-1].event
+    if last.type not in ev.AT_REST and own[-1].readable:
+        message = f"run {ref.run} goes on"
+        raise CannotPurge("purge.open", ref.run, message, "Wait for its end, or cancel or kill it.")
+    if forks := await forks_of(ref.run):
+        message = f"{', '.join(forks[:3])} {'share' if len(forks) > 1 else 'shares'} its events"
+        raise CannotPurge("purge.forked", ref.run, message, "Purge its forks before.")
+    parent = msgspec.json.decode(own[0].event.payload, type=_Born).parent if own[0].event.n == 1 else None
+    if parent is None or parent.run == within:
+        return
+    above = await client.log.last(RunRef(ref.tenant, parent.run))
+    if above is not None and above.event.type not in ev.AT_REST:
+        message = f"run {parent.run}, which has started it, goes on"
+        raise CannotPurge("purge.parent", ref.run, message, f"Purge {parent.run} when it has ended; this goes with it.")
+
+
+def _child(event: Event) -> str:
+    return msgspec.json.decode(event.payload, type=_Child).child

@@ -1,0 +1,138 @@
+"""Purging: a run is gone for good, with all that belongs to it, and its id is not used again."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import nats
+import pytest
+
+from callboard.bus.asking import api
+from callboard.bus.purging import Gone, gone
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.cli.finding import listings
+from callboard.runtime.operations.purging import CannotPurge, purge_run
+from tests.flows import call, flow, returned
+from tests.test_service import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller, standing
+
+TENANT = "acme"
+MARK = Gone(by="ada", reason="asked to")
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    async with standing(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def caller(connection: Connection) -> AsyncIterator[Caller]:
+    assert connection.server is not None
+    nc = await nats.connect(connection.server.url)
+    yield Caller(nc)
+    await nc.close()
+
+
+async def purged(connection: Connection, run: str) -> int:
+    """Purge a run, with forks looked for in the index."""
+    client = Client(connection.log, TENANT)
+    async with listings(connection) as found:
+
+        async def forks_of(origin: str) -> list[str]:
+            return await found.forks_of(TENANT, origin)
+
+        return await purge_run(client, run, MARK, forks_of)
+
+
+async def left(connection: Connection, word: str) -> list[str]:
+    """The subjects of the stream in which a word stands."""
+    body = {"subjects_filter": ">"}
+    found = await api(connection.log.requests, f"STREAM.INFO.{connection.log.stream}", body)
+    return [subject for subject in found["state"].get("subjects", {}) if word in subject]
+
+
+async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+    secret = "s3cr3t-of-a-person " * 20_000
+    other = await caller.finished()
+    run = await caller.finished(run_id="mine", input={"who": secret})
+    await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    assert await purged(connection, run) > 10
+    assert await left(connection, "mine") == ["cb.gone.acme.mine"]
+    assert (await caller.refused("show", {"run_id": run}))["code"] == "run.unknown"
+    assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [other]
+    # Done again, it is done.
+    assert await purged(connection, run) == 0
+    error = await caller.refused("start", {**_start(), "run_id": run})
+    assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
+    # Nothing of it is on the disk any more, the message that started it included.
+    starts = await connection.log.next_message(connection.log.subjects.start(TENANT), 1)
+    while starts is not None:
+        assert b"s3cr3t" not in starts.data
+        starts = await connection.log.next_message(connection.log.subjects.start(TENANT), starts.sequence + 1)
+    assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    with pytest.raises(UnknownRun):
+        await purged(connection, "nobody")
+    assert (await caller.ask("show", {"run_id": other}))["status"] == "completed"
+
+
+async def test_what_is_still_needed_stays(connection: Connection, caller: Caller) -> None:
+    open_run = await caller.start(script=WAITS)
+    with pytest.raises(CannotPurge, match="goes on"):
+        await purged(connection, open_run)
+    origin = await caller.finished()
+    fork = (await caller.ask("fork", {"run_id": origin, "from": "b"}))["run_id"]
+    assert (await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S}))["status"] == "completed"
+    with pytest.raises(CannotPurge, match="shares its events"):
+        await purged(connection, origin)
+    assert (await caller.ask("show", {"run_id": fork}))["status"] == "completed"
+    assert await purged(connection, fork)
+    assert await purged(connection, origin)
+
+
+async def test_children_go_with_their_run(connection: Connection, caller: Caller) -> None:
+    child = {"language": "flow", "source": json.dumps(flow({"done": returned(7)}))}
+    target = {"provider": "mwl:provider.call/callboard/definition/v1", "with": child}
+    steps: dict[str, Any] = {"a": call(target), "done": returned()}
+    run = await caller.finished(definition={"source": json.dumps(flow(steps))}, script=None, model=None)
+    known = {row["run"] for row in (await caller.ask("runs", {}))["runs"]}
+    assert len(known) == 2
+    await purged(connection, run)
+    assert (await caller.ask("runs", {}))["runs"] == []
+    assert sorted(await left(connection, "cb.gone")) == sorted(f"cb.gone.acme.{one}" for one in known)
+
+
+async def test_an_index_that_was_away_forgets_what_was_purged(connection: Connection, tmp_path: Path) -> None:
+    assert connection.server is not None
+    caller = Caller(await nats.connect(connection.server.url))
+    first, second = await caller.finished(), await caller.finished()
+    for removed, kept in ((None, [second, first]), (first, [second])):
+        if removed is not None:
+            await purged(connection, removed)
+        async with anyio.create_task_group() as tasks:
+            found = Listings(connection.log, tasks, tmp_path / "index")
+            assert [row.run for row in await found.rows(TENANT)] == kept
+            tasks.cancel_scope.cancel()
+    await caller.nc.close()
+
+
+async def test_others_run_on_while_runs_are_purged(connection: Connection, caller: Caller) -> None:
+    before = [await caller.finished() for _ in range(5)]
+    after = list[str]()
+    async with anyio.create_task_group() as tasks:
+        for run in before:
+            tasks.start_soon(purged, connection, run)
+        for _ in range(5):
+            after.append(await caller.finished())
+    for run in after:
+        assert (await caller.ask("result", {"run_id": run}))["status"] == "completed"
+    assert {row["run"] for row in (await caller.ask("runs", {}))["runs"]} == set(after)
+    assert await connection.log.last(RunRef(TENANT, before[0])) is None
+
+
+def _start() -> dict[str, Any]:
+    return {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
