@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
@@ -90,21 +91,8 @@ class Logs:
 
     async def _frames(self, ref: RunRef, follow: bool) -> AsyncGenerator[bytes]:
         entries, told = ExecutionLog(), 0
-        after = 0
-        for recorded in await read_run(self._log, ref):
-            after = recorded.sequence
-            _take(entries, recorded)
-            for one in entries.since(told):
-                told += 1
-                yield _frame(ref.run, "log", one)
-            if recorded.event.type == RunEnd.type:
-                yield _frame(ref.run, "complete", {"total_count": told})
-                return
-        if not follow:
-            yield _frame(ref.run, "info", {"total_count": told})
-            return
-        async with self._log.follow(self._log.subjects.events(ref.tenant, ref.run), after) as feed:
-            async for recorded in feed:
+        async with aclosing(self._recorded(ref, follow)) as found:
+            async for recorded in found:
                 _take(entries, recorded)
                 for one in entries.since(told):
                     told += 1
@@ -112,6 +100,19 @@ class Logs:
                 if recorded.event.type == RunEnd.type:
                     yield _frame(ref.run, "complete", {"total_count": told})
                     return
+        yield _frame(ref.run, "info", {"total_count": told})
+
+    async def _recorded(self, ref: RunRef, follow: bool) -> AsyncGenerator[Recorded]:
+        """A run's events, and if it is to be followed those that come."""
+        after = 0
+        for recorded in await read_run(self._log, ref):
+            # What a fork has of its origin is older than its first event.
+            after = max(after, recorded.sequence)
+            yield recorded
+        if follow:
+            async with self._log.follow(self._log.subjects.events(ref.tenant, ref.run), after) as feed:
+                async for recorded in feed:
+                    yield recorded
 
 
 def _take(entries: ExecutionLog, recorded: Recorded) -> None:
