@@ -1,7 +1,6 @@
 """Purging: a run is gone for good, with all that belongs to it, and its id is not used again."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,9 @@ import anyio
 import nats
 import pytest
 
+from callboard.bus import purging
 from callboard.bus.asking import api
+from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import Client, UnknownRun
@@ -18,27 +19,15 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli.finding import listings
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 from tests.flows import call, flow, returned
-from tests.test_service import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller, standing
+from tests.test_service import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
+from tests.test_service import caller as caller  # the fixtures
+from tests.test_service import connection as connection
 
 TENANT = "acme"
 MARK = Gone(by="ada", reason="asked to")
 
 
-@pytest.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    async with standing(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def caller(connection: Connection) -> AsyncIterator[Caller]:
-    assert connection.server is not None
-    nc = await nats.connect(connection.server.url)
-    yield Caller(nc)
-    await nc.close()
-
-
-async def purged(connection: Connection, run: str) -> int:
+async def purged(connection: Connection, run: str, mark: Gone = MARK) -> int:
     """Purge a run, with forks looked for in the index."""
     client = Client(connection.log, TENANT)
     async with listings(connection) as found:
@@ -46,7 +35,7 @@ async def purged(connection: Connection, run: str) -> int:
         async def forks_of(origin: str) -> list[str]:
             return await found.forks_of(TENANT, origin)
 
-        return await purge_run(client, run, MARK, forks_of)
+        return await purge_run(client, run, mark, forks_of)
 
 
 async def left(connection: Connection, word: str) -> list[str]:
@@ -78,6 +67,32 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     with pytest.raises(UnknownRun):
         await purged(connection, "nobody")
     assert (await caller.ask("show", {"run_id": other}))["status"] == "completed"
+
+
+async def test_what_was_broken_off_is_finished(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
+    calls = 0
+
+    async def dies(requests: Any, verb: str, body: Any) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise NoAnswer("killed")
+        return await api(requests, verb, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(purging, "api", dies)
+        with pytest.raises(NoAnswer, match="killed"):
+            await purged(connection, run)
+    assert await connection.log.last(RunRef(TENANT, run)) is None
+    assert len(await left(connection, run)) > 1
+    error = await caller.refused("fork", {"run_id": run, "at": 3})
+    assert [problem["code"] for problem in error["problems"]] == ["run.unknown"]
+    assert await purged(connection, run, Gone(by="bob"))
+    assert await left(connection, run) == [f"cb.gone.acme.{run}"]
+    assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
 
 
 async def test_what_is_still_needed_stays(connection: Connection, caller: Caller) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from callboard.projections.runs import RunRow
 from callboard.runtime.api.client import Client
+from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.finding import listings, wanted
 from callboard.runtime.cli.options import Settings
@@ -25,6 +26,9 @@ from callboard.runtime.settings.config import Config
 SHOWN_MAX = 10
 """How many runs are shown before they are told, and how many that refuse it behind."""
 
+
+AGAIN = ("purge",)
+"""What has no operation to go on with: done again, it finds those that are left."""
 
 _WORDS = {
     "told": "told",
@@ -47,16 +51,33 @@ class Many:
     operation: str | None
 
 
-Act = Callable[[Client, Sequence[str], str, Progress], Awaitable[list[Heard]]]
-"""Does something to runs, under the name of an operation."""
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What is done to ``runs``: by which client, under the name of which operation, with what is listed."""
+
+    client: Client
+    listings: Listings
+    runs: Sequence[str]
+    operation: str
+    progress: Progress
+
+
+Act = Callable[[Doing], Awaitable[list[Heard]]]
+"""Does something to runs."""
 
 
 async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
     """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
 
-    async def tell(client: Client, runs: Sequence[str], operation: str, progress: Progress) -> list[Heard]:
+    async def tell(doing: Doing) -> list[Heard]:
         return await tell_all(
-            client, runs, verb, fields, operation=operation, again=many.operation is not None, progress=progress
+            doing.client,
+            doing.runs,
+            verb,
+            fields,
+            operation=doing.operation,
+            again=many.operation is not None,
+            progress=doing.progress,
         )
 
     return await do_many(many, verb, tell, config, settings)
@@ -65,8 +86,9 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
 async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
     """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
 
-    async def begin(client: Client, runs: Sequence[str], operation: str, progress: Progress) -> list[Heard]:
-        return await begin_all(client, runs, verb, start, operation=operation, progress=progress)
+    async def begin(doing: Doing) -> list[Heard]:
+        operation, progress = doing.operation, doing.progress
+        return await begin_all(doing.client, doing.runs, verb, start, operation=operation, progress=progress)
 
     return await do_many(many, verb, begin, config, settings)
 
@@ -89,11 +111,11 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
             _preview(verb, first, len(runs))
             if not runs or not click.confirm(f"{verb} {_count(len(runs))}?", err=True):
                 return exits.OK
-        if runs and not settings.as_json:
+        if runs and not settings.as_json and verb not in AGAIN:
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
             click.echo(f"If this is broken off, `{go_on}` goes on.", err=True)
         with progress(len(runs)) as done:
-            heard = await act(connection.client, runs, operation, done)
+            heard = await act(Doing(connection.client, found, runs, operation, done))
     refused = [one for one in heard if one.verdict == "refused"]
     if settings.as_json:
         click.echo(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))

@@ -25,18 +25,20 @@ _options = click.option("--option", "options", metavar="NAME=VALUE", multiple=Tr
 _by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
 
 
+def _otherwise(command: Command) -> Command:
+    """Add the options for what every such run may be given otherwise."""
+    for option in (_by, _run_id, _options, _script, _model, _definition):
+        command = option(command)
+    return command
+
+
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
 @click.option("--at", type=click.IntRange(min=1), metavar="N", help="Behind the run's event N.")
 @click.option("--from", "node", metavar="NODE", help="Where NODE (an id, a path, or PATH#2) was entered last.")
 @click.option("--outcome", metavar="JSON", help="With --at: what event N, an outcome, is to say instead.")
 @_input
-@_definition
-@_model
-@_script
-@_options
-@_run_id
-@_by
+@_otherwise
 @settings_options
 def fork(settings: Settings, run: str, at: int | None, node: str | None, outcome: str | None, **given: Any) -> None:
     """Go on from where RUN was, as a run of its own, and print its id. RUN stays as it is.
@@ -50,12 +52,7 @@ def fork(settings: Settings, run: str, at: int | None, node: str | None, outcome
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
-@_definition
-@_model
-@_script
-@_options
-@_run_id
-@_by
+@_otherwise
 @many
 @settings_options
 def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
@@ -66,12 +63,7 @@ def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_input
-@_definition
-@_model
-@_script
-@_options
-@_run_id
-@_by
+@_otherwise
 @many
 @settings_options
 def rerun(settings: Settings, whom: "Many | str | None", **given: Any) -> None:

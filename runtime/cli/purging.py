@@ -1,18 +1,15 @@
 """Purging at the command line: what is about to be removed, whether it shall be, and what became of it."""
 
-from collections.abc import Sequence
-
 import click
 
 from callboard.bus.purging import Gone
-from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.bulk import Many, do_many
+from callboard.runtime.cli.bulk import Doing, Many, do_many
 from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
-from callboard.runtime.cli.progress import Progress
 from callboard.runtime.operations.bulk import Heard, purge_all
+from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.purging import ForksOf, purge_run
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
@@ -29,17 +26,17 @@ async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, se
     if isinstance(whom, str):
         return await _one(whom, yes, mark, config, settings)
 
-    async def purge(client: Client, runs: Sequence[str], _operation: str, progress: Progress) -> list[Heard]:
-        async with reach(config, reads=False, name="callboard purge") as connection, listings(connection) as found:
-            return await purge_all(client, runs, mark, _forks(found, client.tenant), progress)
+    async def purge(many: Doing) -> list[Heard]:
+        forks_of = _forks(many.listings, many.client.tenant)
+        return await purge_all(many.client, many.runs, mark, forks_of, many.progress)
 
     return await do_many(whom, "purge", purge, config, settings)
 
 
 async def _one(run: str, yes: bool, mark: Gone, config: Config, settings: Settings) -> int:
+    if settings.as_json and not yes:
+        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
     async with reach(config, reads=False, name="callboard purge") as connection, listings(connection) as found:
-        if await connection.log.last(connection.client.ref(run)) is None:
-            raise UnknownRun(connection.client.ref(run))
         if not yes and not click.confirm(f"Remove {run} for good?", err=True):
             return exits.OK
         removed = await purge_run(connection.client, run, mark, _forks(found, connection.client.tenant))

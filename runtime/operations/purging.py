@@ -10,11 +10,11 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event
 from callboard.bus.log import Recorded
 from callboard.bus.purging import Gone, gone, purge
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.interpreter.asks import child_id
 
 ForksOf = Callable[[str], Awaitable[list[str]]]
 """The forks of a run that are in the log."""
@@ -33,12 +33,6 @@ class _Born(msgspec.Struct):
     parent: ev.Parent | None = None
 
 
-class _Child(msgspec.Struct):
-    """The member of ``child.start`` that is decoded here."""
-
-    child: str
-
-
 async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, within: str = "") -> int:
     """Take a run and its children out of the log; return how many messages are gone, 0 if they were already.
 
@@ -49,14 +43,19 @@ async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, 
     :raises NoAnswer: if the log does not answer
     """
     ref = client.ref(run)
-    own = [item for item in await client.log.read(ref) if item.ref == ref]
-    if not own:
-        if await gone(client.log, ref) is None:
+    # Told anew by whoever finishes what was broken off, it stays as it was.
+    before = await gone(client.log, ref)
+    mark = before or mark
+    recorded = await client.log.read(ref)
+    if not recorded:
+        if before is None:
             raise UnknownRun(ref)
         return await purge(client.log, ref, mark)
+    own = [item for item in recorded if item.ref == ref]
     await _check(client, ref, own, forks_of, within)
     removed = 0
-    for child in [_child(item.event) for item in own if item.event.type == ev.ChildStart.type]:
+    # A fork has started anew what its origin had under way, whichever child the intent names.
+    for child in {child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}:
         if await client.log.last(client.ref(child)) is not None:
             removed += await purge_run(client, child, mark, forks_of, within=run)
     starts = [item.event.cause for item in own if item.event.type == ev.RunAccepted.type and item.event.cause]
@@ -79,7 +78,3 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], forks_of: For
     if above is not None and above.event.type not in ev.AT_REST:
         message = f"run {parent.run}, which has started it, goes on"
         raise CannotPurge("purge.parent", ref.run, message, f"Purge {parent.run} when it has ended; this goes with it.")
-
-
-def _child(event: Event) -> str:
-    return msgspec.json.decode(event.payload, type=_Child).child
