@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import nats
-import pytest
 
 from callboard.bus.archive import Archive, ArchivedLog
 from callboard.bus.log import Recorded
@@ -17,7 +15,9 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_replay
-from tests.test_service import PATIENCE_S, Caller, standing
+from tests.test_service import PATIENCE_S, Caller
+from tests.test_service import caller as caller  # the fixtures
+from tests.test_service import connection as connection
 
 DEFINITION = {
     "id": "steps",
@@ -30,20 +30,6 @@ SCRIPT = {"turns": {name: [{"data": {"found": name}}] for name in "abc"}}
 FAILS = {"turns": {**SCRIPT["turns"], "b": [{"error": {"code": "refused", "message": "no"}}]}}
 WAITS = {"turns": {**SCRIPT["turns"], "b": [{"data": {}, "delay_ms": 60_000}]}}
 TENANT = "acme"
-
-
-@pytest.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    async with standing(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def caller(connection: Connection) -> AsyncIterator[Caller]:
-    assert connection.server is not None
-    nc = await nats.connect(connection.server.url)
-    yield Caller(nc)
-    await nc.close()
 
 
 def start(script: Any = SCRIPT, **given: Any) -> dict[str, Any]:
@@ -202,6 +188,12 @@ async def test_what_would_change_the_past_is_refused(connection: Connection, cal
     for outcome in ({"tool_calls": 7}, {"nothing": 1}):
         error = await caller.refused("fork", {"run_id": origin, "at": told.n, "outcome": outcome})
         assert [problem["code"] for problem in error["problems"]] == ["fork.outcome"]
+    # What is no start is refused like any other, and nobody's door is stuck.
+    for odd in ({"options": "x"}, {"options": [1]}, {"run_id": 7}, {"input": {}, "breakpoints": 3}):
+        message = {"fork": {"run": origin, "at": 3}, **odd}
+        assert (await caller.refused("start", message))["problems"]
+    for fork in ("x", {"run": origin}, {"run": origin, "at": "3"}, {"run": 7, "at": 3}):
+        assert [one["code"] for one in (await caller.refused("start", {"fork": fork}))["problems"]] == ["start.fork"]
     for asked in ({"from": "z"}, {}, {"at": 3, "again": True}):
         assert (await caller.refused("fork", {"run_id": origin, **asked}))["code"] == "fork.nowhere"
     for asked in ({"at": 3}, {"failure": True}):

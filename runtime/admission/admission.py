@@ -183,7 +183,7 @@ class Admission:
         if document.get("fork") is not None:
             completed = await self._forks.completed(tenant, document)
             if isinstance(completed, list):
-                return Examined(completed, run_id=document.get("run_id"))
+                return Examined(completed, run_id=named if isinstance(named := document.get("run_id"), str) else None)
             # Its origin has been admitted; how large it may be was looked at then.
             document, size = completed, START_BYTES_MAX
         return await self._definitions.apart(partial(examine_object, document, size), size=size)

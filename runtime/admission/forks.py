@@ -5,6 +5,7 @@ is run over them once more: it must state them as they stand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,9 +17,11 @@ from callboard.bus.events import Environment, Event, ForkedFrom, Problem
 from callboard.bus.forks import origin_of, prefix
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Recorded, whole
+from callboard.bus.purging import gone
 from callboard.bus.subjects import RunRef, is_name
 from callboard.languages.language import Plan
-from callboard.runtime.interpreter.replay import Admitted, LanguageOf, build_stage, replay
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.run.observing import Observer
 
 OWN = frozenset({"definition", "run_id", "by", "scheduled", "fork"})
@@ -34,12 +37,12 @@ class Forks:
     def __init__(
         self,
         log: JetStreamLog,
-        language_of: LanguageOf,
+        definitions: Definitions,
         environment: Callable[[StartRun, Plan[Any]], Environment],
         secrets: Callable[[Admitted], dict[str, str]],
     ) -> None:
         self._log = log
-        self._language_of = language_of
+        self._definitions = definitions
         self._environment = environment
         self._secrets = secrets
 
@@ -54,7 +57,7 @@ class Forks:
             return [Problem("start.fork", str(error), "fork", expected="run, at, and perhaps outcome")]
         ref = RunRef(tenant, fork.run)
         last = await self._log.last(ref) if is_name(fork.run) else None
-        if last is None:
+        if last is None or await gone(self._log, ref) is not None:
             return [Problem("run.unknown", f"there is no run {fork.run!r}", "fork.run", expected="a run to go on from")]
         end = last.event.n - (last.event.type == ev.RunEnd.type)
         if not 1 <= fork.at <= end:
@@ -112,22 +115,26 @@ class Forks:
 
         :raises NoAnswer: if the log does not answer
         """
-        language = self._language_of(plan.definition.language)
+        language = self._definitions.language(plan.definition.language)
         sources = False
         while True:
             events = [await whole(self._log, one) for one in await prefix(self._log, ref, forked)]
             now = msgspec.structs.replace(accepted, forked_from=forked)
             admission = Admitted(now, start, language, plan)
+            again = partial(_replay, ref, admission, events, self._secrets(admission))
             try:
-                _replay(ref, admission, events, self._secrets(admission))
+                # Other runs of this worker go on meanwhile.
+                await self._definitions.apart(again, size=sum(len(event.payload) for event in events))
             except ReplayDiverged as error:
                 type_of = {event.n: event.type for event in events}
                 if sources or error.stated is None or type_of[error.n] != ev.SourcesResolved.type:
-                    expected = "what those events follow from; fork at an earlier one, or start another run"
-                    return Problem("fork.diverges", error.message, "fork", expected=expected)
+                    return _diverges(error.message)
                 sources = True
                 otherwise = {**forked.replaced, error.n: msgspec.json.decode(error.stated)}
                 forked = msgspec.structs.replace(forked, replaced=otherwise)
+            except Exception as error:
+                # What the interpreter of the one does not expect may well be what the other has recorded.
+                return _diverges(f"the interpreter fails at what was recorded: {type(error).__name__}: {error}")
             else:
                 return forked
 
@@ -141,7 +148,7 @@ class Forks:
 
     async def _outcome(self, origin: RunRef, n: int, members: dict[str, Any]) -> dict[str, Any] | Problem:
         """Check what an outcome is to be instead; return the members that it has otherwise."""
-        found = next((one for one in await self._log.read(origin) if one.event.n == n), None)
+        found = next((one for one in await self._log.read(origin, limit=n) if one.event.n == n), None)
         event = await whole(self._log, found) if found is not None else None
         kind = ev.TYPES.get(event.type) if event is not None else None
         if event is None or kind is None or kind.kind != "outcome":
@@ -177,7 +184,9 @@ class Forks:
 def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a start message with what is ``given``, and for the rest as a run was started; options one by one."""
     kept = {name: value for name, value in accepted.start.items() if name not in OWN}
-    options = {**kept.get("options", {}), **(given.get("options") or {})}
+    options = given.get("options", {})
+    if isinstance(options, dict):  # what it is else, is told by whoever looks at the message
+        options = {**kept.get("options", {}), **options}
     if given.get("definition") is not None:
         # These travelled with the other one.
         kept = {name: value for name, value in kept.items() if name not in ("name", "files", "children")}
@@ -208,6 +217,11 @@ def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -
     return any(given.get(name) != accepted.start.get(name) for name in names)
 
 
+def _diverges(message: str) -> Problem:
+    expected = "what those events follow from; fork at an earlier one, or start another run"
+    return Problem("fork.diverges", message, "fork", expected=expected)
+
+
 def _replay(ref: RunRef, admission: Admitted, events: Sequence[Event], secrets: dict[str, str]) -> None:
     """Run the interpreter over events, to itself.
 
@@ -217,5 +231,8 @@ def _replay(ref: RunRef, admission: Admitted, events: Sequence[Event], secrets: 
         return
     sink = Observer(ref, events[-1], secrets)
     stage, started = build_stage(admission, ref, events, sink)
-    replay(stage, admission, started, events)
-    stage.ledger.verify_replayed()
+    try:
+        replay(stage, admission, started, events)
+        stage.ledger.verify_replayed()
+    finally:
+        stage.driver.drop()

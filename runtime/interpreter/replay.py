@@ -86,7 +86,7 @@ def build_stage(
         run=ref.run,
         seed=admission.accepted.seed,
         breakpoints=admission.accepted.breakpoints,
-        forked=_parting(forked, events) if forked is not None else None,
+        parting=_parting(forked, events) if forked is not None else None,
         **({"pressed": pressed} if pressed is not None else {}),
     )
     stage.ledger.warned.apply("", admission.accepted)

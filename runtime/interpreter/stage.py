@@ -53,22 +53,22 @@ class Stage:
         run: str,
         seed: str,
         breakpoints: Sequence[str] = (),
-        forked: Parting | None = None,
+        parting: Parting | None = None,
         pressed: Callable[[], bool] = _never,
     ) -> None:
         self.info = info
         self.driver = Driver(pressed)
         self.ledger = Ledger(journal, sink, self.driver)
         self.waits = Waits(self.ledger, self.driver)
-        self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed, forked)
+        self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed, parting)
         self.cancelling = False
         self.killed: Failure | None = None
         self.main: Task[End] | None = None
         self._breakpoints = frozenset(breakpoints)
-        self._parting = forked
+        self._parting = parting
         self._journal = journal
-        if forked is not None:
-            self.waits.delay = forked.gone_on - forked.then
+        if parting is not None:
+            self.waits.delay = parting.gone_on - parting.then
             journal.parted = self._part
         self._stops: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
@@ -120,7 +120,7 @@ class Stage:
             self.driver.run()
 
     def _part(self) -> None:
-        """A fork has stated all that it has of its origin: what follows, follows now, and time bounds begin now."""
+        """A fork has stated all that it has of its origin: what follows, follows now."""
         if self._parting is not None:
             self.asks.now = max(self.asks.now, self._parting.gone_on)
             self.waits.delay = dt.timedelta()

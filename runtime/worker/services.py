@@ -82,7 +82,7 @@ class Services:
         self.pace = Pace()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
-        self.forks = Forks(log, self.language, self._environment, self.secrets)
+        self.forks = Forks(log, self.definitions, self._environment, self.secrets)
         self.children = Admission(
             log,
             outbox,
