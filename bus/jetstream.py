@@ -38,7 +38,19 @@ from callboard.bus.commit import (
 from callboard.bus.feed import MARK, Feed
 from callboard.bus.forks import with_origin
 from callboard.bus.line import Line
-from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, RunMessage, recorded
+from callboard.bus.log import (
+    Alarm,
+    Beside,
+    Entry,
+    Full,
+    NoAnswer,
+    OriginGone,
+    Recorded,
+    Refused,
+    RunMessage,
+    Shares,
+    recorded,
+)
 from callboard.bus.probing import batches_are_cheap
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
@@ -123,8 +135,14 @@ class JetStreamLog:
         self.room.check()
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
-            # The answer names the sequence of the batch's last message; the last event is the one before.
-            return await self.publish_together([*messages, self._beside(ref, beside)]) - 1
+            try:
+                # The answer names the sequence of the batch's last message; the last event is the one before.
+                return await self.publish_together([*messages, self._beside(ref, beside)]) - 1
+            except Refused:
+                # By either guard: that of the run, or that of what stands beside it.
+                if isinstance(beside, Shares) and await self.last_message(self.subjects.gone(beside.origin)):
+                    raise OriginGone from None
+                raise
         if self._committer is not None:
             return await self._taken_in(self._committer.put(messages))
         if self.batches and len(messages) > 1:
@@ -213,6 +231,9 @@ class JetStreamLog:
                 # No id for the server to tell repetitions by: they are told by the event's guard, and an id that it
                 # knows refuses the batch.
                 return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
+            case Shares(origin=origin):
+                unmarked = guarded(0, self.subjects.gone(origin))
+                return Message(self.subjects.forked(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

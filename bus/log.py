@@ -144,7 +144,14 @@ class RunMessage:
     body: bytes
 
 
-Beside = Alarm | RunMessage
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A note that a run goes on from another one, let in only as long as that one has not been purged."""
+
+    origin: RunRef
+
+
+Beside = Alarm | RunMessage | Shares
 """What may be stored in one step with an event: there is no moment at which one is there without the other."""
 
 
@@ -154,6 +161,10 @@ class Refused(Exception):
     def __init__(self, actual: int | None = None) -> None:
         super().__init__(f"the run's last event has sequence {actual}")
         self.actual = actual
+
+
+class OriginGone(Exception):
+    """What a fork was to go on from has been purged: nothing of the fork is stored."""
 
 
 class NoAnswer(Exception):
@@ -210,6 +221,7 @@ class EventLog(Reading, Protocol):
         about the exceptions.
 
         :raises Refused: if the run's last event is another one
+        :raises OriginGone: if what it `Shares` is no longer there
         :raises Full: if there is no room
         :raises NoAnswer: if no answer came
         """
@@ -251,6 +263,7 @@ async def append(
     event is one of these very entries, an acknowledgement was lost and they have been appended so far.
 
     :raises RunLost: if another writer has appended to the run
+    :raises OriginGone: if what it `Shares` is no longer there
     :raises LogUnreadable: if what was appended last is no event
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
     :raises StoreFull: if there was no room for ``room_patience_s`` seconds

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from callboard.bus.forks import with_origin
-from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, Refused, RunMessage, recorded
+from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, Refused, RunMessage, Shares, recorded
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
@@ -71,8 +71,8 @@ class MemoryLog:
                 self.alarms[ref] = beside
             case RunMessage():
                 self.run_messages.append(beside)
-            case None:
-                pass
+            case Shares() | None:
+                pass  # nothing is ever purged here
         grown, self._grown = self._grown, anyio.Event()
         grown.set()
         if fault == "stored_but_unknown":

@@ -1,6 +1,9 @@
 """Purging: taking a run out of the stream for good. What is left is a mark, so that its id is not used again.
 
 The mark is stored first: whatever breaks it off, nobody can begin another run of that id, and done again it goes on.
+A fork leaves a note in one step with its first event, and the server lets in either the note or the mark: the mark says
+which note is the last that was seen, the note that there is no mark. Each of the two subjects has no wildcard, so that
+this holds for writes in flight on a replicated stream as well.
 """
 
 from collections.abc import Sequence
@@ -9,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.asking import api
-from callboard.bus.commit import Message
+from callboard.bus.commit import Message, guarded
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import RunRef
@@ -35,15 +38,32 @@ async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
     return msgspec.json.decode(found.data, type=Gone) if found is not None else None
 
 
-async def purge(log: JetStreamLog, ref: RunRef, mark: Gone, starts: Sequence[int] = ()) -> int:
-    """Remove everything of a run: events, large values, what it was told, and the messages of these sequences, which
-    are its starts. Return how many messages are gone.
+async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
+    """Return the sequence of the last note that a fork shares a run's events, 0 if there is none.
 
+    :raises NoAnswer: if no answer came
+    """
+    found = await log.last_message(log.subjects.forked(ref))
+    return found.sequence if found is not None else 0
+
+
+async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> None:
+    """Mark a run as purged, if ``forked`` is still the last note of a fork: from here on there will be none.
+
+    :raises Refused: if there is another one
     :raises Full: if there is no room for the mark
-    :raises NoAnswer: if JetStream does not answer
+    :raises NoAnswer: if no answer came
     """
     body = msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run))
-    await log.publish(Message(log.subjects.gone(ref), body, {}))
+    await log.publish(Message(log.subjects.gone(ref), body, guarded(forked, log.subjects.forked(ref))))
+
+
+async def purge(log: JetStreamLog, ref: RunRef, starts: Sequence[int] = ()) -> int:
+    """Remove everything of a run that is marked: events, large values, what it was told, and the messages of these
+    sequences, which are its starts. Return how many messages are gone.
+
+    :raises NoAnswer: if JetStream does not answer
+    """
     removed = 0
     for sequence in starts:
         answer = await api(log.requests, f"STREAM.MSG.DELETE.{log.stream}", {"seq": sequence})

@@ -112,6 +112,7 @@ class Subjects:
             "clock",
             "tick",
             "gone",
+            "forked",
         )
         return [f"{self.prefix}.{family}.>" for family in families]
 
@@ -194,6 +195,10 @@ class Subjects:
         """Where it is marked that a run has been purged."""
         return f"{self.prefix}.gone.{token(ref.tenant)}.{token(ref.run)}"
 
+    def forked(self, ref: RunRef) -> str:
+        """Where it is noted that a fork shares a run's events."""
+        return f"{self.prefix}.forked.{token(ref.tenant)}.{token(ref.run)}"
+
     def all_gone(self, tenant: str) -> str:
         """A filter over the marks of all of a tenant's runs that have been purged."""
         return f"{self.prefix}.gone.{token(tenant)}.*"
@@ -202,7 +207,7 @@ class Subjects:
         """Filters over all that the stream has of a run, but for the message that started it and that mark."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"
         families = ("run.{}.>", "blob.{}.>", "tell.{}.*", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
-        return [f"{self.prefix}.{family.format(run)}" for family in families]
+        return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}")]
 
     def definition(self, tenant: str, name: str) -> str:
         return f"{self.prefix}.def.{token(tenant)}.{token(name)}"

@@ -5,7 +5,7 @@ of its own choice. In every round all of them try to follow the same last event.
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from callboard.bus.commit import Message, guarded, publish_batch
 from callboard.bus.connection import connected
 from callboard.bus.errors import RunLost
 from callboard.bus.jetstream import MARK, JetStreamLog, open_log
-from callboard.bus.log import Entry, NoAnswer, Recorded, Refused, append
+from callboard.bus.log import Entry, NoAnswer, OriginGone, Recorded, Refused, Shares, append
+from callboard.bus.purging import Gone, gone, mark_gone
 from callboard.bus.subjects import RunRef, Subjects
 from tests.cluster import SERVERS, Cluster, cluster
 from tests.test_jetstream_log import TYPES, entry
@@ -23,6 +24,9 @@ from tests.test_jetstream_log import TYPES, entry
 RUN = RunRef("acme", "contested")
 ROUNDS_BEFORE = 60
 ROUNDS_AFTER = 20
+FORKED_AND_PURGED = 40
+"""Runs that are forked and purged at once, at two servers."""
+
 RETRY_PAUSE_S = 0.1
 PATIENCE_S = 60.0
 
@@ -126,6 +130,7 @@ async def test_one_writer_wins_each_round_whoever_leads_the_cluster(tmp_path: Pa
         race = Race(writers)
         for _ in range(ROUNDS_BEFORE):
             await race.round()
+        assert {await note_or_mark(writers, n) for n in range(FORKED_AND_PURGED)} == {"note", "mark"}
         leader = await servers.leader(writers[0].log.stream)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.to_thread.run_sync, servers.kill, leader)
@@ -138,6 +143,31 @@ async def test_one_writer_wins_each_round_whoever_leads_the_cluster(tmp_path: Pa
     assert [each.event.n for each in found] == list(range(1, race.n + 1))
     assert sorted(each.id for each in found) == sorted(mark for writer in writers for mark in writer.won)
     assert all(writer.won for writer in writers)
+
+
+async def note_or_mark(writers: list[Writer], n: int) -> str:
+    """Have a run forked and purged at once, by writers at different servers; return what was let in."""
+    origin, fork = RunRef("acme", f"origin-{n}"), RunRef("acme", f"fork-{n}")
+    sharing, purging = writers[n % 2].log, writers[1 - n % 2].log
+    let_in: list[str] = []
+
+    async def share() -> None:
+        with suppress(OriginGone):
+            await append(sharing, fork, [entry(1, "fork")], 0, Shares(origin))
+            let_in.append("note")
+
+    async def mark() -> None:
+        with suppress(Refused):
+            await mark_gone(purging, origin, Gone(), forked=0)
+            let_in.append("mark")
+
+    async with anyio.create_task_group() as tasks:
+        for one in (share, mark) if n % 4 < 2 else (mark, share):
+            tasks.start_soon(one)
+    assert len(let_in) == 1, let_in
+    stored = await sharing.last(fork) is not None, await gone(sharing, origin) is not None
+    assert stored == (let_in == ["note"], let_in == ["mark"])
+    return let_in[0]
 
 
 async def whole(log: JetStreamLog, last: int) -> list[Recorded]:

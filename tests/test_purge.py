@@ -13,6 +13,7 @@ from callboard.bus.asking import api
 from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
+from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
@@ -107,6 +108,45 @@ async def test_what_is_still_needed_stays(connection: Connection, caller: Caller
     assert (await caller.ask("show", {"run_id": fork}))["status"] == "completed"
     assert await purged(connection, fork)
     assert await purged(connection, origin)
+
+
+async def test_a_fork_that_is_admitted_while_its_origin_is_purged_is_refused(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = await caller.finished()
+    parted = Forks.parted
+
+    async def slow(*given: Any) -> Any:
+        """The door has found the origin, and is not done when it is purged."""
+        parting = await parted(*given)
+        assert await purged(connection, origin) > 0
+        return parting
+
+    monkeypatch.setattr(Forks, "parted", slow)
+    error = await caller.refused("fork", {"run_id": origin, "from": "b", "start": {"run_id": "late"}})
+    assert [problem["code"] for problem in error["problems"]] == ["run.unknown"]
+    assert await connection.log.last(RunRef(TENANT, "late")) is None
+    assert await left(connection, "cb.forked") == []
+
+
+async def test_a_run_that_is_forked_while_it_is_purged_stays(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished()
+    forks = list[str]()
+
+    async def forks_of(run: str) -> list[str]:
+        """None yet; and before the run is marked there is one."""
+        verdict = await caller.ask("fork", {"run_id": run, "from": "b"})
+        forks.append(verdict["run_id"])
+        return []
+
+    with pytest.raises(CannotPurge, match="a new fork shares its events"):
+        await purge_run(Client(connection.log, TENANT), origin, MARK, forks_of)
+    assert await gone(connection.log, RunRef(TENANT, origin)) is None
+    result = await caller.ask("result", {"run_id": forks[0], "wait_s": PATIENCE_S})
+    assert (result["status"], result["output"]) == ("completed", {"sum": 4})
+    assert await purged(connection, forks[0])
+    assert await purged(connection, origin)
+    assert await left(connection, origin) == [f"cb.gone.acme.{origin}"]
 
 
 async def test_children_go_with_their_run(connection: Connection, caller: Caller) -> None:

@@ -30,7 +30,7 @@ from callboard.bus.commit import Message
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Full, NoAnswer, Recorded, whole
+from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, whole
 from callboard.bus.purging import gone
 from callboard.bus.queue import Delivery, Outbox, ack_floor
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
@@ -38,7 +38,7 @@ from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.forks import Forks
+from callboard.runtime.admission.forks import Forks, no_origin
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.routing import route, routed, tell_id
 from callboard.runtime.admission.run_ids import derived_run_id
@@ -251,11 +251,17 @@ class Admission:
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
+        origin = accepted.forked_from.run if accepted.forked_from is not None else ""
+        if origin:
+            # Whoever purges it meanwhile meets with the note, or the fork with the mark.
+            runlog.queue[0].beside = Shares(RunRef(ref.tenant, origin))
         duplicate = False
         try:
             await runlog.append_queued()
         except LogUnreadable as error:
             return Verdict("rejected", run, problems=[_illegible(error.message)])
+        except OriginGone:
+            return Verdict("rejected", run, problems=[no_origin(origin)])
         except RunLost as error:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
             first = await self._log.last_of_type(ref, ev.RunAccepted.type)

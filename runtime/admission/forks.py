@@ -58,7 +58,7 @@ class Forks:
         ref = RunRef(tenant, fork.run)
         last = await self._log.last(ref) if is_name(fork.run) else None
         if last is None or await gone(self._log, ref) is not None:
-            return [Problem("run.unknown", f"there is no run {fork.run!r}", "fork.run", expected="a run to go on from")]
+            return [no_origin(fork.run)]
         end = last.event.n - (last.event.type == ev.RunEnd.type)
         if not 1 <= fork.at <= end:
             message = f"nothing can go on behind event {fork.at} of run {fork.run}"
@@ -179,6 +179,11 @@ class Forks:
             forked = origin_of(await whole(self._log, first)) if first is not None else None
             ref = RunRef(ref.tenant, forked.run) if forked is not None else None
         return None
+
+
+def no_origin(run: str) -> Problem:
+    """There is nothing to go on from, or it has been purged."""
+    return Problem("run.unknown", f"there is no run {run!r}", "fork.run", expected="a run to go on from")
 
 
 def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:

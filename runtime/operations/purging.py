@@ -10,8 +10,8 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError
-from callboard.bus.log import Recorded
-from callboard.bus.purging import Gone, gone, purge
+from callboard.bus.log import Recorded, Refused
+from callboard.bus.purging import Gone, gone, last_fork, mark_gone, purge
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.interpreter.asks import child_id
@@ -50,7 +50,9 @@ async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, 
     if not recorded:
         if before is None:
             raise UnknownRun(ref)
-        return await purge(client.log, ref, mark)
+        return await purge(client.log, ref)
+    # Noted before they are looked for: whoever forks it from here on is met with at the mark.
+    forked = await last_fork(client.log, ref)
     own = [item for item in recorded if item.ref == ref]
     await _check(client, ref, own, forks_of, within)
     removed = 0
@@ -59,7 +61,12 @@ async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, 
         if await client.log.last(client.ref(child)) is not None:
             removed += await purge_run(client, child, mark, forks_of, within=run)
     starts = [item.event.cause for item in own if item.event.type == ev.RunAccepted.type and item.event.cause]
-    return removed + await purge(client.log, ref, mark, starts)
+    if before is None:
+        try:
+            await mark_gone(client.log, ref, mark, forked)
+        except Refused:
+            raise _shared(run, "a new fork shares its events") from None
+    return removed + await purge(client.log, ref, starts)
 
 
 async def _check(client: Client, ref: RunRef, own: list[Recorded], forks_of: ForksOf, within: str) -> None:
@@ -70,7 +77,7 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], forks_of: For
         raise CannotPurge("purge.open", ref.run, message, "Wait for its end, or cancel or kill it.")
     if forks := await forks_of(ref.run):
         message = f"{', '.join(forks[:3])} {'share' if len(forks) > 1 else 'shares'} its events"
-        raise CannotPurge("purge.forked", ref.run, message, "Purge its forks before.")
+        raise _shared(ref.run, message)
     parent = msgspec.json.decode(own[0].event.payload, type=_Born).parent if own[0].event.n == 1 else None
     if parent is None or parent.run == within:
         return
@@ -78,3 +85,7 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], forks_of: For
     if above is not None and above.event.type not in ev.AT_REST:
         message = f"run {parent.run}, which has started it, goes on"
         raise CannotPurge("purge.parent", ref.run, message, f"Purge {parent.run} when it has ended; this goes with it.")
+
+
+def _shared(run: str, message: str) -> CannotPurge:
+    return CannotPurge("purge.forked", run, message, "Purge its forks before.")
