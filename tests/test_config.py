@@ -122,3 +122,42 @@ def test_a_strange_variable_is_a_warning(tmp_path: Path) -> None:
         ("CALLBOARD_PARTITION", "warning", "'partitions'")
     ]
     assert config.partitions == 16
+
+
+TABLES = ("fetch_auth", "providers", "endpoints", "vectors", "oidc", "oauth", "webhooks")
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("given", ['"s3cret"', "[1]", "{"])
+def test_a_table_that_is_none_is_refused_with_what_was_expected(name: str, given: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load(env={f"CALLBOARD_{name.upper()}": given}, cwd=tmp_path)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.where) == ("config.value", f"CALLBOARD_{name.upper()}")
+    assert problem.message.startswith(f"{name}: ")
+    assert problem.expected is not None
+    assert "table" in problem.expected
+    assert "s3cret" not in str(caught.value)
+
+
+def test_whatever_is_secret_is_among_the_secrets_however_deep_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "callboard.toml").write_text("""
+http_token = "s1"
+credentials_key = "s2"
+vectors = {store = "qdrant", url = "http://texts.example", key = "s3"}
+[fetch.auth]
+"a.example" = "s4"
+[providers.http.tokens]
+"a.example" = "s5"
+[endpoints.near]
+api = "openai"
+base_url = "http://localhost:1"
+key = "s6"
+[oauth.github]
+client_id = "me"
+client_secret = "s7"
+[webhooks]
+"a/b" = ["s8-which-is-long", "s9-which-is-long"]
+""")
+    found = {secret[:2] for secret in load(env={}, cwd=tmp_path).secrets()}
+    assert found == {f"s{n}" for n in range(1, 10)}

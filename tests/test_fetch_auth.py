@@ -18,7 +18,8 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.settings.fetch_auth import host_tokens
+from callboard.runtime.settings.fetch_auth import FETCH_AUTH
+from callboard.runtime.settings.tables import Reading
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place
 from tests.workflows import document
@@ -33,6 +34,10 @@ SCRIPT = {"default": {"text": "ok"}}
 def configured(folder: Path, text: str, **env: str) -> Config:
     (folder / "callboard.toml").write_text(text)
     return load(env=env, cwd=folder)
+
+
+def read(given: Any, **env: str) -> tuple[dict[str, str] | None, Reading]:
+    return FETCH_AUTH.of("fetch_auth", given, env, "here")
 
 
 def test_a_token_is_given_or_named(tmp_path: Path) -> None:
@@ -81,9 +86,9 @@ def test_a_variable_that_is_not_set_is_warned_of_and_the_host_gets_nothing(tmp_p
     ],
 )
 def test_what_is_no_host_is_refused(host: str) -> None:
-    found = host_tokens({host: "secret"}, {}, "here")
-    assert found.tokens == {}
-    [problem] = found.problems
+    found, reading = read({host: "secret"})
+    assert found == {}
+    [problem] = reading.problems
     assert problem.where == "here"
     assert "secret" not in str(problem)
 
@@ -92,9 +97,9 @@ def test_what_is_no_host_is_refused(host: str) -> None:
     "value", ["", "a b", "a\r\nX-Evil: 1", "ä", 7, None, ["x"], {"a": "b"}, "${A", "x${A}", "${A}x"]
 )
 def test_what_is_no_token_is_refused_and_not_repeated(value: Any, tmp_path: Path) -> None:
-    found = host_tokens({"a.example.com": value}, {"A": "x"}, "here")
-    assert (found.tokens, len(found.problems)) == ({}, 1)
-    assert "X-Evil" not in str(found.problems[0])
+    found, reading = read({"a.example.com": value}, A="x")
+    assert (found, len(reading.problems)) == ({}, 1)
+    assert "X-Evil" not in str(reading.problems[0])
 
 
 @pytest.mark.parametrize("text", ["fetch_auth = 7\n", 'fetch_auth = ["s3cret"]\n', '[fetch]\nauth = "s3cret"\n'])
@@ -110,7 +115,7 @@ def test_an_unknown_name_beside_it_is_told_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_names_of_other_scripts_are_compared_as_they_go_over_the_wire() -> None:
-    assert host_tokens({"Bücher.example": "x"}, {}, "here").tokens == {"xn--bcher-kva.example": "x"}
+    assert read({"Bücher.example": "x"})[0] == {"xn--bcher-kva.example": "x"}
 
 
 def test_what_is_shown_is_masked(tmp_path: Path) -> None:

@@ -22,14 +22,15 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.runtime.settings.cores import cores
-from callboard.runtime.settings.endpoint_settings import EndpointSettings, read_endpoints
-from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
+from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
+from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
 from callboard.runtime.settings.nats_context import read_context
-from callboard.runtime.settings.oauth_settings import OAuthSettings, Provider, read_oauth
-from callboard.runtime.settings.oidc_settings import OidcSettings, read_oidc
-from callboard.runtime.settings.provider_settings import ProviderSettings, read_settings
-from callboard.runtime.settings.vector_settings import VectorSettings, read_vectors
-from callboard.runtime.settings.webhook_settings import WebhookSecrets, read_webhooks
+from callboard.runtime.settings.oauth_settings import OAUTH, OAuthSettings, Provider
+from callboard.runtime.settings.oidc_settings import OIDC, OidcSettings
+from callboard.runtime.settings.provider_settings import PROVIDERS, ProviderSettings
+from callboard.runtime.settings.tables import Table, secrets_in
+from callboard.runtime.settings.vector_settings import VECTORS, VectorSettings
+from callboard.runtime.settings.webhook_settings import WEBHOOKS, WebhookSecrets
 
 FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
@@ -213,12 +214,8 @@ class Config(BaseModel):
 
     def secrets(self) -> list[str]:
         """Return the values that must never enter an event."""
-        found = [*(_revealed(getattr(self, name)) for name in _SECRETS), *self.fetch_tokens().values()]
-        found += [*self.providers.secrets(), *self.vectors.secrets()]
-        found += [endpoint.key.get_secret_value() for endpoint in self.endpoints.values()]
-        found += [one.client_secret.get_secret_value() for one in self.oauth.values()]
+        found: list[str | None] = [*secrets_in(self)]
         found += (_revealed(self.credentials_key) or "").replace(",", " ").split()
-        found += [secret for one in self.webhooks.values() for secret in one.revealed()]
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.
             parts = urlsplit(url.strip())
@@ -244,8 +241,6 @@ class Config(BaseModel):
             return ""
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, ProviderSettings):
-            return value.shown()
         if isinstance(value, tuple):
             return ", ".join(map(str, value))
         if isinstance(value, dict):
@@ -277,20 +272,14 @@ def load(
     }
     values = {**_defaults(env), **_from_others(said, env), **_from_context(said, env, problems), **said}
     warnings = strangers(env)
-    if "fetch_auth" in values:
-        given, source = values["fetch_auth"]
-        auth = host_tokens(given, env, source)
-        values["fetch_auth"] = auth.tokens, source
-        problems += auth.problems
-        warnings += auth.warnings
-    for name, read in _TABLES.items():
+    for name, table in _TABLES.items():
         if name in values:
             given, source = values.pop(name)
-            table, wrong, odd = read(given, env, source)
-            if table is not None:
-                values[name] = table, source
-            problems += wrong
-            warnings += odd
+            found, reading = table.of(name, given, env, source)
+            if found is not None:
+                values[name] = found, source
+            problems += reading.problems
+            warnings += reading.warnings
     if "nats_url" not in values:
         values.setdefault("allow_scripts", (True, "embedded server"))
     try:
@@ -303,15 +292,16 @@ def load(
     return config.traced({name: source for name, (_, source) in values.items()}, warnings)
 
 
-_TABLES: Mapping[str, Callable[[Any, Mapping[str, str], str], tuple[Any, list[Problem], list[Problem]]]] = {
-    "providers": read_settings,
-    "endpoints": read_endpoints,
-    "vectors": read_vectors,
-    "oidc": read_oidc,
-    "oauth": read_oauth,
-    "webhooks": read_webhooks,
+_TABLES: Mapping[str, Table[Any]] = {
+    "fetch_auth": FETCH_AUTH,
+    "providers": PROVIDERS,
+    "endpoints": ENDPOINTS,
+    "vectors": VECTORS,
+    "oidc": OIDC,
+    "oauth": OAUTH,
+    "webhooks": WEBHOOKS,
 }
-"""Settings that are tables, with what reads them: a value, if there is one, what is wrong, and what looks wrong."""
+"""Settings that are tables, with how they are read."""
 
 Values = dict[str, tuple[Any, str]]
 """Settings by name, each with its source."""

@@ -6,75 +6,65 @@ A value is the token, or ``${VARIABLE}`` for the one that the environment holds.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
-from callboard.bus.events import Problem
+from callboard.runtime.settings.tables import Reading, Table, variable_of
 
 FALLBACKS = ("CALLBOARD_FETCH_TOKEN", "SWENY_FETCH_TOKEN")
 """Variables whose value stands in for one that is not set, the first one first."""
 
+EXPECTED = "a table of hosts, or host=value pairs separated by commas"
+
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _ASSUMED = ("80", "443")
 
 
-@dataclass(frozen=True, slots=True)
-class HostTokens:
-    """Tokens by host, as the ``Host`` header has it; what is wrong, and what looks wrong."""
-
-    tokens: dict[str, str] = field(default_factory=dict[str, str])
-    problems: list[Problem] = field(default_factory=list[Problem])
-    warnings: list[Problem] = field(default_factory=list[Problem])
-
-
-def host_tokens(given: Any, env: Mapping[str, str], source: str) -> HostTokens:
-    """Read a table of hosts, or, as in the environment, ``host=value`` pairs separated by commas.
-
-    No message repeats a value: it may be a token, though in the wrong place.
-    """
-    found = HostTokens()
-    pairs = _pairs(given) if isinstance(given, str) else given
-    if not isinstance(pairs, Mapping):  # also a text with a word that is no pair
-        expected = "a table of hosts, or host=value pairs separated by commas"
-        found.problems.append(Problem("config.value", "fetch_auth: is none", source, expected=expected))
-        return found
-    for name, value in pairs.items():
-        _take(found, str(name), value, env, source)
+def host_tokens(
+    given: Any, reading: Reading, *place: str, fallbacks: Sequence[str] = FALLBACKS
+) -> dict[str, str] | None:
+    """Read a table of tokens by host, as the ``Host`` header has it; None if it is no table."""
+    if not isinstance(given, Mapping):
+        reading.wrong("is none", *place, expected=EXPECTED)
+        return None
+    found: dict[str, str] = {}
+    for name, value in cast("Mapping[Any, Any]", given).items():
+        if (host := _host(str(name), reading, place)) and (token := _token(host, value, reading, place, fallbacks)):
+            found[host] = token
     return found
 
 
+def _host(name: str, reading: Reading, place: tuple[str, ...]) -> str:
+    host = _ascii(name.strip().lower())
+    match = _HOST.fullmatch(host)
+    if match is not None and match[1] not in _ASSUMED:
+        return host
+    expected = "a host, with its port if that is not the scheme's own: docs.example.com, wiki.example.com:8443"
+    what = f"{host!r} names the scheme's own port" if match else "a name in it is no host"
+    reading.wrong(what, *place, expected=expected)
+    return ""
+
+
+def _token(host: str, given: Any, reading: Reading, place: tuple[str, ...], fallbacks: Sequence[str]) -> str:
+    token = given if isinstance(given, str) else ""
+    if variable := variable_of(token):
+        token = next((reading.env[one] for one in (variable, *fallbacks) if reading.env.get(one)), "")
+        if not token:
+            reading.unset(variable, "is asked without a token", *place, host)
+            return ""
+    if _TOKEN.fullmatch(token) and "${" not in token:
+        return token
+    reading.wrong(f"{host} has no token", *place, expected="a token in printable ASCII characters, or ${VARIABLE}")
+    return ""
+
+
 def _pairs(text: str) -> dict[str, str] | None:
+    """Read ``host=value`` pairs separated by commas; None if a word is no pair."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all("=" in word for word in words):
         return None
     return {host.strip(): value.strip() for host, _, value in (word.partition("=") for word in words)}
-
-
-def _take(found: HostTokens, name: str, value: Any, env: Mapping[str, str], source: str) -> None:
-    host = _ascii(name.strip().lower())
-    match = _HOST.fullmatch(host)
-    if match is None or match[1] in _ASSUMED:
-        expected = "a host, with its port if that is not the scheme's own: docs.example.com, wiki.example.com:8443"
-        message = (
-            f"fetch_auth: {host!r} names the scheme's own port" if match else "fetch_auth: a name in it is no host"
-        )
-        found.problems.append(Problem("config.value", message, source, expected=expected))
-        return
-    token = value if isinstance(value, str) else ""
-    if reference := _REFERENCE.fullmatch(token):
-        token = env.get(reference[1]) or next((env[one] for one in FALLBACKS if env.get(one)), "")
-        if not token:
-            message = f"fetch_auth: {host} is asked without a token: {reference[1]} is not set"
-            found.warnings.append(Problem("config.unset", message, source, severity="warning"))
-            return
-    if not _TOKEN.fullmatch(token) or "${" in token:
-        expected = "a token in printable ASCII characters, or ${VARIABLE}"
-        found.problems.append(Problem("config.value", f"fetch_auth: {host} has no token", source, expected=expected))
-        return
-    found.tokens[host] = token
 
 
 def _ascii(host: str) -> str:
@@ -82,3 +72,6 @@ def _ascii(host: str) -> str:
         return host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
         return ""
+
+
+FETCH_AUTH = Table(EXPECTED, host_tokens, _pairs)

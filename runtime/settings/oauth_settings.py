@@ -1,20 +1,14 @@
 """The settings of applications that accounts are connected by (OAuth 2): the table ``oauth``, by provider.
 
-``client_secret`` is the secret itself, or ``${VARIABLE}``. In the environment, ``CALLBOARD_OAUTH`` is the same table in
-JSON.
+In the environment, ``CALLBOARD_OAUTH`` is the same table in JSON.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
-from callboard.bus.events import Problem
-from callboard.runtime.settings.endpoint_settings import variable_of
 from callboard.runtime.settings.oidc_settings import Url
-
-EXPECTED = "a table of applications by provider, each with `client_id`, and perhaps `client_secret`"
+from callboard.runtime.settings.tables import Reading, Table
 
 Provider = Literal["github", "google_calendar", "notion", "slack"]
 
@@ -38,45 +32,11 @@ class OAuthSettings(BaseModel):
         return self.client_id
 
 
-_TABLE = TypeAdapter(dict[Provider, OAuthSettings])
+_SHAPE = TypeAdapter(dict[Provider, OAuthSettings])
 
 
-def read_oauth(
-    given: Any, env: Mapping[str, str], source: str
-) -> tuple[dict[Provider, OAuthSettings] | None, list[Problem], list[Problem]]:
-    """Read the table, or its JSON; return the settings, or None, with what is wrong, and what looks wrong.
-
-    No message repeats a value: it may be a secret, though in the wrong place.
-    """
-    if isinstance(given, str):
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            return None, [Problem("config.value", f"oauth: is no JSON: {error}", source, expected=EXPECTED)], []
-    warnings: list[Problem] = []
-    if isinstance(given, Mapping):
-        table = cast("Mapping[str, Any]", given)
-        given = {name: _with_secret(name, one, env, source, warnings) for name, one in table.items()}
-    try:
-        return _TABLE.validate_python(given), [], warnings
-    except ValidationError as error:
-        problems = [
-            Problem("config.value", f"{_place(details['loc'])}: {details['msg']}", source, expected=EXPECTED)
-            for details in error.errors(include_url=False, include_input=False)
-        ]
-        return None, problems, warnings
+def _read(given: Any, reading: Reading) -> dict[Provider, OAuthSettings] | None:
+    return reading.shaped(_SHAPE, reading.with_secrets(given, "client_secret", "has no client_secret"))
 
 
-def _with_secret(name: str, one: Any, env: Mapping[str, str], source: str, warnings: list[Problem]) -> Any:
-    match one:
-        case {"client_secret": str(secret), **rest} if variable := variable_of(secret):
-            if not env.get(variable):
-                message = f"oauth.{name} has no client_secret: {variable} is not set"
-                warnings.append(Problem("config.unset", message, source, severity="warning"))
-            return {**rest, "client_secret": env.get(variable, "")}
-        case _:
-            return one
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    return ".".join(["oauth", *(str(part) for part in loc if part != "[key]")])
+OAUTH = Table("a table of applications by provider, each with `client_id`, and perhaps `client_secret`", _read)

@@ -3,15 +3,11 @@
 In the environment, ``CALLBOARD_OIDC`` is the same table in JSON.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from callboard.bus.events import Problem
-
-EXPECTED = "a table with `issuer` and `audience`, and perhaps `jwks_url` and the names of claims"
+from callboard.runtime.settings.tables import Reading, Table
 
 # In the clear only where nobody listens.
 Url = Annotated[str, Field(pattern=r"^(https://[^\s@]+|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/[^\s@]*)?)$")]
@@ -38,22 +34,11 @@ class OidcSettings(BaseModel):
         return f"{self.issuer} for {self.audience}"
 
 
-def read_oidc(
-    given: Any, _env: Mapping[str, str], source: str
-) -> tuple[OidcSettings | None, list[Problem], list[Problem]]:
-    """Read the table, or its JSON; return the settings, or None, with what is wrong, and what looks wrong."""
-    if isinstance(given, str):
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            return None, [Problem("config.value", f"oidc: is no JSON: {error}", source, expected=EXPECTED)], []
-    try:
-        return OidcSettings.model_validate(given), [], []
-    except ValidationError as error:
-        problems = [
-            Problem(
-                "config.value", ".".join(["oidc", *map(str, one["loc"])]) + f": {one['msg']}", source, expected=EXPECTED
-            )
-            for one in error.errors(include_url=False)
-        ]
-        return None, problems, []
+_SHAPE = TypeAdapter(OidcSettings)
+
+
+def _read(given: Any, reading: Reading) -> OidcSettings | None:
+    return reading.shaped(_SHAPE, given)
+
+
+OIDC = Table("a table with `issuer` and `audience`, and perhaps `jwks_url` and the names of claims", _read)

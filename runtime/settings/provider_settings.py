@@ -3,15 +3,13 @@
 In the environment, ``CALLBOARD_PROVIDERS`` is the same table in JSON.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
 from callboard.actors.providers import http, process_rules
-from callboard.bus.events import Problem
-from callboard.runtime.settings.fetch_auth import FALLBACKS, host_tokens
+from callboard.runtime.settings.fetch_auth import host_tokens
+from callboard.runtime.settings.tables import Reading, Table
 
 Name = Annotated[str, Field(min_length=1)]
 Class = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
@@ -55,50 +53,24 @@ class ProviderSettings(_Table):
     http: HttpSettings = HttpSettings()
     process: ProcessSettings = ProcessSettings()
 
-    def secrets(self) -> list[str]:
-        """Return the values that must never enter an event."""
-        return [token.get_secret_value() for token in self.http.tokens.values()]
-
-    def shown(self) -> str:
-        """Return what differs from the defaults, for people; secrets are masked."""
+    def __str__(self) -> str:
+        """What differs from the defaults, for people; secrets are masked."""
         text = self.model_dump_json(exclude_defaults=True)
         return "" if text == "{}" else text
 
 
-def read_settings(
-    given: Any, env: Mapping[str, str], source: str
-) -> tuple[ProviderSettings | None, list[Problem], list[Problem]]:
-    """Read the table, or its JSON; return the settings, or None, with what is wrong, and what looks wrong.
+_SHAPE = TypeAdapter(ProviderSettings)
 
-    No message repeats a value: it may be a token, though in the wrong place.
-    """
-    if isinstance(given, str):
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            return None, [Problem("config.value", f"providers: is no JSON: {error}", source, expected="a table")], []
-    problems: list[Problem] = []
-    warnings: list[Problem] = []
+
+def _read(given: Any, reading: Reading) -> ProviderSettings | None:
     match given:
         case {"http": {"tokens": tokens, **http_rest}, **rest}:
-            own = {name: value for name, value in env.items() if name not in FALLBACKS}
-            found = host_tokens(tokens, own, source)
-            problems += [_renamed(problem) for problem in found.problems]
-            warnings += [_renamed(problem) for problem in found.warnings]
-            given = {**rest, "http": {**http_rest, "tokens": found.tokens}}
+            # What stands in for sources does not stand in here.
+            found = host_tokens(tokens, reading, "http", "tokens", fallbacks=())
+            given = {**rest, "http": {**http_rest, "tokens": found or {}}}
         case _:
             pass
-    try:
-        settings = ProviderSettings.model_validate(given)
-    except ValidationError as error:
-        for details in error.errors(include_url=False, include_input=False):
-            name = ".".join(["providers", *map(str, details["loc"])])
-            message = f"{name}: {details['msg'][:1].lower()}{details['msg'][1:]}"
-            problems.append(Problem("config.value", message, source))
-        return None, problems, warnings
-    return settings, problems, warnings
+    return reading.shaped(_SHAPE, given)
 
 
-def _renamed(problem: Problem) -> Problem:
-    message = problem.message.replace("fetch_auth", "providers.http.tokens")
-    return msgspec.structs.replace(problem, message=message)
+PROVIDERS = Table("a table with `classes`, `entry_points`, `http` and `process`", _read)

@@ -8,13 +8,9 @@ or a list of several of which each will do, while a sender changes from one to a
 from collections.abc import Mapping
 from typing import Any, cast
 
-import msgspec
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from callboard.bus.events import Problem
-from callboard.runtime.settings.endpoint_settings import variable_of
-
-EXPECTED = "a table of secrets by `definition/trigger`, each one text or a list of them"
+from callboard.runtime.settings.tables import Reading, Table
 
 SECRET_CHARS_MIN = 8
 """Shorter ones can be guessed."""
@@ -35,39 +31,21 @@ class WebhookSecrets(BaseModel):
         return ", ".join(map(str, self.values))
 
 
-def read_webhooks(
-    given: Any, env: Mapping[str, str], source: str
-) -> tuple[dict[str, WebhookSecrets] | None, list[Problem], list[Problem]]:
-    """Read the table, or its JSON; return the secrets, or None, with what is wrong, and what looks wrong.
-
-    No message repeats a value.
-    """
-    if isinstance(given, str):
-        try:
-            given = msgspec.json.decode(given)
-        except msgspec.DecodeError as error:
-            return None, [Problem("config.value", f"webhooks: is no JSON: {error}", source, expected=EXPECTED)], []
+def _read(given: Any, reading: Reading) -> dict[str, WebhookSecrets] | None:
     if not isinstance(given, Mapping):
-        return None, [Problem("config.value", "webhooks: is no table", source, expected=EXPECTED)], []
+        reading.wrong("is no table")
+        return None
     found: dict[str, WebhookSecrets] = {}
-    problems: list[Problem] = []
-    warnings: list[Problem] = []
     for name, value in cast("Mapping[str, Any]", given).items():
         given_ones: list[Any] = value if isinstance(value, list) else [value]
         if "/" not in name or not all(isinstance(one, str) for one in given_ones):
-            problems.append(Problem("config.value", f"webhooks.{name}: is none", source, expected=EXPECTED))
+            reading.wrong("is none", name)
             continue
-        secrets = tuple(_looked_up(name, one, env, source, warnings) for one in given_ones)
+        secrets = tuple(reading.secret(one, "takes nothing in", name) for one in given_ones)
         if any(0 < len(one) < SECRET_CHARS_MIN for one in secrets):
-            expected = f"at least {SECRET_CHARS_MIN} characters"
-            problems.append(Problem("config.value", f"webhooks.{name}: is too short", source, expected=expected))
+            reading.wrong("is too short", name, expected=f"at least {SECRET_CHARS_MIN} characters")
         found[name] = WebhookSecrets(values=tuple(SecretStr(one) for one in secrets if one))
-    return (None if problems else found), problems, warnings
+    return found
 
 
-def _looked_up(name: str, value: str, env: Mapping[str, str], source: str, warnings: list[Problem]) -> str:
-    variable = variable_of(value)
-    if variable and not env.get(variable):
-        message = f"webhooks.{name}: nothing is taken in: {variable} is not set"
-        warnings.append(Problem("config.unset", message, source, severity="warning"))
-    return env.get(variable, "") if variable else value
+WEBHOOKS = Table("a table of secrets by `definition/trigger`, each one text or a list of them", _read)
