@@ -61,10 +61,10 @@ class World:
                     k = sum(isinstance(past, ev.HumanAnswered) and past.interaction == event.key for past in answered)
                     given = self.answers.get(event.key, [])
                     if k < len(given):
-                        said.append(_command("answer", k, interaction=event.key, user_response=given[k]))
+                        said.append(command("answer", k, interaction=event.key, user_response=given[k]))
                 case ev.SignalAwaited(name=name):
                     if name in self.signals:
-                        said.append(_command("signal", 0, name=name, data=self.signals[name]))
+                        said.append(command("signal", 0, name=name, data=self.signals[name]))
                 case ev.RunPaused(step=step):
                     said.append(self._resumed(event.n, step or ""))
                 case _:
@@ -73,10 +73,10 @@ class World:
 
     def _resumed(self, n: int, step: str) -> Command:
         how = {"step": True} if self.step else {}
-        return _command("resume", n, variables=self.variables.get(step, {}), **how)
+        return command("resume", n, variables=self.variables.get(step, {}), **how)
 
 
-def _command(verb: str, k: int, **body: Any) -> Command:
+def command(verb: str, k: int, **body: Any) -> Command:
     data = msgspec.json.encode(body)
     return Command(crc32(data + verb.encode() + str(k).encode()), verb, data, lambda: None)
 
@@ -94,7 +94,7 @@ class Effects:
     async def __call__(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
         if "tell" in request:
             assert self.theatre.acting is not None
-            self.theatre.acting.tell(_command(request["tell"], 0, reason=job.key))
+            self.theatre.acting.tell(command(request["tell"], 0, reason=job.key))
         if request.get("hang"):
             await anyio.sleep_forever()
         await anyio.sleep(request.get("after", 0))
