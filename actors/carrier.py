@@ -18,6 +18,7 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFa
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource, Usage
 from callboard.bus.events import Event, Payload
+from callboard.bus.stand_ins import model_name
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import TraceContext, within
 
@@ -189,7 +190,7 @@ class Carrier:
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))
         members: dict[str, Any] = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
         members["provider"] = reply.provider or model.provider
-        return ev.ModelResult(**members)
+        return ev.ModelResult(**members, model=model_name(call))
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
         tries = 1

@@ -65,6 +65,59 @@ class Usage(Struct, frozen=True):
             self.cache_write_tokens + other.cache_write_tokens,
         )
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.cache_read_tokens - other.cache_read_tokens,
+            self.cache_write_tokens - other.cache_write_tokens,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """All of them, in and out."""
+        return self.input_tokens + self.output_tokens
+
+
+LONG_TOKENS = (272_000, 200_000, 100_000)
+"""Inputs of turns that are longer than this are told apart: beyond these sizes providers take other prices."""
+
+
+class ModelUsage(Struct, frozen=True, omit_defaults=True):
+    """What was used of one model: in turns whose input had more than ``over`` tokens, one of `LONG_TOKENS` or 0."""
+
+    model: str
+    usage: Usage
+    over: int = 0
+
+
+def used(model: str, usage: Usage) -> ModelUsage:
+    """Return what one turn has used of a model."""
+    return ModelUsage(model, usage, next((size for size in LONG_TOKENS if usage.input_tokens > size), 0))
+
+
+def parts(usage: Usage, models: list[ModelUsage]) -> list[ModelUsage]:
+    """Return what a sum consists of, ``models`` and whatever they leave of it, of nobody knows which model."""
+    rest = usage
+    for one in models:
+        rest -= one.usage
+    return [*models, ModelUsage("", rest)] if rest.tokens > 0 else models
+
+
+class Tally:
+    """Adds up what was used of each model."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, int], Usage] = {}
+
+    def add(self, one: ModelUsage) -> None:
+        key = one.model, one.over
+        self._used[key] = self._used.get(key, Usage()) + one.usage
+
+    def view(self) -> list[ModelUsage]:
+        """Return what was used, in the order of names and sizes."""
+        return [ModelUsage(model, usage, over) for (model, over), usage in sorted(self._used.items())]
+
 
 # -- messages -----------------------------------------------------------------------------------------------------
 

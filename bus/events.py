@@ -20,6 +20,7 @@ from callboard.bus.effects import (
     JsonSchema,
     Message,
     ModelReply,
+    ModelUsage,
     Purpose,
     ToolSpec,
     Usage,
@@ -229,7 +230,10 @@ class Environment(Struct, frozen=True, omit_defaults=True):
 
 
 class RunStart(Fact, frozen=True):
-    """Execution begins. ``environment`` records what the worker offers, so that a replay elsewhere sees the same."""
+    """Execution begins. ``environment`` records what the worker offers, so that a replay elsewhere sees the same.
+
+    ``tallies``: the run's end says what it has used of which model, as those of older logs do not.
+    """
 
     type = "run.start"
     workflow: str
@@ -238,6 +242,7 @@ class RunStart(Fact, frozen=True):
     options: dict[str, Any] = {}
     execution_id: str = ""
     environment: Environment = Environment()
+    tallies: bool = False
 
 
 class SourcesResolved(Fact, frozen=True):
@@ -296,7 +301,7 @@ class RunFailed(Fact, frozen=True):
 
 
 class RunEnd(Fact, frozen=True):
-    """The last event of every admitted run."""
+    """The last event of every admitted run. ``usage`` is with that of its child runs, and so are ``models``."""
 
     type = "run.end"
     status: Literal["completed", "failed", "cancelled", "expired"]
@@ -305,6 +310,7 @@ class RunEnd(Fact, frozen=True):
     error: Failure | None = None
     usage: Usage = Usage()
     warnings: list[Warned] = []
+    models: list[ModelUsage] = []
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -402,11 +408,12 @@ class ModelCall(Intent, frozen=True):
 
 
 class ModelResult(ModelReply, frozen=True, kw_only=True):
-    """What a model turn came to."""
+    """What a turn came to of ``model``, or of what stood in for it; logs of old do not name it here."""
 
     type: ClassVar[str] = "model.result"
     kind: ClassVar[Kind] = "outcome"
     error: Failure | None = None
+    model: str = ""
 
 
 class ToolCall(Intent, frozen=True):
@@ -544,6 +551,7 @@ class ChildEnd(Outcome, frozen=True):
     error: Failure | None = None
     usage: Usage = Usage()
     warnings: list[Warned] = []
+    models: list[ModelUsage] = []
 
 
 class EffectCancelled(Outcome, frozen=True):

@@ -118,7 +118,10 @@ STRICT = "strict"
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues."""
+    """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues.
+
+    ``tallies``: its end says what it has used of which model.
+    """
 
     input: JSON
     arguments: dict[str, Any]
@@ -127,6 +130,7 @@ class RunInfo:
     environment: Environment
     files: dict[str, str]
     state: dict[str, Any] | None = None
+    tallies: bool = False
 
     @property
     def tells(self) -> bool:

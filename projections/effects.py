@@ -17,28 +17,16 @@ from callboard.bus.events import (
     TimerSet,
     ToolCall,
 )
+from callboard.bus.stand_ins import model_name, stands_in
 
 PROVIDER = "provider"
 """The kind of an effect that a flow's provider carries out: its value is a Result, which may be a failure."""
-
-STAND_INS = frozenset({"scripted", "recorded"})
-"""Providers that answer in a model's place: no model is asked, whichever the definition names."""
-
-
-def model_name(call: ModelCall) -> str:
-    """Return the exact name of the model that a turn is put to, or of what stands in for it."""
-    return call.provider if call.provider in STAND_INS and not stands_in(call.model) else call.model
 
 
 def provider_model(call: ModelCall) -> str:
     """Return that model's name at its provider, as OpenTelemetry has it; what stands in for one has its own."""
     name = model_name(call)
     return name.partition(":")[0] if stands_in(name) else name.removeprefix(f"{call.provider}:")
-
-
-def stands_in(model: str) -> bool:
-    """Say whether a model's name is that of a stand-in."""
-    return model.partition(":")[0] in STAND_INS
 
 
 def kind_and_name(payload: Payload) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """The metrics projection: folds the events of many runs into OpenTelemetry metrics.
 
 Instruments: runs accepted, runs ended by status, active runs, durations of runs, of their wait in the queue, of nodes
-and of model and tool operations, and tokens. It speaks to the metrics API only; who gives the meter decides where the
-figures go. Metrics have no past: they tell when an event was folded, so a follower starts them at the log's tail.
+and of model and tool operations, tokens, and what they cost. It speaks to the metrics API only; who gives the meter
+decides where the figures go. Metrics have no past: they tell when an event was folded, so a follower starts them at the
+log's tail.
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from callboard.bus.events import (
     RunParked,
     ToolCall,
 )
+from callboard.bus.prices import Prices, list_prices
+from callboard.bus.stand_ins import model_name
 from callboard.projections import semconv
 from callboard.projections.effects import outcome_of, provider_model
 from callboard.projections.intents import Opened, OpenIntents
@@ -54,7 +57,8 @@ class _Run:
 class Metrics:
     """Records events on the instruments of a meter; each run's events come in order, those of runs may interleave."""
 
-    def __init__(self, meter: "Meter", runs_max: int = RUNS_MAX) -> None:
+    def __init__(self, meter: "Meter", runs_max: int = RUNS_MAX, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
         self._runs: dict[tuple[str, str], _Run] = {}
         self._runs_max = runs_max
         self._accepted = meter.create_counter(semconv.RUNS_ACCEPTED, "{run}", "Runs that were admitted.")
@@ -70,6 +74,8 @@ class Metrics:
             "Number of input and output tokens used.",
             explicit_bucket_boundaries_advisory=semconv.TOKEN_BUCKETS,
         )
+        self._cost = meter.create_counter(semconv.COST, "", "What models have cost, in US dollars, by the price table.")
+        self._unknown = meter.create_counter(semconv.COST_UNKNOWN, "", "Tokens whose price the table does not have.")
 
     def apply(self, event: Event, tenant: str = "") -> None:
         """Take the next event of any run, of a tenant: two tenants may have runs of one id."""
@@ -95,7 +101,7 @@ class Metrics:
                 self._exit(run, event, payload)
             case _:
                 if closed := run.intents.apply(event, payload):
-                    self._close(closed, event, payload)
+                    self._close(run, closed, event, payload)
 
     def _run(self, tenant: str, event: Event) -> _Run:
         run = self._runs.get((tenant, event.run))
@@ -133,7 +139,7 @@ class Metrics:
             labels: Labels = {**run.labels, semconv.NODE_KIND: kind, semconv.OUTCOME: payload.outcome}
             self._node_time.record((event.time - at).total_seconds(), labels)
 
-    def _close(self, closed: Opened, event: Event, payload: Payload) -> None:
+    def _close(self, run: _Run, closed: Opened, event: Event, payload: Payload) -> None:
         duration_s = (event.time - closed.event.time).total_seconds()
         labels: Labels
         match closed.payload:
@@ -144,12 +150,14 @@ class Metrics:
                     labels[semconv.PROVIDER_NAME] = semconv.provider_name(name)
                 if replied:
                     self._count_tokens(replied.usage, labels)
+                    self._charge(run, event, model_name(call), replied.usage)
             case ToolCall(tool=tool, via="worker"):
                 labels = {semconv.OPERATION_NAME: semconv.EXECUTE_TOOL, semconv.TOOL_NAME: tool}
             case EffectCall() if isinstance(payload, EffectResult) and payload.model:
                 name, _, model = payload.model.partition(":")
                 labels = {semconv.OPERATION_NAME: semconv.EMBEDDINGS, semconv.REQUEST_MODEL: model}
                 self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
+                self._charge(run, event, payload.model, payload.usage)
                 return
             case _:
                 return
@@ -160,6 +168,14 @@ class Metrics:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             if count:
                 self._tokens.record(count, {**labels, semconv.TOKEN_TYPE: kind})
+
+    def _charge(self, run: _Run, event: Event, model: str, usage: Usage) -> None:
+        bill = self._prices.turn(model, usage, event.time)
+        labels: Labels = {semconv.DEFINITION: run.labels[semconv.DEFINITION], semconv.REQUEST_MODEL: model}
+        if bill.pico:
+            self._cost.add(bill.cost.usd, labels)
+        if bill.unknown_tokens:
+            self._unknown.add(bill.unknown_tokens, labels)
 
 
 _SHORT = semconv.DURATION_BUCKETS_S

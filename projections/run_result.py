@@ -6,7 +6,7 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.effects import JSON, Failure, ModelUsage, Usage, parts, used
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
     ChildEnd,
@@ -26,8 +26,9 @@ from callboard.bus.events import (
     RunStart,
     Warned,
 )
+from callboard.bus.prices import Bill, Cost, Prices, list_prices
+from callboard.bus.stand_ins import model_name
 from callboard.projections.causes import Cause, Causes
-from callboard.projections.effects import model_name
 from callboard.projections.intents import Opened
 from callboard.projections.projection import known
 from callboard.projections.span_ids import ids_of
@@ -65,7 +66,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``usage`` sums the run's own model turns, what its other effects took of a model, and what its child runs report;
     ``usage_by_path`` does so per node, ``usage_by_model`` holds the run's own by the model that was asked, or what
-    stood in for it.
+    stood in for it. ``cost``, likewise, is what that comes to by the reader's prices, None where nothing was used.
     """
 
     run: str = ""
@@ -82,6 +83,9 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     usage: Usage = Usage()
     usage_by_path: dict[str, Usage] = {}
     usage_by_model: dict[str, Usage] = {}
+    cost: Cost | None = None
+    cost_by_path: dict[str, Cost] = {}
+    cost_by_model: dict[str, Cost] = {}
     accepted_at: dt.datetime | None = None
     started_at: dt.datetime | None = None
     ended_at: dt.datetime | None = None
@@ -110,9 +114,10 @@ class RunNotCompleted(CallboardError):
 
 
 class Results:
-    """Folds one run into a `RunResult`."""
+    """Folds one run into a `RunResult`, with what it has cost by ``prices``: if none are given, the list prices."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
         self._run, self._last_n = "", 0
         self._head = RunResult(status="accepted")
         self._status = StatusFold()
@@ -120,6 +125,8 @@ class Results:
         self._usage = Usage()
         self._by_path: dict[str, Usage] = {}
         self._by_model: dict[str, Usage] = {}
+        self._bills_by_path: dict[str, Bill] = {}
+        self._bills_by_model: dict[str, Bill] = {}
         self._causes = Causes()
         self._warned = WarnedFold()
 
@@ -135,11 +142,12 @@ class Results:
         self._warned.apply(event.path, payload, _child_of(closed))
         match payload:
             case ModelResult():
-                self._add(event.path, payload.usage, _model_of(closed, payload))
+                self._add(event, payload.usage, _model_of(closed, payload))
             case EffectResult(model=model) if model:
-                self._add(event.path, payload.usage, model)
+                self._add(event, payload.usage, model)
             case ChildEnd():
-                self._add(event.path, payload.usage, None)
+                self._add(event, payload.usage, None)
+                self._charge(event, parts(payload.usage, payload.models), None)
             case _:
                 pass
 
@@ -154,6 +162,9 @@ class Results:
             usage=self._usage,
             usage_by_path=dict(self._by_path),
             usage_by_model=dict(self._by_model),
+            cost=sum(self._bills_by_path.values(), Bill()).cost if self._usage.tokens else None,
+            cost_by_path=_costs(self._bills_by_path),
+            cost_by_model=_costs(self._bills_by_model),
             nodes=dict(self._nodes),
             open=[
                 OpenEffect(
@@ -223,11 +234,22 @@ class Results:
         state = self._nodes.get(event.path)
         return state is None or state.iteration <= event.iteration
 
-    def _add(self, path: str, usage: Usage, model: str | None) -> None:
+    def _add(self, event: Event, usage: Usage, model: str | None) -> None:
         self._usage += usage
-        self._by_path[path] = self._by_path.get(path, Usage()) + usage
+        self._by_path[event.path] = self._by_path.get(event.path, Usage()) + usage
         if model is not None:
             self._by_model[model] = self._by_model.get(model, Usage()) + usage
+            self._charge(event, [used(model, usage)], model)
+
+    def _charge(self, event: Event, models: list[ModelUsage], model: str | None) -> None:
+        bill = self._prices.bill(models, event.time)
+        self._bills_by_path[event.path] = self._bills_by_path.get(event.path, Bill()) + bill
+        if model is not None:
+            self._bills_by_model[model] = self._bills_by_model.get(model, Bill()) + bill
+
+
+def _costs(bills: dict[str, Bill]) -> dict[str, Cost]:
+    return {name: bill.cost for name, bill in bills.items() if bill != Bill()}
 
 
 def _child_of(closed: Opened | None) -> str:

@@ -165,6 +165,9 @@ RUNS_ACCEPTED: Final = "callboard.runs.accepted"
 RUNS_ACTIVE: Final = "callboard.runs.active"
 NODE_DURATION: Final = "callboard.node.duration"
 QUEUE_DURATION: Final = "callboard.run.queue.duration"
+COST: Final = "callboard.cost.usd"
+"""On a span, too: no convention has a name for what a turn costs."""
+COST_UNKNOWN: Final = "callboard.cost.unknown_tokens"
 
 TOKEN_BUCKETS: Final = tuple(4**exponent for exponent in range(14))
 """Boundaries that the conventions fix for token counts: 1, 4, 16 … 67108864."""

@@ -15,6 +15,7 @@ from callboard.bus.events import (
     EffectResult,
     Event,
     ModelCall,
+    ModelResult,
     NodeEnter,
     NodeExit,
     Payload,
@@ -27,6 +28,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.bus.paths import last_id
+from callboard.bus.prices import Prices, list_prices
 from callboard.bus.tracecontext import TraceContext
 from callboard.projections import semconv
 from callboard.projections.effects import failed_result, outcome_of
@@ -53,7 +55,8 @@ class SpanFold:
     Spans still open at ``run.end`` (a killed run) are closed there and marked ``callboard.unfinished``.
     """
 
-    def __init__(self, *, content: bool = False) -> None:
+    def __init__(self, *, content: bool = False, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
         self._content = content
         self._contents = Contents() if content else None
         self._tools = Catalogue()
@@ -249,9 +252,16 @@ class SpanFold:
         if isinstance(payload, EffectResult) and error is None and (error := failed_result(payload.value)):
             outcome = "failed"
         _settle(draft, outcome, error)
-        draft.put({**outcome_attributes(payload), semconv.OUTCOME: outcome})
+        draft.put({**outcome_attributes(payload), **self._cost(event, payload), semconv.OUTCOME: outcome})
         draft.put(said, cut=False)
         return [draft.finish(event)]
+
+    def _cost(self, event: Event, payload: Payload) -> Attributes:
+        """What a turn has cost, if that is known; child runs have spans of their own."""
+        if not isinstance(payload, ModelResult | EffectResult) or not payload.model or not payload.usage.tokens:
+            return {}
+        bill = self._prices.turn(payload.model, payload.usage, event.time)
+        return {} if bill.unknown_tokens else {semconv.COST: bill.cost.usd}
 
     def _note(self, event: Event, payload: Payload) -> None:
         note = wait_note(payload, self._content)

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.events import Event
+from callboard.bus.prices import Prices
 from callboard.projections.diagram import DiagramFold, NodeColour
 from callboard.projections.run_result import Results, RunResult
 
@@ -32,8 +33,8 @@ class Standing(Struct, frozen=True):
 class Standings:
     """Folds one run into its `Standing`; there is one as soon as there is an event."""
 
-    def __init__(self) -> None:
-        self._results = Results()
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._results = Results(prices)
         self._diagram = DiagramFold()
         self._n = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)

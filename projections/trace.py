@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.bus.effects import ModelUsage, Usage, parts, used
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -23,6 +24,7 @@ from callboard.bus.events import (
     SourcesResolved,
 )
 from callboard.bus.paths import last_id
+from callboard.bus.prices import Prices, list_prices
 from callboard.projections.effects import PROVIDER, failed_result, kind_and_name, outcome_of
 from callboard.projections.intents import OpenIntents
 from callboard.projections.places import RUN, Place, Places
@@ -31,9 +33,10 @@ from callboard.projections.tree import Attempt, Effect, Node, Note, Step, Trace
 
 
 class TraceFold:
-    """Folds one run into a `Trace`."""
+    """Folds one run into a `Trace`, with what was spent by ``prices``: if none are given, the list prices."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
         self._trace = Trace(run="", definition="", language="", root=_blank(RUN, "run", ""))
         self._nodes: dict[Place, Node] = {RUN: self._trace.root}
         self._children: dict[Place, list[Place]] = {RUN: []}
@@ -156,7 +159,7 @@ class TraceFold:
         elif closed:
             place, index = self._effects.pop((closed.payload.type, closed.event.key))
             effects = self._nodes[place].effects
-            effects[index] = _closed(effects[index], event, payload)
+            effects[index] = _closed(effects[index], event, payload, self._prices)
             if isinstance(payload, ChildEnd):
                 for warned in payload.warnings:
                     of = f"run {warned.run or effects[index].run}"
@@ -198,13 +201,30 @@ def _opened(event: Event, payload: Payload) -> Effect:
     )
 
 
-def _closed(effect: Effect, event: Event, payload: Payload) -> Effect:
+def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices) -> Effect:
     outcome, error = outcome_of(payload)
     if effect.kind == PROVIDER and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)):
         outcome, error = "failed", failed
-    usage = payload.usage if isinstance(payload, ModelResult | ChildEnd) else None
-    if isinstance(payload, EffectResult) and payload.model:
-        usage = payload.usage
+    usage, models = _used(effect, payload)
     return msgspec.structs.replace(
-        effect, ended_at=event.time, outcome=outcome, error=error, usage=usage, last_n=event.n
+        effect,
+        ended_at=event.time,
+        outcome=outcome,
+        error=error,
+        usage=usage,
+        cost=prices.bill(models, event.time).cost if usage is not None and usage.tokens else None,
+        last_n=event.n,
     )
+
+
+def _used(effect: Effect, payload: Payload) -> tuple[Usage | None, list[ModelUsage]]:
+    """What an effect has used, if it is one that may use something of a model, and of which."""
+    match payload:
+        case ModelResult(usage=usage):
+            return usage, [used(effect.name, usage)]
+        case EffectResult(usage=usage, model=model) if model:
+            return usage, [used(model, usage)]
+        case ChildEnd(usage=usage, models=models):
+            return usage, parts(usage, models)
+        case _:
+            return None, []

@@ -8,6 +8,7 @@ import datetime as dt
 from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.prices import Cost
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
@@ -49,7 +50,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``kind`` is model, tool, timer, human, signal, child, pause or the kind of an ``effect.call``; ``name`` the model,
     tool, purpose or question; ``outcome`` ok, failed, cancelled or (a question) timeout, None while it is open.
     ``executions`` counts how often workers have taken it on: one more for each claim of the run that it was open
-    across. ``run`` is the id of a child run.
+    across. ``run`` is the id of a child run. ``cost`` is what ``usage`` comes to by the reader's prices.
     """
 
     key: str
@@ -62,6 +63,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome: str | None = None
     error: Failure | None = None
     usage: Usage | None = None
+    cost: Cost | None = None
     run: str | None = None
     executions: int = 1
     first_n: int = 0

@@ -8,10 +8,10 @@ import pytest
 
 from callboard.actors.models.catalog import PROVIDERS, exact
 from callboard.bus import events as ev
+from callboard.bus import stand_ins
 from callboard.bus.effects import ModelRequest, user
 from callboard.bus.events import Environment
 from callboard.languages.language import End, Stage
-from callboard.projections import effects
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
 from callboard.projections.spans import SpanFold
@@ -136,7 +136,7 @@ async def test_a_turn_is_announced_with_the_model_that_it_is_put_to(
 
 
 def test_stand_ins_are_known_to_projections() -> None:
-    assert STAND_INS == effects.STAND_INS
+    assert STAND_INS == stand_ins.STAND_INS
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import anyio.abc
 
 from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.questions import TYPES, Question, Questions
@@ -47,7 +48,8 @@ F = TypeVar("F", bound=_Followed)
 class Listings:
     """The listings of a process. Use it inside the task group that it is given.
 
-    ``folder`` is where the index of the runs outlives it; None: nowhere.
+    ``folder`` is where the index of the runs outlives it; None: nowhere. ``prices`` say what runs have cost: the list
+    prices, if none are given.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Listings:
         tasks: anyio.abc.TaskGroup,
         folder: Path | None = None,
         tenants_max: int = TENANTS_MAX,
+        prices: Prices | None = None,
     ) -> None:
+        self.prices = prices or list_prices()
         self._log = log
         self._tasks = tasks
         self._folder = folder

@@ -65,7 +65,9 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
         stats_handler=partial(_counted, counts),
     )
     async with anyio.create_task_group() as tasks:
-        listings = Listings(connection.log, tasks, connection.config.data_dir / FOLDER)
+        listings = Listings(
+            connection.log, tasks, connection.config.data_dir / FOLDER, prices=connection.config.price_table()
+        )
         endpoint = _Endpoint(connection, tasks)
         verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s).all()
         try:

@@ -284,12 +284,14 @@ class Verbs:
     async def show(self, tenant: str, body: bytes) -> RunResult:
         """Say how a run stands: status, nodes, what it waits for, output, usage."""
         request = read_body(body, OneRun)
-        return await self._folding.fold(Results(), await self._client(tenant).events(request.run_id))
+        events = await self._client(tenant).events(request.run_id)
+        return await self._folding.fold(Results(self._listings.prices), events)
 
     async def trace(self, tenant: str, body: bytes) -> Trace:
         """Return a run's tree of nodes and effects, with times."""
         request = read_body(body, OneRun)
-        return await self._folding.fold(TraceFold(), await self._client(tenant).events(request.run_id))
+        events = await self._client(tenant).events(request.run_id)
+        return await self._folding.fold(TraceFold(self._listings.prices), events)
 
     async def state(self, tenant: str, body: bytes) -> Any:
         """Return the document from which another run can go on where this one stands, in the shape of its language."""

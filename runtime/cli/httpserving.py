@@ -76,7 +76,7 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
     """Serve for the length of the block."""
     host, port, *_ = bound.getsockname()
     async with anyio.create_task_group() as tasks:
-        listings = Listings(connection.log, tasks, config.data_dir / FOLDER)
+        listings = Listings(connection.log, tasks, config.data_dir / FOLDER, prices=config.price_table())
         listings.begin(config.tenant)
         verbs = Verbs(connection.log, Definitions(), listings).all()
         verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}

@@ -106,7 +106,12 @@ async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
             yield Tools(
-                connection, shelves, Listings(connection.log, tasks, connection.config.data_dir / FOLDER), performer
+                connection,
+                shelves,
+                Listings(
+                    connection.log, tasks, connection.config.data_dir / FOLDER, prices=connection.config.price_table()
+                ),
+                performer,
             )
         finally:
             tasks.cancel_scope.cancel()

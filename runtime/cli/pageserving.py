@@ -52,7 +52,11 @@ async def serve(config: Config, settings: Settings, file: str, host: str, port: 
                 await stand(connection.log, config.tenant, kept)
             else:
                 await store(connection.log, config.tenant, kept)
-            verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+            verbs = Verbs(
+                connection.log,
+                Definitions(),
+                Listings(connection.log, tasks, prices=connection.config.price_table()),
+            ).all()
             verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
             app = http_app(connection.log, config.tenant, verbs, access=Access(open=True, nobody=READER))
             tasks.start_soon(serve_app, app, bound)

@@ -9,6 +9,7 @@ import click
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, payload_of
+from callboard.bus.prices import Prices, dollars
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.eliding import elided
 from callboard.projections.jaeger import jaeger
@@ -57,7 +58,7 @@ async def show_run(run: str, config: Config, settings: Settings, *, state: bool 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
     events = await events_of(run, config, "show")
-    result = result_of(events)
+    result = result_of(events, config.price_table())
     if state:
         saved = state_of(events, result.language)
         click.echo(compact(saved) if settings.as_json else pretty(saved))
@@ -93,6 +94,8 @@ def _standing(result: RunResult, events: Sequence[Event], settings: Settings, *,
     ]
     if usage := tokens(result):
         lines.append(f"usage       {usage}")
+    if result.cost and not result.cost.usd:
+        lines.append(f"cost        {dollars(result.cost)}")
     lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
     output = result.output if result.status == "completed" else None
     if output is not None and not full:
@@ -125,16 +128,20 @@ def _definition(result: RunResult, events: Sequence[Event]) -> str:
 async def trace_run(run: str, form: str, config: Config, settings: Settings) -> None:
     """Print a run's trace in one of `FORMS`."""
     events = await events_of(run, config, "trace")
-    text = FORMS[form](events)
+    text = FORMS[form](events, config.price_table())
     if settings.as_json and form in TEXTS:
-        value = step_rows(fold(TraceFold(), events)) if form == "table" else {"format": form, "text": text}
+        value = (
+            step_rows(fold(TraceFold(config.price_table()), events))
+            if form == "table"
+            else {"format": form, "text": text}
+        )
         text = compact(value)
     click.echo(text.rstrip("\n"))
 
 
-def spans_of(events: Sequence[Event]) -> list[Span]:
+def spans_of(events: Sequence[Event], prices: Prices | None = None) -> list[Span]:
     """Fold a run's events into its finished spans."""
-    spans = SpanFold(content=captures_content(os.environ))
+    spans = SpanFold(content=captures_content(os.environ), prices=prices)
     return [span for event in events for span in spans.apply(event)]
 
 
@@ -145,22 +152,22 @@ def language_result(events: Sequence[Event]) -> Any:
     return fold(view.result(), events) if view else common
 
 
-def _waterfall(events: Sequence[Event]) -> str:
-    return waterfall(elided(fold(TraceFold(), events)), shutil.get_terminal_size((100, 24)).columns)
+def _waterfall(events: Sequence[Event], prices: Prices) -> str:
+    return waterfall(elided(fold(TraceFold(prices), events)), shutil.get_terminal_size((100, 24)).columns)
 
 
-FORMS: dict[str, Callable[[Sequence[Event]], str]] = {
-    "tree": lambda events: tree_text(fold(TraceFold(), events)),
+FORMS: dict[str, Callable[[Sequence[Event], Prices], str]] = {
+    "tree": lambda events, prices: tree_text(fold(TraceFold(prices), events)),
     "waterfall": _waterfall,
-    "table": lambda events: step_table(step_rows(elided(fold(TraceFold(), events)))),
-    "mermaid": lambda events: mermaid(fold(DiagramFold(), events)),
-    "svg": svg_of_run,
-    "result": lambda events: pretty(language_result(events)),
-    "json": lambda events: pretty(fold(TraceFold(), events)),
-    "jaeger": lambda events: pretty(jaeger(spans_of(events))),
-    "events": lambda events: "\n".join(compact(event_object(event)) for event in events),
+    "table": lambda events, prices: step_table(step_rows(elided(fold(TraceFold(prices), events)))),
+    "mermaid": lambda events, _: mermaid(fold(DiagramFold(), events)),
+    "svg": lambda events, _: svg_of_run(events),
+    "result": lambda events, _: pretty(language_result(events)),
+    "json": lambda events, prices: pretty(fold(TraceFold(prices), events)),
+    "jaeger": lambda events, prices: pretty(jaeger(spans_of(events, prices))),
+    "events": lambda events, _: "\n".join(compact(event_object(event)) for event in events),
 }
-"""Every form of a trace: its name to what makes it of a run's events."""
+"""Every form of a trace: its name to what makes it of a run's events, with what models cost."""
 
 TEXTS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
 """The forms that are no JSON by themselves."""

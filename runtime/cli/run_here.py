@@ -99,7 +99,7 @@ def _leave_files(local: LocalRun, events: list[Event], warnings: list[Problem]) 
 
     :raises CallboardError: ``file.unwritable``
     """
-    result, artifact = result_of(events), local.artifact
+    result, artifact = result_of(events, local.config.price_table()), local.artifact
     if artifact is not None and result.status == "completed":
         write_artifact(result, artifact)
     if local.summary is not None and result.ended_at is not None:
@@ -181,7 +181,7 @@ def _settings_there(connection: Connection, local: LocalRun) -> Settings:
 
 async def _conclude(connection: Connection, run: str, local: LocalRun) -> int:
     events = await connection.client.events(run)
-    result = result_of(events)
+    result = result_of(events, connection.config.price_table())
     if local.settings.as_json and not local.stream:
         click.echo(compact(summary_object(result, events)))
     elif not local.stream:

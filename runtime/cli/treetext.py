@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from callboard.bus.prices import dollars
 from callboard.projections.causes import brief
 from callboard.projections.eliding import elided
 from callboard.projections.renders import duration_text, node_label, placed_label
@@ -142,6 +143,8 @@ def _effect_item(effect: Effect, node: Node) -> _Item:
         told.append(duration_text((effect.ended_at - effect.started_at).total_seconds()))
     if effect.usage and (effect.usage.input_tokens or effect.usage.output_tokens):
         told.append(f"{effect.usage.input_tokens}/{effect.usage.output_tokens} tokens")
+    if effect.cost and effect.cost.usd:
+        told.append(dollars(effect.cost))
     if effect.executions > 1:
         told.append(f"executed {effect.executions}×")
     if effect.error:

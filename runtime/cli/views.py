@@ -13,6 +13,7 @@ import click
 
 from callboard.bus.connection import without_secrets
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
+from callboard.bus.prices import dollars
 from callboard.projections.causes import Cause, brief
 from callboard.projections.renders import duration_text
 from callboard.projections.run_result import NodeState, OpenEffect, RunResult
@@ -171,11 +172,12 @@ def took(result: RunResult) -> str:
 
 
 def tokens(result: RunResult) -> str:
-    """The tokens that a run has used; the empty string for none."""
+    """The tokens that a run has used, and what is known of their cost; the empty string for none."""
     usage = result.usage
-    if not (usage.input_tokens or usage.output_tokens):
+    if not usage.tokens:
         return ""
-    return f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
+    cost = f", {dollars(result.cost)}" if result.cost and result.cost.usd else ""
+    return f"{usage.input_tokens} tokens in, {usage.output_tokens} out{cost}"
 
 
 def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload | None = None) -> str:

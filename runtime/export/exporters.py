@@ -61,11 +61,17 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
         check_protocols(env)
     if connection.config.otel and wants(env, "TRACES"):
         exporter = await anyio.to_thread.run_sync(_otlp_exporter)
-        holders[durable] = SpansExporter(connection.log, exporter, durable, content=captures_content(env))
+        holders[durable] = SpansExporter(
+            connection.log,
+            exporter,
+            durable,
+            content=captures_content(env),
+            prices=connection.config.price_table(),
+        )
         await _begin(connection.log, durable)
     if connection.config.otel and wants(env, "METRICS"):
         name = f"exporter-metrics-{_backend(env, 'METRICS')}"
-        holders[name] = MetricsExporter(connection.log, otlp_meter_provider)
+        holders[name] = MetricsExporter(connection.log, otlp_meter_provider, prices=connection.config.price_table())
     try:
         with exporting_logs(connection.config.otel, env):
             async with _holding(connection, holders):

@@ -10,6 +10,7 @@ import structlog
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
+from callboard.bus.prices import Prices
 from callboard.projections import semconv
 from callboard.projections.metrics import Metrics
 from callboard.runtime.cluster.leader import GRACE_S
@@ -27,7 +28,14 @@ class MetricsExporter:
     The provider lives as long as we lead, so that figures of a former leader do not stand beside ours.
     """
 
-    def __init__(self, log: JetStreamLog, provider: "Callable[[], MeterProvider]", tenant: str | None = None) -> None:
+    def __init__(
+        self,
+        log: JetStreamLog,
+        provider: "Callable[[], MeterProvider]",
+        tenant: str | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        self._prices = prices
         self._log = log
         self._tenant = tenant
         self._provider = provider
@@ -35,7 +43,7 @@ class MetricsExporter:
     async def run(self, orphaned: bool) -> None:
         """Export until cancelled."""
         provider = await anyio.to_thread.run_sync(self._provider)
-        metrics = Metrics(provider.get_meter(semconv.SCOPE))
+        metrics = Metrics(provider.get_meter(semconv.SCOPE), prices=self._prices)
         try:
             async with self._log.follow(self._log.subjects.events(self._tenant)) as feed:
                 async for recorded in feed:

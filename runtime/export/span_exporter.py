@@ -26,6 +26,7 @@ from callboard.bus.backoff import backoff_s
 from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import EventLog, NoAnswer, Recorded, whole
+from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
 from callboard.projections.span import Span
 from callboard.projections.spans import SpanFold
@@ -90,8 +91,11 @@ class _Run:
 class Spans:
     """Folds delivered events of all runs into the spans that they close, each returned once."""
 
-    def __init__(self, log: EventLog, runs_max: int | None = None, *, content: bool = False) -> None:
+    def __init__(
+        self, log: EventLog, runs_max: int | None = None, *, content: bool = False, prices: Prices | None = None
+    ) -> None:
         self._log = log
+        self._prices = prices
         self._content = content
         self._runs: OrderedDict[RunRef, _Run] = OrderedDict()
         self._runs_max = runs_max or (RUNS_WITH_CONTENT_MAX if content else RUNS_MAX)
@@ -164,7 +168,7 @@ class Spans:
         raise _Gap(f"event {run.n + 1} is not in the log")
 
     def _unread(self) -> _Run:
-        return _Run(SpanFold(content=self._content))
+        return _Run(SpanFold(content=self._content, prices=self._prices))
 
     def _run(self, ref: RunRef) -> _Run:
         run = self._runs.get(ref)
@@ -180,12 +184,21 @@ class Spans:
 class SpansExporter:
     """Sends every span that closes, from the durable's checkpoint on. A `Leader`."""
 
-    def __init__(self, log: JetStreamLog, exporter: SpanExporter, durable: str, *, content: bool = False) -> None:
+    def __init__(
+        self,
+        log: JetStreamLog,
+        exporter: SpanExporter,
+        durable: str,
+        *,
+        content: bool = False,
+        prices: Prices | None = None,
+    ) -> None:
         self._log = log
+        self._prices = prices
         self._content = content
         self._exporter = exporter
         self._durable = durable
-        self._spans = Spans(log, content=content)
+        self._spans = Spans(log, content=content, prices=prices)
         self._in_hand: anyio.CancelScope | None = None
         self._sent = True
         self._thread = anyio.CapacityLimiter(1)
@@ -194,7 +207,7 @@ class SpansExporter:
         """Export until cancelled."""
         if not self._sent:
             # Folded, but not sent: what was in hand comes again, and must not count as taken.
-            self._spans = Spans(self._log, content=self._content)
+            self._spans = Spans(self._log, content=self._content, prices=self._prices)
         async with consumption(self._log, self._durable, self._log.subjects.events(), orphaned=orphaned) as reader:
             while True:
                 taken = await reader.batch()

@@ -6,6 +6,7 @@ of it is bounded; a run that is larger than `RUN_BYTES_MAX` is read in pages, an
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
+from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
 from callboard.projections.columns import Row
 from callboard.projections.keyframes import Keyframes
@@ -37,8 +39,9 @@ READ_EVENTS = 500
 class History:
     """The events of one run as far as they were read, without their large values, and keyframes of its standing."""
 
-    def __init__(self, ref: RunRef) -> None:
+    def __init__(self, ref: RunRef, prices: Prices | None) -> None:
         self.ref = ref
+        self._prices = prices
         self.lock = anyio.Lock()
         """Held by whoever reads on, for one batch, so that others need not wait for the end."""
         self.folding = anyio.Lock()
@@ -49,7 +52,7 @@ class History:
     def _begin(self) -> None:
         self.events: list[Event] = []
         self.rows: list[Row] = []
-        self.keyframes = Keyframes(Standings)
+        self.keyframes = Keyframes(partial(Standings, self._prices))
         self.size = 0
 
     @property
@@ -109,8 +112,9 @@ class History:
 class Histories:
     """The histories of one tenant's runs."""
 
-    def __init__(self, log: JetStreamLog, tenant: str) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, prices: Prices | None = None) -> None:
         self._log = log
+        self._prices = prices
         self._tenant = tenant
         self._kept: OrderedDict[str, History] = OrderedDict()
 
@@ -120,7 +124,7 @@ class Histories:
         :raises UnknownRun: if there is no such run, or no longer
         :raises ApiError: ``api.too_large``
         """
-        history = self._kept.setdefault(run, History(RunRef(self._tenant, run)))
+        history = self._kept.setdefault(run, History(RunRef(self._tenant, run), self._prices))
         self._kept.move_to_end(run)
         try:
             async with history.lock:

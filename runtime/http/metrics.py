@@ -59,7 +59,7 @@ class Metrics:
     async def _families(self) -> Iterable[Family]:
         if not self._counting:
             self._counting = True
-            exporter = MetricsExporter(self._log, self._provider, self._tenant)
+            exporter = MetricsExporter(self._log, self._provider, self._tenant, self._listings.prices)
             self._tasks.start_soon(persistently, "metrics", partial(exporter.run, False))
         reader = self._reader
         counted = families_of(await to_thread.run_sync(reader.get_metrics_data)) if reader is not None else []

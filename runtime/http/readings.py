@@ -73,7 +73,7 @@ class Readings:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._histories = Histories(connection.log, connection.config.tenant)
+        self._histories = Histories(connection.log, connection.config.tenant, connection.config.price_table())
         self._folding = anyio.CapacityLimiter(FOLDS_AT_ONCE)
         self._pieces: OrderedDict[tuple[str, int, int, int], Index] = OrderedDict()
         self._workers = Workers(connection.log)

@@ -49,6 +49,7 @@ def _state(stage: Stage, end: End) -> None:
     if end.status == "failed":
         error = end.error or Failure(code="failed", message="the run failed")
         stage.state_of_run(ev.RunFailed(error=error))
-    usage = stage.ledger.usage.total
+    usage = stage.ledger.usage
+    models = usage.models.view() if stage.info.tallies else []
     warnings = stage.ledger.warned.view() if stage.info.tells else []
-    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage, warnings))
+    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage.total, warnings, models))

@@ -77,6 +77,7 @@ def build_stage(
         environment=payload.environment,
         files=admission.start.files,
         state=admission.start.state,
+        tallies=payload.tallies,
     )
     forked = admission.accepted.forked_from
     stage = Stage(

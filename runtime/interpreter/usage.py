@@ -1,18 +1,20 @@
-"""Usage: what a run's model turns, other effects and child runs have cost, as a fold of their outcomes."""
+"""Usage: what a run's model turns, other effects and child runs have used of which model; a fold of their outcomes."""
 
 import msgspec
 
-from callboard.bus.effects import Usage
+from callboard.bus.effects import ModelUsage, Tally, Usage, parts, used
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelResult
 
 COSTING = frozenset({ModelResult.type, EffectResult.type, ChildEnd.type})
-"""Outcomes that say what something has cost."""
+"""Outcomes that say what something has used."""
 
 
-class _Cost(msgspec.Struct):
+class _Outcome(msgspec.Struct):
     """The members of such an outcome that are decoded; its large values need not be there."""
 
     usage: Usage = Usage()
+    model: str = ""
+    models: list[ModelUsage] = []
 
 
 class UsageFold:
@@ -20,9 +22,20 @@ class UsageFold:
 
     def __init__(self) -> None:
         self.total = Usage()
+        self.models = Tally()
         self._counted: set[str] = set()
 
-    def count(self, event: Event) -> None:
-        if event.type in COSTING and event.key not in self._counted:
-            self._counted.add(event.key)
-            self.total += msgspec.json.decode(event.payload, type=_Cost).usage
+    def count(self, event: Event) -> list[ModelUsage]:
+        """Count an event; return what it says was used, if it is such an outcome that was not counted before."""
+        if event.type not in COSTING or event.key in self._counted:
+            return []
+        self._counted.add(event.key)
+        outcome = msgspec.json.decode(event.payload, type=_Outcome)
+        if not outcome.usage.tokens:
+            return []
+        self.total += outcome.usage
+        ended = event.type == ChildEnd.type
+        found = parts(outcome.usage, outcome.models) if ended else [used(outcome.model, outcome.usage)]
+        for one in found:
+            self.models.add(one)
+        return found

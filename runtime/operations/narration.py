@@ -10,8 +10,9 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
+from callboard.bus.stand_ins import model_name, stands_in
 from callboard.projections.causes import gathered
-from callboard.projections.effects import PROVIDER, kind_and_name, model_name, stands_in
+from callboard.projections.effects import PROVIDER, kind_and_name
 from callboard.projections.renders import duration_text
 from callboard.projections.warned import codes
 

@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.bus.events import Event, NodeEnter
 from callboard.bus.paths import last_id
+from callboard.bus.prices import Prices
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results, RunResult
 
@@ -24,9 +25,9 @@ def compact(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def result_of(events: Sequence[Event]) -> RunResult:
-    """Fold a run's events into its result."""
-    return fold(Results(), events)
+def result_of(events: Sequence[Event], prices: Prices | None = None) -> RunResult:
+    """Fold a run's events into its result; what it has cost by ``prices``, or the list's."""
+    return fold(Results(prices), events)
 
 
 def path_of(events: Sequence[Event]) -> list[str]:
@@ -62,6 +63,7 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
         **({"cause": msgspec.to_builtins(result.cause)} if result.cause else {}),
         **({"warnings": msgspec.to_builtins(result.warnings)} if result.warnings else {}),
         "usage": msgspec.to_builtins(result.usage),
+        **({"cost": msgspec.to_builtins(result.cost)} if result.cost else {}),
         "path": path_of(events),
     }
 

@@ -249,7 +249,7 @@ class ChildRuns:
             raise Missing(f"{last.ref.run} has ended with a large value that is not there")
         end = ev.payload_of(event)
         assert isinstance(end, ev.RunEnd)
-        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage, end.warnings)
+        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage, end.warnings, end.models)
 
     async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost.

@@ -48,6 +48,7 @@ class _Begun(msgspec.Struct):
     """The members of ``run.start`` that are decoded here."""
 
     options: dict[str, JSON] = {}
+    tallies: bool = False
 
 
 class _Child(msgspec.Struct):
@@ -120,7 +121,10 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
     usage = UsageFold()
     for event in events:
         usage.count(event)
-    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events)))
+    begun = [event for event in events if event.type == ev.RunStart.type]
+    tallies = any(msgspec.json.decode(event.payload, type=_Begun).tallies for event in begun)
+    models = usage.models.view() if tallies else []
+    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events), models=models))
 
 
 async def _outgoing(log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure) -> dict[int, RunMessage]:

@@ -21,12 +21,14 @@ from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
 from callboard.runtime.settings.nats_context import read_context
 from callboard.runtime.settings.oauth_settings import OAUTH, OAuthSettings, Provider
 from callboard.runtime.settings.oidc_settings import OIDC, OidcSettings
+from callboard.runtime.settings.price_settings import PRICES
 from callboard.runtime.settings.provider_settings import PROVIDERS, ProviderSettings
 from callboard.runtime.settings.tables import Table, secrets_in
 from callboard.runtime.settings.vector_settings import VECTORS, VectorSettings
@@ -109,6 +111,9 @@ class Config(BaseModel):
     model: Name | None = Field(None, description="default model, as provider:model")
     endpoints: dict[str, EndpointSettings] = Field(
         default_factory=dict[str, EndpointSettings], description="addresses that speak as a provider does; a table"
+    )
+    prices: dict[str, Any] = Field(
+        default_factory=dict[str, Any], description="what models cost, where not what the list says; a table"
     )
     embedding: Name | None = Field(
         None, description="what embeds texts of memories, as provider or provider:model; none: words are counted"
@@ -203,6 +208,10 @@ class Config(BaseModel):
             cert_file=_text(self.nats_cert),
             key_file=_text(self.nats_key),
         )
+
+    def price_table(self) -> Prices:
+        """Return what models cost: as configured, and otherwise as the list has it."""
+        return Prices(read_prices(self.prices)[0], list_prices()) if self.prices else list_prices()
 
     def worker_processes(self) -> int:
         """Return how many worker processes `callboard up` and `callboard worker` are to keep."""
@@ -300,6 +309,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "oidc": OIDC,
     "oauth": OAUTH,
     "webhooks": WEBHOOKS,
+    "prices": PRICES,
 }
 """Settings that are tables, with how they are read."""
 

@@ -1,0 +1,68 @@
+"""What a run has cost: per node, per model, with its children, in results, traces, spans and figures."""
+
+import json
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from callboard.bus import events as ev
+from callboard.bus.prices import Cost, Prices, list_prices, read_prices
+from callboard.projections.metrics import Metrics
+from callboard.projections.projection import fold
+from callboard.projections.run_result import Results
+from callboard.projections.spans import SpanFold
+from callboard.projections.trace import TraceFold
+from callboard.runtime.export.prometheus import families_of
+from callboard.testing import Scenario
+from callboard.testing.plugin import scenario as scenario  # the fixture
+from tests.workflows import document
+
+PRICES = Prices(read_prices({"scripted": {"input": 2, "output": 10}})[0], list_prices())
+STEPS = json.dumps(document({name: {} for name in "ab"}, [("a", "b")]))
+SCRIPT: dict[str, Any] = {
+    "turns": {
+        "a": [{"text": "a", "usage": {"input_tokens": 40_000, "output_tokens": 500}}],
+        "b": [{"text": "b", "usage": {"input_tokens": 1_000, "output_tokens": 200}}],
+    }
+}
+
+
+def test_a_run_says_what_it_has_used_of_which_model(scenario: Scenario) -> None:
+    scenario.start(source=STEPS, script=SCRIPT)
+    [end] = scenario.payloads("run.end")
+    assert isinstance(end, ev.RunEnd)
+    assert [(one.model, one.usage, one.over) for one in end.models] == [("scripted", end.usage, 0)]
+    scenario.crash_everywhere()
+
+
+def test_results_trace_spans_and_figures_say_what_it_has_cost(scenario: Scenario) -> None:
+    scenario.start(source=STEPS, script=SCRIPT)
+    result = fold(Results(PRICES), scenario.events)
+    assert result.cost == Cost(0.089)
+    assert result.cost_by_path == {"a": Cost(0.085), "b": Cost(0.004)}
+    assert result.cost_by_model == {"scripted": Cost(0.089)}
+    assert fold(Results(), scenario.events).cost == Cost(0, 41_700), "by the list nobody knows"
+
+    trace = fold(TraceFold(PRICES), scenario.events)
+    assert [effect.cost for node in trace.root.children for effect in node.effects] == [Cost(0.085), Cost(0.004)]
+    spans = SpanFold(prices=PRICES)
+    told = [dict(span.attributes) for event in scenario.events for span in spans.apply(event)]
+    assert [one["callboard.cost.usd"] for one in told if "callboard.cost.usd" in one] == [0.085, 0.004]
+
+    for prices, name, value in (
+        (PRICES, "callboard_cost_usd_total", pytest.approx(0.089)),
+        (None, "callboard_cost_unknown_tokens_total", 41_700),
+    ):
+        reader = InMemoryMetricReader()
+        metrics = Metrics(MeterProvider([reader]).get_meter("test"), prices=prices)
+        for event in scenario.events:
+            metrics.apply(event)
+        [family] = [one for one in families_of(reader.get_metrics_data()) if "_cost_" in one.name]
+        [sample] = family.samples
+        assert (family.name, sample.value, sample.labels) == (
+            name,
+            value,
+            {"callboard.definition.name": "w", "gen_ai.request.model": "scripted"},
+        )
