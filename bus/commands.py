@@ -100,7 +100,8 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
     ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
     run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found.
-    A ``fork`` has of its origin what is not given. ``limits`` are `Limits`.
+    A ``fork`` has of its origin what is not given. ``limits`` are `Limits`. ``encryption_key`` is the name of the key
+    that its log is encrypted with, the same for all runs that are to be forgotten together.
     """
 
     definition: DefinitionSource
@@ -119,6 +120,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     scheduled: Scheduled | None = None
     by: str | None = None
     tags: dict[str, str] = {}
+    encryption_key: str | None = None
     fork: Fork | None = None
 
 

@@ -150,7 +150,8 @@ class Warned(Struct, frozen=True, omit_defaults=True):
 class RunAccepted(Fact, frozen=True):
     """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's.
 
-    ``warnings`` is what the verdict warned of, ``tags`` are the start's; logs of old have no ``trace``.
+    ``warnings`` is what the verdict warned of, ``tags`` are the start's, and so is the ``encryption_key`` by whose name
+    the run is encrypted; logs of old have no ``trace``.
     """
 
     type = "run.accepted"
@@ -165,6 +166,7 @@ class RunAccepted(Fact, frozen=True):
     warnings: list[Problem] = []
     trace: Traced | None = None
     tags: dict[str, str] = {}
+    encryption_key: str = ""
 
 
 class RunRejected(Fact, frozen=True):

@@ -17,7 +17,8 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.asking import LOSS_PATIENCE_S, api
 from callboard.bus.backoff import backoff_s
-from callboard.bus.log import NoAnswer, Recorded, recorded
+from callboard.bus.encryption import KeyRing
+from callboard.bus.log import NoAnswer, Recorded, decrypted, recorded
 from callboard.bus.requests import Requests
 from callboard.bus.subjects import Subjects
 
@@ -40,16 +41,26 @@ _NS = 1_000_000_000
 
 
 class Feed:
-    """Follows the events that match one of the filters, behind a stream sequence; None: those from now on."""
+    """Follows the events that match one of the filters, behind a stream sequence; None: those from now on.
+
+    With ``keys`` they are decrypted where their key is among them.
+    """
 
     def __init__(
-        self, requests: Requests, subjects: Subjects, stream: str, filters: Sequence[str], after: int | None
+        self,
+        requests: Requests,
+        subjects: Subjects,
+        stream: str,
+        filters: Sequence[str],
+        after: int | None,
+        keys: KeyRing | None,
     ) -> None:
         self._requests = requests
         self._subjects = subjects
         self._stream = stream
         self._filters = filters
         self._after = after
+        self._keys = keys
         self._events: deque[Recorded] = deque()
         self._consumer: _Consumer | None = None
         self._news = anyio.Event()
@@ -73,7 +84,7 @@ class Feed:
             while self._events:
                 event = self._events.popleft()
                 self._room.set()
-                yield event
+                yield await self._decrypted(event, self._keys) if event.encrypted and self._keys is not None else event
             if self._gone:
                 await self._renew()
                 continue
@@ -81,6 +92,18 @@ class Feed:
             with anyio.move_on_after(SILENCE_S) as silence:
                 await self._news.wait()
             self._gone = self._gone or silence.cancelled_caught
+
+    async def _decrypted(self, event: Recorded, keys: KeyRing) -> Recorded:
+        """:raises NoAnswer: if the connection is closed"""
+        tried = 0
+        while True:
+            try:
+                return await decrypted(keys, event)
+            except NoAnswer:
+                if self._requests.nc.is_closed:
+                    raise
+            tried += 1
+            await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
 
     async def close(self) -> None:
         """Follow no longer."""

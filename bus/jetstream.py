@@ -35,8 +35,10 @@ from callboard.bus.commit import (
     publish_known,
     publish_turn,
 )
+from callboard.bus.encryption import Undecipherable, key_of_value
 from callboard.bus.feed import MARK, Feed
 from callboard.bus.forks import with_origin
+from callboard.bus.keys import Keys
 from callboard.bus.line import Line
 from callboard.bus.log import (
     Alarm,
@@ -49,6 +51,7 @@ from callboard.bus.log import (
     Refused,
     RunMessage,
     Shares,
+    decrypted,
     recorded,
 )
 from callboard.bus.probing import batches_are_cheap
@@ -95,7 +98,16 @@ def at(moment: dt.datetime, target: str) -> dict[str, str]:
 class JetStreamLog:
     """An `EventLog` on one stream. Make it with `open_log`."""
 
-    def __init__(self, nc: Line, subjects: Subjects, stream: str, partitions: int, *, group_commit: bool) -> None:
+    def __init__(
+        self,
+        nc: Line,
+        subjects: Subjects,
+        stream: str,
+        partitions: int,
+        *,
+        group_commit: bool,
+        replicas: int = 1,
+    ) -> None:
         self.nc = nc
         self.subjects = subjects
         self.stream = stream
@@ -103,6 +115,7 @@ class JetStreamLog:
         self.store = ""
         """A mark of this stream that no other has, and that it keeps (`store_of`)."""
         self.requests = Requests(nc)
+        self.keys = Keys(self.requests, subjects, replicas=replicas)
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self.appended: Callable[[float], None] = lambda _seconds: None
@@ -249,7 +262,8 @@ class JetStreamLog:
         if stored is None:
             return None
         mark, data = _headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
-        return recorded(stored["subject"], stored["seq"], ref, mark, data)
+        found = recorded(stored["subject"], stored["seq"], ref, mark, data)
+        return await decrypted(self.keys, found) if found.encrypted else found
 
     async def next_sequence(self, filter: str, start: int) -> int | None:
         """Return the sequence of the first message at or behind one that matches a filter, None if there is none.
@@ -295,7 +309,8 @@ class JetStreamLog:
             for message in messages:
                 headers = message.headers or {}
                 subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
-                found.append(recorded(subject, sequence, ref, headers.get(MARK, ""), message.data))
+                item = recorded(subject, sequence, ref, headers.get(MARK, ""), message.data)
+                found.append(await decrypted(self.keys, item) if item.encrypted else item)
                 if len(found) % READ_TOGETHER == 0:
                     await anyio.lowlevel.checkpoint()
             if not messages or not pending or len(found) == limit:
@@ -304,10 +319,11 @@ class JetStreamLog:
 
     @asynccontextmanager
     async def follow(
-        self, filter: str | Sequence[str], after: int | None = None
+        self, filter: str | Sequence[str], after: int | None = None, *, decrypting: bool = True
     ) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        """As `EventLog.follow`; what is encrypted stays so for those who keep what they hear (not ``decrypting``)."""
         filters = (filter,) if isinstance(filter, str) else filter
-        feed = Feed(self.requests, self.subjects, self.stream, filters, after)
+        feed = Feed(self.requests, self.subjects, self.stream, filters, after, self.keys if decrypting else None)
         try:
             await feed.begin()
             with self.nc.back(feed.lose):
@@ -331,8 +347,19 @@ class JetStreamLog:
                 await anyio.sleep(BLOB_RETRY_S)
             found = await self._blobs.get(self.subjects.blob(ref, digest), bytes_max)
             if found is not None:
-                return found
+                return await self._decrypted_value(ref, digest, found)
         raise KeyError(digest)
+
+    async def _decrypted_value(self, ref: RunRef, digest: str, stored: bytes) -> bytes:
+        if (name := key_of_value(stored)) is None:
+            return stored
+        key = await self.keys.get(ref.tenant, name)
+        if key is None:
+            raise KeyError(digest)
+        try:
+            return key.decrypted_value(stored)
+        except Undecipherable:
+            raise KeyError(digest) from None
 
     # -- registered definitions ---------------------------------------------------------------------------------------
 
@@ -388,7 +415,7 @@ async def open_log(
 
     Raises as `callboard.bus.stream.ensure_stream`; ``ours`` is as there.
     """
-    log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit)
+    log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit, replicas=replicas)
     made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
     log.store = store_of(log.stream, made)
     return log

@@ -8,16 +8,18 @@ be it, and event n+1 cannot exist without event n.
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
 import msgspec
+from msgspec import Raw
 
 from callboard.bus import payloads
 from callboard.bus.backoff import backoff_s
+from callboard.bus.encryption import Key, KeyRing, Undecipherable, is_encrypted, key_of
 from callboard.bus.errors import LogUnavailable, LogUnreadable, RunLost, StoreFull
-from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload
+from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload, encode_event
 from callboard.bus.subjects import RunRef
 
 APPEND_PATIENCE_S = 60.0
@@ -62,6 +64,8 @@ class Unreadable(msgspec.Struct, frozen=True):
 class Recorded:
     """An event as the log holds it. ``data`` are the bytes that were appended, of a fork's origin with the fork's name.
 
+    ``key`` is what it was decrypted with; where it is ``encrypted`` it still is, for lack of the key or of the wish.
+
     Whoever may publish to a run's subjects may leave anything there: what is no event has the type `UNREADABLE`, the
     number 0 and an `Unreadable` as its payload, so that whoever reads many runs can pass it over.
     """
@@ -71,6 +75,13 @@ class Recorded:
     id: str
     data: bytes
     event: Event
+    key: Key | None = None
+    encrypted: bool = False
+
+    @property
+    def told(self) -> bytes:
+        """The bytes that tell the event as it is read here."""
+        return encode_event(self.event) if self.key is not None else self.data
 
     @property
     def readable(self) -> bool:
@@ -86,7 +97,26 @@ def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> 
             decode_payload(event.type, event.payload)
     except (msgspec.DecodeError, RecursionError) as error:
         event = _unreadable(subject, sequence, ref, str(error))
-    return Recorded(sequence, ref, id, data, event)
+    return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
+
+
+async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
+    """Return an encrypted event as it was before, or as it is where there is no key.
+
+    :raises NoAnswer: if no answer came
+    """
+    event = item.event
+    try:
+        key = await keys.get(item.ref.tenant, key_of(event.payload))
+        if key is None:
+            return item
+        payload = Raw(key.decrypted_payload(event.type, event.n, bytes(event.payload)))
+        if not event.blobs and event.type in TYPES:
+            decode_payload(event.type, payload)
+    except (msgspec.DecodeError, RecursionError, Undecipherable) as error:
+        event = _unreadable(event.type, item.sequence, item.ref, str(error))
+        return replace(item, event=event, encrypted=False)
+    return replace(item, event=msgspec.structs.replace(event, payload=payload), key=key, encrypted=False)
 
 
 def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str) -> Event:
@@ -112,6 +142,10 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
     for item in items:
         if not item.readable:
             raise unreadable(item)
+        if item.encrypted:
+            key = key_of(item.event.payload)
+            reason = f"it is encrypted with the key {key!r}, which has been forgotten, or never was here"
+            raise LogUnreadable(item.ref, item.sequence, f"{item.event.type} of run {item.ref.run}", reason)
         if before is not None and item.event.n != before.event.n + 1:
             subject = f"{item.event.type} of run {item.ref.run}"
             raise LogUnreadable(
@@ -211,7 +245,15 @@ class Reading(Protocol):
 
 
 class EventLog(Reading, Protocol):
-    """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`."""
+    """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`.
+
+    What is read or followed is decrypted where its key is there.
+    """
+
+    @property
+    def keys(self) -> KeyRing:
+        """The keys that events are decrypted with."""
+        ...
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
@@ -372,7 +414,7 @@ async def whole(log: Reading, recorded: Recorded) -> Event:
     :raises NoAnswer: if no answer came
     """
     event = recorded.event
-    if not event.blobs:
+    if not event.blobs or recorded.encrypted:
         return event
     place = f"{event.type}, event {event.n}"
     try:

@@ -4,6 +4,7 @@ A fault is chosen per put by a function of the entry: let it through, refuse it 
 it and lose the acknowledgement, lose it before it is stored, or answer late. ``bytes_max`` is how much the log holds.
 """
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
@@ -11,8 +12,21 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
+from callboard.bus.encryption import KEY_BYTES, Key, key_of_value
 from callboard.bus.forks import with_origin
-from callboard.bus.log import Alarm, Beside, Entry, Full, NoAnswer, Recorded, Refused, RunMessage, Shares, recorded
+from callboard.bus.log import (
+    Alarm,
+    Beside,
+    Entry,
+    Full,
+    NoAnswer,
+    Recorded,
+    Refused,
+    RunMessage,
+    Shares,
+    decrypted,
+    recorded,
+)
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
@@ -23,6 +37,25 @@ LATE_S = 0.05
 
 def no_faults(_ref: RunRef, _entry: Entry) -> Fault:
     return "none"
+
+
+class MemoryKeys:
+    """A `callboard.bus.encryption.KeyRing` in a dictionary."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str], Key | None] = {}
+
+    async def get(self, tenant: str, name: str) -> Key | None:
+        return self._keys.get((tenant, name))
+
+    async def make(self, tenant: str, name: str) -> Key | None:
+        return self._keys.setdefault((tenant, name), Key(name, os.urandom(KEY_BYTES)))
+
+    async def destroy(self, tenant: str, name: str) -> bool:
+        """Destroy a key; say whether there was one."""
+        there = self._keys.get((tenant, name)) is not None
+        self._keys[tenant, name] = None
+        return there
 
 
 class MemoryLog:
@@ -36,6 +69,7 @@ class MemoryLog:
         self.alarms: dict[RunRef, Alarm] = {}
         self.run_messages: list[RunMessage] = []
         """What runs have told each other, in order."""
+        self.keys = MemoryKeys()
         self._subjects = Subjects(prefix)
         self._all: list[tuple[str, Recorded]] = []
         self._runs: dict[RunRef, list[Recorded]] = {}
@@ -81,11 +115,11 @@ class MemoryLog:
 
     async def last(self, ref: RunRef) -> Recorded | None:
         run = self._runs.get(ref)
-        return run[-1] if run else None
+        return await self._told(run[-1]) if run else None
 
     async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
         own = [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
-        return await with_origin(self, ref, own, after, limit)
+        return await with_origin(self, ref, [await self._told(each) for each in own], after, limit)
 
     @asynccontextmanager
     async def follow(
@@ -101,7 +135,7 @@ class MemoryLog:
                     subject, stored = self._all[position]
                     position += 1
                     if any(matches(one, subject) for one in filters):
-                        yield stored
+                        yield await self._told(stored)
                 await self._grown.wait()
 
         yield events()
@@ -112,7 +146,16 @@ class MemoryLog:
         self._blobs[ref, digest] = data
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
-        return self._blobs[ref, digest]
+        stored = self._blobs[ref, digest]
+        if (name := key_of_value(stored)) is None:
+            return stored
+        key = await self.keys.get(ref.tenant, name)
+        if key is None:
+            raise KeyError(digest)
+        return key.decrypted_value(stored)
+
+    async def _told(self, item: Recorded) -> Recorded:
+        return await decrypted(self.keys, item) if item.encrypted else item
 
     def _take_in(self, size: int) -> None:
         if self.bytes_max is not None and self._bytes + size > self.bytes_max:

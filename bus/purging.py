@@ -11,14 +11,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.asking import api
 from callboard.bus.commit import Message, guarded
+from callboard.bus.erasing import erase, erase_all
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import RunRef
-
-_NO_MESSAGE = (10037, 10043, 10057)
-"""What the server says of a message that is not there (any more)."""
 
 
 class Gone(Struct, frozen=True, omit_defaults=True):
@@ -66,13 +62,7 @@ async def purge(log: JetStreamLog, ref: RunRef, starts: Sequence[int] = ()) -> i
     """
     removed = 0
     for sequence in starts:
-        answer = await api(log.requests, f"STREAM.MSG.DELETE.{log.stream}", {"seq": sequence})
-        if "error" in answer and answer["error"].get("err_code") not in _NO_MESSAGE:
-            raise NoAnswer(str(answer["error"]))
-        removed += "error" not in answer
+        removed += await erase(log, sequence)
     for filter in log.subjects.belonging(ref):
-        answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": filter})
-        if "error" in answer:
-            raise NoAnswer(str(answer["error"]))
-        removed += answer["purged"]
+        removed += await erase_all(log, filter)
     return removed

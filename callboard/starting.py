@@ -22,7 +22,7 @@ class Start(TypedDict, total=False):
     is needed only where a text could be of several. ``run_id`` is the idempotency key: who starts it twice gets the
     same run. ``model`` is ``provider`` or ``provider:model``; a ``script``, or the file that one is in, stands in for
     it. ``files`` are texts that a source names, by path; what a file names is read beside it. By its ``tags`` a run is
-    found.
+    found; what it says is encrypted with the key that ``encryption_key`` names.
     """
 
     source: str
@@ -39,6 +39,7 @@ class Start(TypedDict, total=False):
     files: Mapping[str, str]
     state: Mapping[str, Any]
     tags: Mapping[str, str]
+    encryption_key: str
 
 
 _DEFINITION = ("source", "language", "registered")

@@ -57,7 +57,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
     once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
-    start's, ``origin`` is the run that it is a fork of.
+    start's, ``origin`` is the run that it is a fork of, ``encryption_key`` names the key that it is encrypted with.
     """
 
     run: str
@@ -78,6 +78,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tokens: int = 0
     tags: dict[str, str] = {}
     origin: str = ""
+    encryption_key: str = ""
 
 
 class _Origin(Struct, frozen=True):
@@ -96,6 +97,7 @@ class _Admission(Struct, frozen=True):
     definition: _Ref
     warnings: list[Problem] = []
     tags: dict[str, str] = {}
+    encryption_key: str = ""
     forked_from: _Origin | None = None
 
 
@@ -148,6 +150,7 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
         origin=payload.forked_from.run if payload.forked_from is not None else "",
         warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         tags=payload.tags,
+        encryption_key=payload.encryption_key,
     )
     return RunFold(row)
 

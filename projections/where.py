@@ -41,6 +41,7 @@ FIELDS: dict[str, Kind] = {
     "warning": "text",
     "worker": "text",
     "origin": "text",
+    "encryption_key": "text",
     "accepted": "time",
     "started": "time",
     "ended": "time",

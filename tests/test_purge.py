@@ -8,7 +8,7 @@ import anyio
 import nats
 import pytest
 
-from callboard.bus import purging
+from callboard.bus import erasing
 from callboard.bus.asking import api
 from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
@@ -84,7 +84,7 @@ async def test_what_was_broken_off_is_finished(
         return await api(requests, verb, body)
 
     with monkeypatch.context() as patched:
-        patched.setattr(purging, "api", dies)
+        patched.setattr(erasing, "api", dies)
         with pytest.raises(NoAnswer, match="killed"):
             await purged(connection, run)
     assert await connection.log.last(RunRef(TENANT, run)) is None

@@ -27,6 +27,8 @@ from callboard.bus.commands import (
     StartRun,
 )
 from callboard.bus.commit import Message
+from callboard.bus.encryption import Key, encryptable
+from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -39,7 +41,7 @@ from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.forks import Forks, no_origin
-from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
+from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, erase_start, gathered
 from callboard.runtime.admission.routing import route, routed, tell_id
 from callboard.runtime.admission.run_ids import derived_run_id
 from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
@@ -163,7 +165,12 @@ class Admission:
         run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
         came_from = tracecontext.read(delivery.headers)
-        return await self._admit_run(RunRef(tenant, run), examined, call, came_from, delivery.sequence)
+        ref = RunRef(tenant, run)
+        verdict = await self._admit_run(ref, examined, call, came_from, delivery.sequence)
+        if examined.start is not None and examined.start.encryption_key:
+            # What it says stands in the log now, encrypted, or is not wanted.
+            await erase_start(self._log, ref, delivery.sequence, delivery.data)
+        return verdict
 
     async def _examined(self, tenant: str, body: bytes) -> Examined:
         """Look at a start message, with what stands beside it."""
@@ -249,6 +256,10 @@ class Admission:
                 return Verdict("rejected", examined.run_id, problems=forked)
             accepted = forked
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
+        if start.encryption_key:
+            runlog.key = await self._log.keys.make(ref.tenant, start.encryption_key)
+            if runlog.key is None:
+                return Verdict("rejected", run, problems=[_forgotten(start.encryption_key)])
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
         origin = accepted.forked_from.run if accepted.forked_from is not None else ""
@@ -338,16 +349,29 @@ class Admission:
 
     async def _tell(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
         """Check a tell and route it; None if it is too early to say whether there is such a run."""
-        largest = self._log.nc.max_payload - ROUTING_BYTES
-        problems = [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
-        if problems:
-            return Verdict("rejected", ref.run, problems=problems)
         last = await self._log.last(ref)
         if last is None:
-            if await self._start_may_be_before(ref.tenant, delivery.sequence):
+            problems = self._told_wrongly(verb, delivery, None)
+            if not problems and await self._start_may_be_before(ref.tenant, delivery.sequence):
                 return None
             problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
-            return Verdict("rejected", ref.run, problems=[problem])
+            return Verdict("rejected", ref.run, problems=problems or [problem])
+        verdict = await self._told(ref, verb, delivery, last)
+        if last.key is not None:
+            # It is on its way to the run, encrypted, or is not wanted.
+            await erase(self._log, delivery.sequence)
+        return verdict
+
+    def _told_wrongly(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
+        largest = self._log.nc.max_payload - ROUTING_BYTES
+        largest = largest if key is None else encryptable(largest)
+        return [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
+
+    async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict:
+        """Route a tell to a run that is there."""
+        problems = self._told_wrongly(verb, delivery, last.key)
+        if problems:
+            return Verdict("rejected", ref.run, problems=problems)
         ended = last.event.type == ev.RunEnd.type
         if ended or time.time_ns() - delivery.time_ns > TOLD_APART_NS:
             # Delivered once more, it may have been routed before, and be what has ended the run.
@@ -357,9 +381,10 @@ class Admission:
         if ended:
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
-        if last.event.type == ev.RunQuarantined.type and verb != "kill":
+        if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_illegible("the run's log cannot be read")])
-        cause = await route(self._log, ref, verb, delivery.data, tell_id(delivery.sequence))
+        body = delivery.data if last.key is None else last.key.command(delivery.data)
+        cause = await route(self._log, ref, verb, body, tell_id(delivery.sequence))
         return Verdict("accepted", ref.run, cause=cause)
 
     async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
@@ -386,6 +411,11 @@ class Admission:
 def _illegible(why: str) -> Problem:
     """The run of this id has a log that cannot be read."""
     return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
+
+
+def _forgotten(key: str) -> Problem:
+    message = f"the key {key!r} has been forgotten, and its name is not used again"
+    return Problem("key.forgotten", message, "encryption_key", expected="another name")
 
 
 def _purged(run: str) -> Problem:
@@ -449,6 +479,7 @@ def accepted_event(
         warnings=list(warnings[:PROBLEMS_MAX]),
         trace=trace,
         tags=start.tags,
+        encryption_key=start.encryption_key or "",
     )
 
 

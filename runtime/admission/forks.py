@@ -142,6 +142,8 @@ class Forks:
         first = await self._log.last_of_type(ref, ev.RunAccepted.type)
         event = await whole(self._log, first) if first is not None else None
         payload = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
+        if first is not None and first.encrypted:
+            return Problem("log.unreadable", f"run {ref.run} is encrypted, and its key is not there", "fork.run")
         if isinstance(payload, ev.RunAccepted):
             return payload
         return Problem("log.unreadable", f"the beginning of run {ref.run} cannot be read", "fork.run")

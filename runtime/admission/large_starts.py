@@ -15,6 +15,7 @@ import msgspec
 from anyio import to_thread
 
 from callboard.bus.blobs import TooLarge
+from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, token
@@ -120,6 +121,17 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
         else:
             whole[place] = value.value
     return problems or whole
+
+
+async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, body: bytes) -> None:
+    """Erase a start message, and what stands beside it.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    document = msgspec.json.decode(body)
+    for digest in set(document.get(BLOBS, {}).values()):
+        await erase_all(log, f"{log.subjects.blob(ref, digest)}.*")
+    await erase(log, sequence)
 
 
 def too_large(message: str, where: str = "message") -> Problem:

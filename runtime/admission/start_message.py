@@ -78,6 +78,7 @@ class _Start(BaseModel):
     scheduled: _Scheduled | None = None
     by: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
+    encryption_key: str | None = Field(default=None, min_length=1)
     fork: _Fork | None = None
 
 
@@ -134,7 +135,10 @@ def examine_object(document: dict[str, Any], size: int) -> Examined:
     except ValidationError as error:
         problems = [_problem(entry["loc"], entry["type"], entry["msg"]) for entry in error.errors(include_url=False)]
     problems += _check_definition(document.get("definition")) + _check_limits(document.get("limits"))
-    problems += _check_name(document.get("name")) + _check_tags(document.get("tags"))
+    problems += [
+        problem for member in ("name", "encryption_key") for problem in _check_name(member, document.get(member))
+    ]
+    problems += _check_tags(document.get("tags"))
     wrong = {re.split(r"[.\[]", problem.where, maxsplit=1)[0] for problem in problems}
     if "definition" in wrong or "definition" not in document:
         return Examined(problems, run_id=run_id)
@@ -189,13 +193,13 @@ def _check_definition(definition: Any) -> list[Problem]:
     return [Problem(code="start.definition", message=message, where="definition", expected=expected)]
 
 
-def _check_name(name: Any) -> list[Problem]:
-    """Refuse a name that would not fit the subjects of the run's events."""
+def _check_name(member: str, name: Any) -> list[Problem]:
+    """Refuse a name that would not fit a subject."""
     try:
         token(name if isinstance(name, str) else "")
     except ValueError:
         expected = f"at most {TOKEN_BYTES_MAX} bytes"
-        return [Problem(code="start.name", message="the name is too long", where="name", expected=expected)]
+        return [Problem(code="start.name", message="the name is too long", where=member, expected=expected)]
     return []
 
 

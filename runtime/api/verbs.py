@@ -352,10 +352,10 @@ class Verbs:
         after, size = request.after, 0
         async for recorded in self._read_on(ref, request.after, limit + 1):
             if not request.types or recorded.event.type in request.types:
-                size += len(recorded.data)
+                size += len(told := recorded.told)
                 if len(page) == limit or (page and size > PAGE_BYTES_MAX):
                     return Page(page, after, more=True)
-                page.append(SequencedEvent(recorded.sequence, Raw(recorded.data)))
+                page.append(SequencedEvent(recorded.sequence, Raw(told)))
             after = recorded.sequence
         if after == request.after and await self._log.last(ref) is None:
             raise UnknownRun(ref)

@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "archive": "archive:archive",
         "import": "archive:import_runs",
         "purge": "purge:purge",
+        "forget": "forget:forget",
     },
     "Tell a run": {
         "cancel": "tell:cancel",

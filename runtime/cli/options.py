@@ -187,6 +187,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         trigger: str | None,
         tags: tuple[str, ...],
         limits: tuple[str, ...],
+        encryption_key: str | None,
         **others: Any,
     ) -> Any:
         request = StartRequest(
@@ -213,6 +214,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             trigger,
             pairs(tags, "--tag"),
             pairs(limits, "--limit"),
+            encryption_key,
         )
         return command(*args, request=request, **others)
 
@@ -265,6 +267,11 @@ def start_options(command: Command, *, names: bool = False) -> Command:
                 metavar="NAME=VALUE",
                 multiple=True,
                 help="What it may use: tokens, turns, events, seconds; then=cancel where it is not to be paused.",
+            ),
+            click.option(
+                "--encryption-key",
+                metavar="NAME",
+                help="Encrypt what it says with the key of this name; `callboard forget NAME` destroys it.",
             ),
             click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
             click.option(

@@ -179,4 +179,4 @@ def frame_of(recorded: Recorded) -> bytes:
     """Return a server-sent event whose id is the stream sequence."""
     head = f"id: {recorded.sequence}\nevent: {recorded.event.type}\ndata: "
     # An event is one line of JSON.
-    return head.encode() + recorded.data.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
+    return head.encode() + recorded.told.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"

@@ -62,7 +62,7 @@ class Following:
             try:
                 with self._scope:
                     await self._open(path)
-                    async with self._log.follow(self._filter, self._read) as feed:
+                    async with self._log.follow(self._filter, self._read, decrypting=False) as feed:
                         async for item in feed:
                             await self._hear(item)
             except Exception:

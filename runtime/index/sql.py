@@ -7,7 +7,8 @@ from callboard.projections.runs import TOLD_BY_EVENTS
 from callboard.projections.where import Both, Either, Not, Term, Where
 
 WARNING = "!"
-"""The name under which the warnings of a run stand among its tags; no tag has it."""
+KEY = "*"
+"""The names under which the warnings of a run, and the name of its key, stand among its tags; no tag has them."""
 
 Values = list[str | float | None]
 
@@ -63,6 +64,8 @@ def _test(test: Term) -> Condition:
             return _not(test, _marked(test.name, test))
         case "warning":
             return _not(test, _marked(WARNING, test))
+        case "encryption_key":
+            return _not(test, _marked(KEY, test))
         case "input" | "output" | "text":
             columns = "input output error" if test.field == "text" else test.field
             found = "place IN (SELECT rowid FROM texts WHERE texts MATCH ?)"

@@ -1,12 +1,13 @@
 """The store of the index: SQLite, in a file or in memory. Plain calls, for one thread at a time.
 
 ``runs`` has a row per run, whose place is the sequence of its first event, with the state of its fold; ``tags`` its
-tags and warnings; ``texts`` what is looked for in it, word by word. What was taken, and how far, is written together.
+tags, warnings and key; ``texts`` what is looked for in it, word by word. What was taken, and how far, is written
+together.
 """
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -16,9 +17,9 @@ from callboard.bus.events import Event, RunAccepted
 from callboard.projections.run_texts import Texts, texts
 from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted
 from callboard.projections.where import Both, Where
-from callboard.runtime.index.sql import WARNING, Values, condition
+from callboard.runtime.index.sql import KEY, WARNING, Values, condition
 
-VERSION = 4
+VERSION = 5
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -185,11 +186,7 @@ class RunIndex:
             self._db.execute(f"UPDATE texts SET {sets} WHERE rowid = ?", (*given.values(), place))
 
     def _mark(self, changed: Iterable[_Kept]) -> None:
-        marks = [
-            (name, value, kept.place)
-            for kept in changed
-            for name, value in (*kept.fold.row.tags.items(), *((WARNING, code) for code in kept.fold.row.warnings))
-        ]
+        marks = [(name, value, kept.place) for kept in changed for name, value in _marks(kept.fold.row)]
         self._db.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", marks)
 
     def _keep_newest(self) -> None:
@@ -301,6 +298,13 @@ def remove(path: Path) -> None:
     """Remove the file of an index, and those that SQLite has beside it."""
     for part in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         part.unlink(missing_ok=True)
+
+
+def _marks(row: RunRow) -> Iterator[tuple[str, str]]:
+    yield from row.tags.items()
+    yield from ((WARNING, code) for code in row.warnings)
+    if row.encryption_key:
+        yield KEY, row.encryption_key
 
 
 def _known(path: Path, source: str) -> sqlite3.Connection | None:

@@ -94,6 +94,7 @@ class StartWorkflow(Chosen):
         description="Options of the definition's language: `options` of list_workflows says which it has.",
     )
     tags: dict[str, str] = Field(default_factory=dict[str, str], description="Texts by name, to find the run by.")
+    encryption_key: Name | None = Field(None, description="The name of a key that what it says is encrypted with.")
     dry_run: bool = Field(False, description="Stop where the model would have to choose a way.")
     offline: bool = Field(False, description="Fetch no sources from the web.")
     strict: bool = Field(False, description="Take warnings for errors: start nothing that lacks something.")

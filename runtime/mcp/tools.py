@@ -115,7 +115,13 @@ class Tools:
 
     async def _message(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
         model = asked.model or (MODEL_SCRIPTED if asked.script is not None else None)
-        others = {"run_id": asked.run_id, "model": model, "script": asked.script, "tags": asked.tags or None}
+        others = {
+            "run_id": asked.run_id,
+            "model": model,
+            "script": asked.script,
+            "tags": asked.tags or None,
+            "encryption_key": asked.encryption_key,
+        }
         message, warnings = await self._definition(asked)
         return message | {name: value for name, value in others.items() if value is not None}, warnings
 

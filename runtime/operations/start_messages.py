@@ -148,6 +148,7 @@ def _message(
         "breakpoints": list(request.breakpoints) or None,
         "tags": request.tags or None,
         "limits": option_values(request.limits) or None,
+        "encryption_key": request.encryption_key,
     }
     return message | {name: value for name, value in others.items() if value is not None}
 

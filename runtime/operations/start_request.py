@@ -30,3 +30,4 @@ class StartRequest:
     trigger: str | None = None
     tags: dict[str, str] = field(default_factory=dict[str, str])
     limits: dict[str, str] = field(default_factory=dict[str, str])
+    encryption_key: str | None = None

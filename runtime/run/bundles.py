@@ -15,12 +15,14 @@ from callboard.bus.events import ChildStart, Problem
 
 
 def child_message(start: StartRun, intent: ChildStart) -> dict[str, Any] | Problem:
-    """Return a child's start message; the model, and with it the script, is its parent's unless it names one.
+    """Return a child's start message; the model, and with it the script, is its parent's unless it names one, and so is
+    the key that it is encrypted with.
 
     A definition that is named by its file came with the parent's start, and with it all that it needs in turn.
     """
     given, named = intent.start, dict(intent.definition)
     message: dict[str, Any] = {} if "model" in given else {"model": start.model, "script": start.script}
+    message |= {"encryption_key": start.encryption_key} if start.encryption_key else {}
     brought: dict[str, Any] = {}
     if (file := named.pop("file", None)) is not None:
         path = normpath(str(file))

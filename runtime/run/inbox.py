@@ -51,7 +51,7 @@ class Inbox:
 
     def _record(self, active: Activation, command: Command) -> None:
         event: Event | None = None
-        found = reactions(active.stage, command.verb, command.body)
+        found = reactions(active.stage, command.verb, active.runlog.command(command.body))
         for reaction in found:
             # A crash between two events of a command must not make it look done: only the last names it.
             cause = command.sequence if reaction is found[-1] else 0

@@ -88,7 +88,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     # Only now nobody else performs the run, and no further child of it can come about.
     await runlog.append_queued()
     if killed is None and command is not None:
-        kill = parse_tell("kill", command.body)
+        kill = parse_tell("kill", runlog.command(command.body))
         assert isinstance(kill, Kill)
         killed = _killed(runlog.state(kill_requested(kill), cause=command.sequence))
     assert killed is not None

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from callboard.bus import payloads
+from callboard.bus.encryption import Key, Undecipherable, is_encrypted
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
 from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Reading, Recorded, append, store_blob, whole
 from callboard.bus.redaction import Redaction
@@ -37,8 +38,8 @@ def _never(_event: Event) -> bool:
 
 @dataclass(slots=True)
 class Queued:
-    """A numbered event that waits for its append; ``stored`` is the same without its large values, ``beside`` what is
-    to be stored in one step with it."""
+    """A numbered event that waits for its append; ``stored`` is the same as the log takes it: without its large values,
+    and encrypted if the run is. ``beside`` is what is to be stored in one step with it."""
 
     event: Event
     stored: Event
@@ -76,6 +77,8 @@ class RunLog:
         self._sequence = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._known_blobs: set[str] = set()
+        self.key: Key | None = None
+        """What the run is encrypted with."""
         self._redaction = Redaction()
 
     def continue_from(self, last: Recorded, behind: int = 0) -> None:
@@ -85,6 +88,7 @@ class RunLog:
         self.n = event.n
         self.epoch = event.epoch
         self.definition = event.definition
+        self.key = last.key
         self._sequence = behind or last.sequence
         self._time = max(self._time, event.time)
         self._known_blobs.update(event.blobs)
@@ -122,8 +126,10 @@ class RunLog:
         self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, cause: int = 0
     ) -> Event:
         """Number a sealed payload and queue it."""
-        slim, blobs = payloads.split(payload, self._inline_bytes_max)
         self.n += 1
+        slim, blobs = payloads.split(payload, self._inline_bytes_max)
+        if self.key is not None:
+            slim, blobs = self.key.payload(event_type, self.n, slim, blobs)
         event = Event(
             type=event_type,
             run=self.ref.run,
@@ -140,7 +146,7 @@ class RunLog:
             blobs=list(blobs),
             payload=Raw(payload),
         )
-        stored = msgspec.structs.replace(event, payload=Raw(slim)) if blobs else event
+        stored = msgspec.structs.replace(event, payload=Raw(slim)) if slim is not payload else event
         self.queue.append(Queued(event, stored, blobs))
         self.numbered.append(event)
         return event
@@ -149,6 +155,15 @@ class RunLog:
         """Number and queue a payload of the runtime's own."""
         path, iteration, attempt = node or _RUN
         return self.write(payload.type, self.seal(payload), path, iteration, attempt, key, cause)
+
+    def command(self, body: bytes) -> bytes:
+        """The body of a command that has come for the run, decrypted if it is encrypted as the run is."""
+        if self.key is None or not is_encrypted(body):
+            return body
+        try:
+            return self.key.decrypted_command(body)
+        except (msgspec.DecodeError, Undecipherable):
+            return body  # a stranger's words, and refused as such
 
     # -- appending ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,222 @@
+"""Encryption: what a run says stands nowhere in the clear, whoever has its key reads it, and without it nobody does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.copying import copied
+from callboard.bus.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Event, decode_event, decode_payload
+from callboard.bus.log import readable, recorded, whole
+from callboard.bus.memory import MemoryLog
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.operations.archiving import archive_runs
+from callboard.runtime.operations.forgetting import KeyInUse, KeyUnknown, forget
+from callboard.runtime.run.log import RunLog, read_run
+from tests.flows import call, flow, returned
+from tests.record_golden import golden_lines, golden_names, views_of
+from tests.test_service import PATIENCE_S, WAITS, Caller
+from tests.test_service import caller as caller  # the fixtures
+from tests.test_service import connection as connection
+
+TENANT = "acme"
+SECRET = "Ada Lovelace of St James's Square"
+KEY = Key("ada", bytes(range(KEY_BYTES)))
+ASKS = """# Ask
+
+## STEP 1: Ask
+
+@elicit(input, "Your words?")
+@output(words)
+
+## STEP 2: Tell
+
+Tell {{words}}.
+"""
+
+
+# -- one event ---------------------------------------------------------------------------------------------------------
+
+
+def encrypted(event: Event) -> Event:
+    payload, _ = KEY.payload(event.type, event.n, bytes(event.payload), {})
+    return msgspec.structs.replace(event, payload=msgspec.Raw(payload))
+
+
+@pytest.mark.parametrize("name", golden_names())
+def test_a_run_can_be_looked_at_without_its_key(name: str) -> None:
+    plain = [decode_event(line) for line in golden_lines(name)]
+    events = [encrypted(event) for event in plain]
+    for event, before in zip(events, plain, strict=True):
+        decode_payload(event.type, event.payload)
+        assert KEY.decrypted_payload(event.type, event.n, bytes(event.payload)) == bytes(before.payload)
+    views = json.loads(views_of(events))
+    assert views["results"]["status"] == json.loads(views_of(plain))["results"]["status"]
+    assert views["results"]["output"] in (HIDDEN, None)
+    accepted = ev.payload_of(plain[0])
+    assert isinstance(accepted, ev.RunAccepted)
+    assert json.dumps(accepted.definition.source) not in json.dumps(views)
+
+
+def test_every_event_has_an_encrypted_form() -> None:
+    for line in (Path(__file__).parent / "golden" / "events.jsonl").read_bytes().splitlines():
+        event = encrypted(decode_event(line))
+        decode_payload(event.type, event.payload)
+
+
+def test_what_is_encrypted_for_one_place_is_for_no_other() -> None:
+    stored, _ = KEY.payload("run.end", 9, b'{"status":"completed","output":1}', {})
+    assert KEY.decrypted_payload("run.end", 9, stored) == b'{"status":"completed","output":1}'
+    other = Key("ada", bytes(KEY_BYTES))
+    for key, event_type, n in ((other, "run.end", 9), (KEY, "run.end", 8), (KEY, "node.exit", 9)):
+        with pytest.raises(Undecipherable, match="ada"):
+            key.decrypted_payload(event_type, n, stored)
+    with pytest.raises(Undecipherable):
+        KEY.decrypted_command(stored)
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+async def test_large_values_are_encrypted_and_gone_with_the_key() -> None:
+    log, ref = MemoryLog(), RunRef(TENANT, "r1")
+    runlog = RunLog(log, ref, writer="w", inline_bytes_max=1_000)
+    runlog.key = await log.keys.make(TENANT, "ada")
+    output = {"name": SECRET, "story": [SECRET * 1_000, "short"]}
+    for _ in range(2):
+        runlog.state(ev.RunEnd("completed", output=output))
+    while runlog.queue:
+        await runlog.append_queued()
+    first, again = [ev.payload_of(item.event) for item in await read_run(log, ref)]
+    assert isinstance(first, ev.RunEnd)
+    assert first == again
+    assert first.output == output
+    stored = [recorded("s", item.sequence, ref, item.id, item.data) for item in await log.read(ref)]
+    [digest] = stored[0].event.blobs  # equal values are stored once
+    assert stored[1].event.blobs == [digest]
+    assert SECRET.encode() not in b"".join(item.data for item in stored)
+    await log.keys.destroy(TENANT, "ada")
+    locked = await log.read(ref)
+    assert all(item.encrypted for item in locked)
+    shown = ev.payload_of(await whole(log, locked[0]))
+    assert isinstance(shown, ev.RunEnd)
+    assert (shown.status, shown.output) == ("completed", HIDDEN)
+    with pytest.raises(KeyError):
+        await log.get_blob(ref, digest)
+    with pytest.raises(LogUnreadable, match="ada"):
+        readable(locked)
+    assert await log.keys.make(TENANT, "ada") is None
+
+
+async def test_what_does_not_decrypt_is_no_event_of_the_run() -> None:
+    log, ref = MemoryLog(), RunRef(TENANT, "r1")
+    runlog = RunLog(log, ref, writer="w")
+    runlog.key = replace_key(await log.keys.make(TENANT, "ada"))
+    runlog.state(ev.RunEnd("completed"))
+    await runlog.append_queued()
+    [item] = await log.read(ref)
+    assert not item.readable
+    with pytest.raises(LogUnreadable, match="does not decrypt"):
+        readable([item])
+
+
+def replace_key(key: Key | None) -> Key:
+    assert key is not None
+    return Key(key.name, bytes(KEY_BYTES))
+
+
+# -- the whole way -----------------------------------------------------------------------------------------------------
+
+
+async def everything(connection: Connection) -> bytes:
+    """All that the stream holds."""
+    return b"".join([message.data async for message in copied(connection.log, ">")])
+
+
+async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, caller: Caller) -> None:
+    run = await caller.start(
+        definition={"source": ASKS},
+        input={"about": SECRET, "long": SECRET * 20_000},
+        script={"turns": {"2": [{"text": f"Good day, {SECRET}"}]}},
+        encryption_key="ada",
+    )
+    asked = await question(caller, run)
+    # What is refused is said in the clear no more than what is not.
+    await caller.refused("tell", {"run_id": run, "verb": "answer", "body": {"interaction": "nobody", "xyz": SECRET}})
+    body = {"interaction": asked["key"], "user_response": SECRET}
+    await caller.ask("tell", {"run_id": run, "verb": "answer", "body": body})
+    result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    assert (result["status"], SECRET in json.dumps(result)) == ("completed", True)
+    events = (await caller.ask("events", {"run_id": run}))["events"]
+    assert SECRET in json.dumps([one for one in events if one["event"]["type"] == "human.answered"])
+    assert SECRET.encode() not in await everything(connection)
+    # Those who keep what they hear keep it as it is: nobody finds a run by what it has said.
+    assert (await caller.ask("runs", {"where": "text~Lovelace"}))["runs"] == []
+    [row] = (await caller.ask("runs", {"where": "encryption_key=ada and status=completed"}))["runs"]
+    assert (row["run"], row["encryption_key"]) == (run, "ada")
+
+
+async def question(caller: Caller, run: str) -> dict[str, Any]:
+    while not (asked := (await caller.ask("questions", {"run_id": run}))["questions"]):
+        pass
+    return asked[0]
+
+
+async def test_a_key_is_forgotten_when_its_runs_have_ended(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    log = connection.log
+    run = await caller.finished(input={"who": SECRET}, encryption_key="ada")
+    waiting = await caller.start(script=WAITS, encryption_key="ada")
+    with pytest.raises(KeyInUse, match=waiting):
+        await forget(log, TENANT, "ada", [waiting])
+    await caller.ask("tell", {"run_id": waiting, "verb": "kill", "body": {}})
+    await caller.ask("result", {"run_id": waiting, "wait_s": PATIENCE_S})
+    await archive_runs(log, TENANT, [run], tmp_path / "a.callboard", children=False, progress=lambda _more: None)
+    assert SECRET in json.dumps(await caller.ask("events", {"run_id": run}))
+    await forget(log, TENANT, "ada", [])
+    shown = await caller.ask("show", {"run_id": run})
+    assert (shown["status"], shown["output"]) == ("completed", HIDDEN)
+    assert SECRET not in json.dumps(await caller.ask("events", {"run_id": run}))
+    with pytest.raises(KeyUnknown):
+        await forget(log, TENANT, "ada", [])
+    error = await caller.refused("start", {"definition": {"name": "x"}, "run_id": "n"} | start(encryption_key="ada"))
+    assert [problem["code"] for problem in error["problems"]] == ["key.forgotten"]
+    error = await caller.refused("fork", {"run_id": run, "at": 3})
+    assert [problem["code"] for problem in error["problems"]] == ["log.unreadable"]
+    # Another tenant's key of that name is another one.
+    assert await log.keys.make("other", "ada") is not None
+
+
+def start(**fields: Any) -> dict[str, Any]:
+    return {"definition": {"source": ASKS}, "model": "scripted", "script": {"default": {"text": "ok"}}, **fields}
+
+
+async def test_a_run_whose_key_is_gone_can_still_be_killed(connection: Connection, caller: Caller) -> None:
+    run = await caller.start(**start(encryption_key="ada"))
+    await question(caller, run)
+    await connection.log.keys.destroy(TENANT, "ada")
+    error = await caller.refused("tell", {"run_id": run, "verb": "signal", "body": {"name": "x"}})
+    assert [problem["code"] for problem in error["problems"]] == ["log.unreadable"]
+    await caller.ask("tell", {"run_id": run, "verb": "kill", "body": {}})
+    assert (await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))["status"] == "cancelled"
+
+
+async def test_forks_and_children_are_encrypted_like_their_run(connection: Connection, caller: Caller) -> None:
+    child = {"language": "flow", "source": json.dumps(flow({"done": returned(SECRET)}))}
+    target = {"provider": "mwl:provider.call/callboard/definition/v1", "with": child}
+    steps: dict[str, Any] = {"a": call(target), "done": returned(SECRET)}
+    source = {"source": json.dumps(flow(steps))}
+    run = await caller.finished(definition=source, script=None, model=None, encryption_key="ada")
+    fork = (await caller.ask("fork", {"run_id": run, "at": 3}))["run_id"]
+    result = await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S})
+    assert (result["status"], result["output"]) == ("completed", SECRET)
+    rows = (await caller.ask("runs", {}))["runs"]
+    assert [row["encryption_key"] for row in rows] == ["ada"] * 4  # both, and the child of each
+    assert SECRET.encode() not in await everything(connection)
