@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, settings
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
 
+# What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
+gc.disable()
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -52,5 +55,5 @@ def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests stay to the end: the garbage collector need not look at them again and again."""
     gc.freeze()
+    gc.enable()
