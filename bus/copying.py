@@ -24,14 +24,16 @@ class Copied:
     data: bytes
 
 
-async def copied(log: JetStreamLog, filter: str) -> AsyncGenerator[Copied]:
-    """Yield the messages that match a filter, in order, up to the last that there is.
+async def copied(log: JetStreamLog, filter: str, since: dt.datetime | None = None) -> AsyncGenerator[Copied]:
+    """Yield the messages that match a filter, in order, from an instant on, up to the last that there is.
 
     :raises NoAnswer: if no answer came
     """
     after, pending = 0, 1
     while pending:
-        request = {"next_by_subj": filter, "seq": after + 1, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
+        # Nobody is asked for a sequence and an instant at once.
+        begins = {"seq": after + 1} if after or since is None else {"start_time": since.isoformat()}
+        request = {"next_by_subj": filter, **begins, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
         messages, pending = await direct_get(log.nc, log.stream, request)
         if not messages:
             return

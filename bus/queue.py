@@ -7,7 +7,7 @@ deliveries is not limited, so no number of starts keeps a cancellation from gett
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -117,21 +117,33 @@ class Outbox:
 
 
 async def ensure_consumer(
-    requests: Requests, stream: str, durable: str, filters: Sequence[str], ack_wait_s: float
+    requests: Requests,
+    stream: str,
+    durable: str,
+    filters: Sequence[str],
+    ack_wait_s: float,
+    *,
+    begins: Literal["all", "new"] = "all",
+    idle_s: float | None = None,
 ) -> int:
     """Create a durable consumer, or update it; return how many of its deliveries are out and not acknowledged.
+
+    A new one ``begins`` with all that there is, or with what comes from now on; one that nobody has read for ``idle_s``
+    is gone.
 
     :raises NoAnswer: if JetStream does not answer or refuses
     """
     config: dict[str, Any] = {
         "durable_name": durable,
         "filter_subjects": list(filters),
-        "deliver_policy": "all",
+        "deliver_policy": begins,
         "ack_policy": "explicit",
         "ack_wait": int(ack_wait_s * _NS),
         "max_ack_pending": -1,
         "max_deliver": -1,
     }
+    if idle_s is not None:
+        config["inactive_threshold"] = int(idle_s * _NS)
     body = {"stream_name": stream, "config": config, "action": ""}
     answer = await api(requests, f"CONSUMER.CREATE.{stream}.{durable}", body)
     if "error" in answer:

@@ -55,7 +55,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: its address, what is added to that, a `Form` or else JSON to send (None: nothing).
+    """A request: its address, what is added to that, and what to send: a `Form`, bytes, or else JSON (None: nothing).
 
     ``credential`` names a setting.
     """
@@ -118,6 +118,8 @@ def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
 
 def _sent(body: Any) -> dict[str, Any]:
     """What is sent, as the library takes it."""
+    if isinstance(body, bytes):
+        return {"content": body}
     if not isinstance(body, Form):
         return {"json": body}
     return {"data": dict(body.fields), "files": dict(body.files) or None}

@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "push": "push:push",
         "rollback": "rollback:rollback",
         "schedule": "schedule:schedule",
+        "notify": "notify:notify",
         "keys": "keys:keys",
         "credentials": "credentials:credentials",
     },

@@ -1,7 +1,9 @@
 """Leadership: work that one process does at a time, though any number of them offer to do it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol
+from uuid import uuid4
 
 import anyio
 import structlog
@@ -106,3 +108,24 @@ async def persistently(what: str, body: Callable[[], Awaitable[None]]) -> None:
             logger.exception("failed and starts again", what=what)
         failed = 1 if anyio.current_time() - started > RETRY_PAUSE_MAX_S else failed + 1
         await anyio.sleep(backoff_s(failed, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S))
+
+
+@asynccontextmanager
+async def holding(nc: Client, holders: Mapping[str, Leader]) -> AsyncGenerator[None]:
+    """Offer to lead for the length of the block; the holders stand by the subjects on which it is settled who does."""
+    me = uuid4().hex
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        for subject, holder in holders.items():
+            tasks.start_soon(persistently, subject, Leadership(nc, subject, me, holder).run)
+        try:
+            yield
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            for holder in holders.values():
+                holder.hurry()
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error

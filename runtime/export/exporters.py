@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -19,7 +18,7 @@ import structlog
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.projections.semconv import captures_content
-from callboard.runtime.cluster.leader import GRACE_S, Leader, Leadership, persistently
+from callboard.runtime.cluster.leader import GRACE_S, Leader, holding
 from callboard.runtime.export.following import ensure_durable, until_caught_up
 from callboard.runtime.export.log_exporter import exporting_logs
 from callboard.runtime.export.metrics_exporter import MetricsExporter, otlp_meter_provider
@@ -72,9 +71,10 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     if connection.config.otel and wants(env, "METRICS"):
         name = f"exporter-metrics-{_backend(env, 'METRICS')}"
         holders[name] = MetricsExporter(connection.log, otlp_meter_provider, prices=connection.config.price_table())
+    offices = {f"{connection.log.subjects.prefix}.exporter.{name}": holder for name, holder in holders.items()}
     try:
         with exporting_logs(connection.config.otel, env):
-            async with _holding(connection, holders):
+            async with holding(connection.nc, offices):
                 yield
                 if exporter is not None:
                     await _finish(connection.log, durable)
@@ -103,26 +103,3 @@ async def _finish(log: JetStreamLog, durable: str) -> None:
             await until_caught_up(log, durable)
         except NoAnswer as error:
             logger.warning("spans wait in the stream", error=str(error))
-
-
-@asynccontextmanager
-async def _holding(connection: "Connection", holders: Mapping[str, Leader]) -> AsyncGenerator[None]:
-    """Offer to lead for the length of the block."""
-    me = uuid4().hex
-    prefix = connection.log.subjects.prefix
-    error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        for name, holder in holders.items():
-            leadership = Leadership(connection.nc, f"{prefix}.exporter.{name}", me, holder)
-            tasks.start_soon(persistently, name, leadership.run)
-        try:
-            yield
-        except Exception as caught:
-            # Raised below: the task group would wrap it.
-            error = caught
-        finally:
-            for holder in holders.values():
-                holder.hurry()
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error

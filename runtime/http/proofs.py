@@ -4,13 +4,12 @@ Secrets are compared in a time that says nothing of them, and every one is tried
 for `WINDOW_S`; within that the sender's own id of the delivery makes one run of it, however often it comes.
 """
 
-import base64
-import binascii
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from callboard.bus.signing import signature
 from callboard.languages.triggers import Proof
 
 WINDOW_S = 300
@@ -21,8 +20,6 @@ TOKEN_PARAMETER = "token"
 
 TOKEN_HEADER = "x-callboard-token"
 """The header that a token may stand in, besides ``Authorization: Bearer``."""
-
-_WHSEC = "whsec_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,7 @@ def without_tokens(proof: Proof, sent: Sent) -> tuple[dict[str, str], dict[str, 
 def _prove_standard(sent: Sent, secrets: Sequence[str], now: float) -> None:
     """Check a signature as Standard Webhooks has it: of id, time and body; several may be given, apart by blanks."""
     id, time = sent.headers.get("webhook-id", ""), sent.headers.get("webhook-timestamp", "")
-    signed = b"%b.%b.%b" % (id.encode(), time.encode(), sent.body)
-    made = [base64.b64encode(hmac.digest(_key(secret), signed, sha256)).decode() for secret in secrets]
+    made = [signature(secret, id, time, sent.body) for secret in secrets]
     given = sent.headers.get("webhook-signature", "").split()
     _one_of([one.removeprefix("v1,") for one in given if one.startswith("v1,")], made)
     if not id:
@@ -96,16 +92,6 @@ _TOKENS: Mapping[str, Callable[[Sent], list[str]]] = {
     "query": _in_query,
     "token": lambda sent: [*_in_header(sent), *_in_query(sent)],
 }
-
-
-def _key(secret: str) -> bytes:
-    """The bytes of a secret, which may be written as Standard Webhooks writes one."""
-    if not secret.startswith(_WHSEC):
-        return secret.encode()
-    try:
-        return base64.b64decode(secret.removeprefix(_WHSEC), validate=True)
-    except binascii.Error:
-        return secret.encode()
 
 
 def _hex(key: bytes, signed: bytes) -> str:

@@ -26,6 +26,7 @@ from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
 from callboard.runtime.settings.nats_context import read_context
+from callboard.runtime.settings.notify_settings import NOTIFY, NotifyRule
 from callboard.runtime.settings.oauth_settings import OAUTH, OAuthSettings, Provider
 from callboard.runtime.settings.oidc_settings import OIDC, OidcSettings
 from callboard.runtime.settings.price_settings import PRICES
@@ -162,6 +163,9 @@ class Config(BaseModel):
     oauth: dict[Provider, OAuthSettings] = Field(
         default_factory=dict[Provider, OAuthSettings],
         description="applications that connect accounts; a table",
+    )
+    notify: dict[str, NotifyRule] = Field(
+        default_factory=dict[str, NotifyRule], description="who is told of what, as rules by name; a table"
     )
     otel: bool = Field(False, description="export to OpenTelemetry (default when one of its variables names where)")
     metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
@@ -310,6 +314,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "oauth": OAUTH,
     "webhooks": WEBHOOKS,
     "prices": PRICES,
+    "notify": NOTIFY,
 }
 """Settings that are tables, with how they are read."""
 

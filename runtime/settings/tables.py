@@ -70,7 +70,7 @@ class Reading:
             return shape.validate_python(given)
         except ValidationError as error:
             for details in error.errors(include_url=False, include_input=False):
-                said = details["msg"]
+                said = details["msg"].removeprefix("Value error, ")
                 self.wrong(said[:1].lower() + said[1:], *(part for part in details["loc"] if part != "[key]"))
             return None
 

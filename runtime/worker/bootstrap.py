@@ -15,6 +15,7 @@ from callboard.runtime.admission.admission import Admission
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.export.scraping import Scraped
+from callboard.runtime.notify.office import telling
 from callboard.runtime.schedules.keeper import Keeper
 from callboard.runtime.worker.figures import Figures
 from callboard.runtime.worker.readiness import unready
@@ -66,15 +67,17 @@ async def open_worker(
         runs_active_max=config.runs_active_max,
         guest=guest,
     )
+    # A guest at somebody else's store leaves that to those who stand there: it may have other rules.
+    rules = config.notify if not guest or connection.server is not None else {}
     error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with telling(connection, rules, lent) as told, anyio.create_task_group() as tasks:
         tasks.start_soon(persistently, "store watch", StoreWatch(connection).run)
         tasks.start_soon(persistently, "watchdog", Watchdog(lambda: services.pace.doing).run)
         if not guest:
             keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "schedules", keeper.run)
         if config.metrics_listen:
-            figures = Figures(worker, connection.log)
+            figures = Figures(worker, connection.log, told)
             scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))
             tasks.start_soon(figures.run)
             tasks.start_soon(persistently, "metrics", scraped.run)

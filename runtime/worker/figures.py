@@ -1,12 +1,13 @@
 """Figures of a worker, for whoever watches it: what it has to do, how free its loop is, how long appends take."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 import anyio
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.runtime.export.prometheus import Family, Histogram, Kind, Sample
+from callboard.runtime.notify.office import Told
 from callboard.runtime.worker.worker import Worker
 
 LOOK_S = 0.25
@@ -19,8 +20,9 @@ APPEND_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 class Figures:
     """The figures of one worker on one log."""
 
-    def __init__(self, worker: Worker, log: JetStreamLog) -> None:
+    def __init__(self, worker: Worker, log: JetStreamLog, told: Callable[[], Told] = Told) -> None:
         self._worker = worker
+        self._told = told
         self._lag = Histogram("callboard_worker_loop_lag_seconds", "How late the loop was.", LAG_BOUNDS_S)
         self._appends = Histogram(
             "callboard_worker_append_seconds", "From an append to its acknowledgement.", APPEND_BOUNDS_S
@@ -53,5 +55,9 @@ class Figures:
         ]
         for name, kind, help, value in told:
             yield Family(f"callboard_worker_{name}", kind, help, [Sample(value)])
+        notices = [
+            Sample(count, {"rule": rule, "outcome": outcome}) for (rule, outcome), count in sorted(self._told().items())
+        ]
+        yield Family("callboard_worker_notices_total", "counter", "Notices, by what became of them.", notices)
         yield self._lag.family()
         yield self._appends.family()

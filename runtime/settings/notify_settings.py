@@ -1,0 +1,93 @@
+"""The settings of notices: the table ``notify`` of the configuration, rules by name.
+
+A rule says on what, and to whom: a ``webhook``, ``slack``, a ``slack_channel`` or ``email``.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, model_validator
+
+from callboard.bus.durations import seconds_of
+from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several
+from callboard.runtime.settings.tables import Reading, Table
+
+SECRET_CHARS_MIN = 8
+"""Shorter ones can be guessed."""
+
+On = Literal["completed", "failed", "cancelled", "expired", "quarantined", "budget", "waiting"]
+
+_LENT = ("webhook", "slack", "secret")
+"""Members that may be drawn from the environment."""
+
+
+class NotifyRule(BaseModel):
+    """One rule. ``slack`` is the address of an incoming webhook, ``slack_channel`` where the worker's bot posts.
+
+    Members whose variable is not set are empty.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    on: Annotated[tuple[On, ...], Several, Field(min_length=1)]
+    longer_than: Duration | None = None
+    where: Question = ""
+    tenant: str | None = Field(None, min_length=1)
+    webhook: SecretStr | None = None
+    secret: SecretStr | None = None
+    slack: SecretStr | None = None
+    slack_channel: str | None = Field(None, min_length=1)
+    email: Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$")], ...], Several] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if sum(map(bool, (self.webhook is not None, self.slack is not None, self.slack_channel, self.email))) != 1:
+            raise ValueError("it needs one of webhook, slack, slack_channel and email")
+        if "waiting" in self.on and len(self.on) > 1:
+            raise ValueError("waiting stands alone: make another rule of what else it is on")
+        if ("waiting" in self.on) != (self.longer_than is not None):
+            raise ValueError("longer_than belongs to on = 'waiting', and that needs it")
+        if self.secret is not None and self.webhook is None:
+            raise ValueError("secret belongs to a webhook")
+        for name, address in (("webhook", self.webhook), ("slack", self.slack)):
+            if address is not None and not _is_address(address.get_secret_value()):
+                raise ValueError(f"{name} is no address that begins with https:// or http://")
+        if self.secret is not None and 0 < len(self.secret.get_secret_value()) < SECRET_CHARS_MIN:
+            raise ValueError(f"secret has fewer than {SECRET_CHARS_MIN} characters")
+        return self
+
+    @property
+    def wait_s(self) -> float:
+        """How long something has to wait until it is told."""
+        return seconds_of(self.longer_than) if self.longer_than is not None else 0.0
+
+    @property
+    def to(self) -> str:
+        """How it is told."""
+        return "webhook" if self.webhook is not None else "email" if self.email else "slack"
+
+    @property
+    def complete(self) -> bool:
+        """Whether all is there that the environment was to lend."""
+        return all(one is None or one.get_secret_value() for one in (self.webhook, self.slack, self.secret))
+
+    def __str__(self) -> str:
+        wait = f" longer than {self.longer_than}" if self.longer_than is not None else ""
+        return f"{', '.join(self.on)}{wait} to {self.to}"
+
+
+def _is_address(text: str) -> bool:
+    return not text or text.startswith(("https://", "http://"))
+
+
+_SHAPE = TypeAdapter(Annotated[dict[RuleName, NotifyRule], Field(max_length=RULES_MAX)])
+
+
+def _read(given: Any, reading: Reading) -> dict[str, NotifyRule] | None:
+    for member in _LENT:
+        given = reading.with_secrets(given, member, "tells nobody")
+    return reading.shaped(_SHAPE, given)
+
+
+NOTIFY = Table(
+    "a table of rules by name, each with `on`, and one of `webhook`, `slack`, `slack_channel`, `email`", _read
+)

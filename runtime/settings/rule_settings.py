@@ -1,0 +1,43 @@
+"""What the tables of rules in the configuration have in common: names, durations and questions about runs."""
+
+import datetime as dt
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from callboard.bus.durations import DURATION
+from callboard.projections.runs import STATUSES
+from callboard.projections.where import Where, WhereInvalid, where
+
+RULES_MAX = 64
+"""Rules of a table."""
+
+RuleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+Duration = Annotated[str, Field(pattern=DURATION)]
+
+
+def question(text: str) -> Where:
+    """Read a question about runs, as of now.
+
+    :raises WhereInvalid: if it cannot be understood
+    """
+    return where(text, STATUSES, dt.datetime.now(dt.UTC))
+
+
+def _understood(text: str) -> str:
+    try:
+        question(text)
+    except WhereInvalid as error:
+        raise ValueError(f"{error.message}, at {error.where}") from None
+    return text
+
+
+Question = Annotated[str, AfterValidator(_understood)]
+
+
+def _several(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Several = BeforeValidator(_several)
+"""One word may stand for a list of one."""
