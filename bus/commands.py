@@ -82,13 +82,14 @@ class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a run may use: ``tokens`` in and out, those of its children too once these have ended; ``turns`` of models;
+    """What a run may use: ``tokens`` in and out; ``usd``, US dollars by the table of prices; ``turns`` of models;
     ``events`` of its log; ``seconds`` since it was first performed.
 
     ``then`` is what becomes of it when it has used one of them up.
     """
 
     tokens: Annotated[int, Meta(ge=1)] | None = None
+    usd: Annotated[float, Meta(gt=0)] | None = None
     turns: Annotated[int, Meta(ge=1)] | None = None
     events: Annotated[int, Meta(ge=1)] | None = None
     seconds: Annotated[float, Meta(gt=0)] | None = None

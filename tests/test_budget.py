@@ -59,9 +59,33 @@ def test_time_is_a_budget_too_also_of_a_run_that_is_parked(scenario: Scenario) -
     scenario.crash_everywhere()
 
 
+def test_money_is_a_budget_and_says_the_sums() -> None:
+    with Scenario(prices={"scripted": {"input": 1000, "output": 2000}}) as scenario:
+        scenario.start(source=STEPS, script=SCRIPT, limits={"usd": 0.03})
+        while scenario.result.status == "paused":
+            scenario.resume()
+        assert paused(scenario) == ["ab", "abc"]
+        told = [payload.message for payload in scenario.payloads("run.paused") if isinstance(payload, ev.RunPaused)]
+        assert told == [
+            f"the budget of the run is used up: {sums}" for sums in ("$0.0400 of $0.03", "$0.0600 of $0.06")
+        ]
+        scenario.crash_everywhere()
+
+
+def test_under_a_limit_of_money_no_turn_of_unknown_price_goes_unnoticed(scenario: Scenario) -> None:
+    scenario.start(source=STEPS, script=SCRIPT, limits={"usd": 100})
+    assert scenario.result.status == "paused"
+    [told] = scenario.payloads("run.paused")
+    assert isinstance(told, ev.RunPaused)
+    assert "$0.00 and 15 tokens of unknown price: what scripted costs stands in no table" in told.message
+    scenario.resume()
+    assert paused(scenario) == ["a", "ab"]
+    scenario.crash_everywhere()
+
+
 def test_what_nobody_would_keep_is_refused() -> None:
     limits = {"tokens": 0, "seconds": "soon", "then": "explode", "wishes": 3}
     message = {"definition": {"source": STEPS}, "limits": limits}
     problems = examine(msgspec.json.encode(message)).problems
     assert [(one.code, one.where) for one in problems] == [("start.limit", f"limits.{name}") for name in limits]
-    assert all("tokens, turns, events, seconds, then" in (one.expected or "") for one in problems)
+    assert all("tokens, usd, turns, events, seconds, then" in (one.expected or "") for one in problems)

@@ -26,6 +26,7 @@ from callboard.bus.errors import RunLost
 from callboard.bus.events import Environment, Event, Outline, Problem
 from callboard.bus.log import EventLog, RunMessage
 from callboard.bus.memory import MemoryLog
+from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.runtime.interpreter.replay import Admitted, admitted
@@ -73,6 +74,7 @@ class Theatre:
     pace: Pace = field(default_factory=lambda: Pace(math.inf))
     always_replay: bool = field(default_factory=lambda: os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true")
     secret: dict[str, str] = field(default_factory=dict[str, str])
+    prices: Prices = field(default_factory=list_prices)
     executed: list[str] = field(default_factory=list[str])
     """Keys of effects in the order in which they were carried out, repetitions included."""
     acting: RunActor | None = None

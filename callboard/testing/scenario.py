@@ -16,6 +16,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import TELLS
 from callboard.bus.events import Event, RunParked
 from callboard.bus.log import Entry
+from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import Projection, fold
@@ -59,7 +60,7 @@ class Scenario:
     answers by kind of effect (``service``, ``code`` …) or by the URI of a provider, as HTTP is one; models and tools
     answer as the start's ``script`` says. ``servers`` are what MCP servers list, by name. ``env`` are the worker's
     variables; without it, the worker has whatever the definition wants. ``newest_first``: effects that are under way
-    together end in the opposite order of their intents.
+    together end in the opposite order of their intents. ``prices`` are as in the configuration, before the list's.
     """
 
     def __init__(
@@ -69,12 +70,16 @@ class Scenario:
         servers: Mapping[str, Listing] | None = None,
         env: Mapping[str, str] | None = None,
         newest_first: bool = False,
+        prices: Mapping[str, Any] | None = None,
     ) -> None:
-        self._alike = partial(Scenario, effects=effects, servers=servers, env=env, newest_first=newest_first)
+        self._alike = partial(
+            Scenario, effects=effects, servers=servers, env=env, newest_first=newest_first, prices=prices
+        )
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()
         self._services = Services(Definitions(), effects or {}, env, servers or {}, newest_first)
+        self._services.prices = Prices(read_prices(prices or {})[0], list_prices())
         self._acting: RunActor | None = None
         self._ref: RunRef | None = None
         self._sequence = FIRST_SEQUENCE

@@ -20,6 +20,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission.definitions import Definitions
@@ -72,6 +73,8 @@ class Services:
     """What models were asked, by effect key."""
     instead: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
     """What happens instead of an effect, by its key: it never ends."""
+    prices: Prices = field(default_factory=list_prices)
+    """What models cost."""
 
     def __post_init__(self) -> None:
         self.effects = anyio.CapacityLimiter(EFFECTS_AT_ONCE)

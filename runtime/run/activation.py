@@ -12,6 +12,7 @@ import anyio
 from callboard.actors.carrier import Carrier
 from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, Problem
+from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.interpreter.stage import Stage
@@ -51,6 +52,8 @@ class Services(Protocol):
     inline_bytes_max: int
     always_replay: bool
     """Whether runs are replayed after every outcome, as a test of replay itself."""
+    prices: Prices
+    """What models cost, for budgets."""
 
     @property
     def children(self) -> Children:

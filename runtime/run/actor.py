@@ -194,7 +194,7 @@ class RunActor:
             spawn=spawn,
             epoch=self._runlog.epoch,
         )
-        self._budget = Budget(admission.accepted.limits, forked.n if forked is not None else 0)
+        self._budget = Budget(admission.accepted.limits, self._services.prices, forked.n if forked is not None else 0)
         for event in events:
             self._budget.take(event)
         self._rest = Rest(self._active, self._flight, self._budget)

@@ -8,24 +8,30 @@ Emits: run.paused, cancel.requested
 
 import datetime as dt
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Limits
+from callboard.bus.effects import ModelUsage
 from callboard.bus.events import Event
+from callboard.bus.prices import PICO, Bill, Cost, Prices, dollars
 from callboard.runtime.interpreter.usage import UsageFold
 
 REASON = "budget"
 
 
 class Budget:
-    """Counts what one run has used, of its ``limits`` as they were started with; ``shared`` is the number of the last
-    event that a fork has of its origin, which has paid for what is up to there."""
+    """Counts what one run has used, of its ``limits`` as they were started with; what that costs, ``prices`` say.
+    ``shared`` is the number of the last event that a fork has of its origin, which has paid for what is up to there."""
 
-    def __init__(self, limits: Mapping[str, Any], shared: int = 0) -> None:
+    def __init__(self, limits: Mapping[str, Any], prices: Prices, shared: int = 0) -> None:
         self._limits = msgspec.convert(dict(limits), Limits)
+        self._prices = prices
+        self._bill = Bill()
+        self._unpriced: list[str] = []
         self._shared = shared
         self._usage = UsageFold()
         self._turns = 0
@@ -38,7 +44,7 @@ class Budget:
         if event.n <= self._shared:
             return
         self._events += 1
-        self._usage.count(event)
+        self._charge(self._usage.count(event), event.time)
         match event.type:
             case ev.RunClaimed.type:
                 self._began = self._began or event.time
@@ -49,6 +55,13 @@ class Budget:
                 self._times += isinstance(paused, ev.RunPaused) and paused.reason == REASON
             case _:
                 pass
+
+    def _charge(self, models: list[ModelUsage], at: dt.datetime) -> None:
+        for one in models if self._limits.usd is not None else []:
+            bill = self._prices.bill([one], at)
+            self._bill += bill
+            if bill.unknown_tokens:
+                self._unpriced.append(one.model)
 
     def due(self) -> dt.datetime | None:
         """When its time is used up, if that is limited."""
@@ -77,7 +90,22 @@ class Budget:
             for what, most, used in counted
             if most is not None and used >= most * self._times
         ]
+        told += self._money()
         due = self.due()
         if due is not None and limits.seconds is not None and now >= due:
             told.append(f"{limits.seconds * self._times:g} seconds")
         return [f"the budget of the run is used up: {words}" for words in told]
+
+    def _money(self) -> list[str]:
+        """What is to be said of dollars: of a turn whose price nobody knows, that; each grant lets one more go."""
+        if self._limits.usd is None:
+            return []
+        told: list[str] = []
+        most, cost = Decimal(str(self._limits.usd)) * self._times, self._bill.cost
+        if self._bill.pico >= most * PICO:
+            told.append(f"{dollars(Cost(cost.usd))} of ${most:f}")
+        if len(self._unpriced) >= self._times:
+            model = self._unpriced[-1] or "a model that its log does not name"
+            spent = f"{dollars(Cost(cost.usd))} and {cost.unknown_tokens} tokens of unknown price"
+            told.append(f"{spent}: what {model} costs stands in no table (the setting `prices`)")
+        return told

@@ -46,6 +46,7 @@ from callboard.runtime.admission.admission import Admission, definition_token
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.vector_settings import VectorSettings
@@ -80,6 +81,7 @@ class Services:
         self.always_replay = config.always_replay
         self.partitions = config.partitions
         self.pace = Pace()
+        self.prices = config.price_table()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
         self.forks = Forks(log, self.definitions, self._environment, self.secrets)
@@ -159,6 +161,10 @@ class Services:
             message = f"what models of {provider} need is not installed here"
             expected = f"a worker with {lacking}"
             problems.append(Problem(code="model.not_installed", message=message, where="model", expected=expected))
+        if "usd" in start.limits and self.prices.price(exact(spec, self._models.providers), utc_now()) is None:
+            message = f"nobody knows what {spec} costs"
+            expected = "a model that is in the table of prices, or its price in the setting `prices`"
+            problems.append(Problem(code="start.unpriced", message=message, where="limits.usd", expected=expected))
         if provider in STAND_INS and not self._config.allow_scripts:
             message = f"this worker does not run {provider} models"
             problems.append(Problem(code="model.scripts_refused", message=message, where="model"))
