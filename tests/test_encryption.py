@@ -16,6 +16,7 @@ from callboard.bus.log import readable, recorded, whole
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.http.histories import Histories
 from callboard.runtime.operations.archiving import archive_runs
 from callboard.runtime.operations.forgetting import KeyInUse, KeyUnknown, forget
 from callboard.runtime.run.log import RunLog, read_run
@@ -220,3 +221,13 @@ async def test_forks_and_children_are_encrypted_like_their_run(connection: Conne
     rows = (await caller.ask("runs", {}))["runs"]
     assert [row["encryption_key"] for row in rows] == ["ada"] * 4  # both, and the child of each
     assert SECRET.encode() not in await everything(connection)
+
+
+async def test_what_the_page_has_read_of_a_run_goes_with_its_key(connection: Connection, caller: Caller) -> None:
+    histories = Histories(connection.log, TENANT)
+    run = await caller.finished(input={"who": SECRET}, encryption_key="ada")
+    assert any(SECRET.encode() in bytes(event.payload) for event in (await histories.of(run)).events)
+    await connection.log.keys.destroy(TENANT, "ada")
+    history = await histories.of(run)
+    assert len(history.events) > 10
+    assert not any(SECRET.encode() in bytes(event.payload) for event in history.events)

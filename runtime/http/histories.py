@@ -47,6 +47,7 @@ class History:
         self.folding = anyio.Lock()
         """Held by whoever folds on from the keyframes."""
         self._newest = 0
+        self._encrypted = False
         self._begin()
 
     def _begin(self) -> None:
@@ -67,6 +68,10 @@ class History:
         last = await log.last(self.ref)
         if last is None:
             raise UnknownRun(self.ref)
+        if last.encrypted != self._encrypted:
+            # Its key has been forgotten: so is what was read with it.
+            self._begin()
+            self._encrypted = last.encrypted
         newer = bool(self.rows) and last.readable and last.sequence > self.rows[-1].sequence
         if newer and (self.ended or last.event.n <= len(self.events)):
             # Removed, and begun anew under its id.
