@@ -82,14 +82,18 @@ def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
     chain = [key]
     while (base := spoken.calls[chain[-1]].base) is not None:
         chain.append(base)
-    messages: list[Message] = []
-    for link in reversed(chain):
-        for message in spoken.calls[link].messages:
-            messages.append(Message(message.role, [_part(part, spoken, memory) for part in message.parts]))
-        if link != key:
-            messages.append(said(spoken.replies[link]))
+    messages = [message for link in reversed(chain) for message in news_of(spoken, link, memory)]
     call, first = spoken.calls[key], spoken.calls[chain[-1]]
     return Request(messages, call.system or first.system, call.tools or first.tools, call.schema or first.schema)
+
+
+def news_of(spoken: Spoken, key: str, memory: Memory) -> list[Message]:
+    """Return what a turn has that the one before it had not: what was said to that, and what is asked now."""
+    call = spoken.calls[key]
+    messages = [said(spoken.replies[call.base])] if call.base is not None else []
+    for message in call.messages:
+        messages.append(Message(message.role, [_part(part, spoken, memory) for part in message.parts]))
+    return messages
 
 
 def said(reply: ModelResult) -> Message:

@@ -1,27 +1,28 @@
 """What a run amounts to, for a comparison with another: what it was given, the way it took, what came of it.
 
 Folded from the trace and the run's first events. Whatever differs between any two runs (ids, instants, workers) is left
-out; durations and tokens are kept apart, as measures.
+out; durations and tokens are kept apart, as measures. Of runs that have their first events in common only what lies
+behind those is accounted for.
 """
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
-from callboard.bus.events import DefinitionRef, Event, ModelCall, Outline, RunAccepted, RunEnd, RunStart
+from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
 from callboard.projections.projection import known
 from callboard.projections.renders import effect_label
 from callboard.projections.run_result import Results
 from callboard.projections.trace import TraceFold
-from callboard.projections.tree import Node, Step
+from callboard.projections.tree import Effect, Node, Step
 
-_GIVEN_ELSEWHERE = frozenset({"definition", "run_id", "files", "input", "arguments", "options"})
-"""Members of a start message that are told by themselves, or name the run."""
+_GIVEN_ELSEWHERE = frozenset({"definition", "name", "run_id", "fork", "files", "input", "arguments", "options"})
+"""Members of a start message that are told by themselves, or name the run or what it goes on from."""
 
 
 class Measure(Struct, frozen=True):
@@ -39,6 +40,7 @@ class Execution(Struct, frozen=True):
     iteration: int
     outcome: str
     retries: int
+    input: JSON
     result: JSON
     error: Failure | None
     effects: dict[str, int]
@@ -65,9 +67,13 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class Accounting:
-    """Folds one run into an `Account`."""
+    """Folds one run into an `Account` of what lies behind event ``after``: executions that went on there, and what
+    they did there. What the run was given and what it came to is told in any case."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: int = 0) -> None:
+        self._after = after
+        self._parted_at: dt.datetime | None = None
+        self._inputs: dict[tuple[str, int], JSON] = {}
         self._trace = TraceFold()
         self._results = Results()
         self._accepted = RunAccepted(DefinitionRef("", "", ""), {})
@@ -77,11 +83,15 @@ class Accounting:
     def apply(self, event: Event) -> None:
         self._trace.apply(event)
         self._results.apply(event)
+        if event.n > self._after > 0 and self._parted_at is None:
+            self._parted_at = event.time
         match known(event):
             case RunAccepted() as accepted:
                 self._accepted = accepted
             case RunStart() as start:
                 self._start = start
+            case NodeEnter(input=given):
+                self._inputs[event.path, event.iteration] = given
             case RunEnd(output=output):
                 self._output = output
             case _:
@@ -89,8 +99,10 @@ class Accounting:
 
     def view(self) -> Account:
         trace, result = self._trace.view(), self._results.view()
-        executions = [node for node in _walk(trace.root) if node.path]
-        models, tools = _used(trace.root)
+        executions = [node for node in _walk(trace.root) if node.path and self._went_on(node)]
+        effects = [effect for node in _walk(trace.root) for effect in self._done(node)]
+        models, tools = _used(effects)
+        usage = _usage(effects) if self._after else result.usage
         return Account(
             run=trace.run or result.run,
             status=result.status,
@@ -99,15 +111,46 @@ class Accounting:
             outline=self._accepted.outline,
             start=self._given(),
             sources=trace.sources,
-            executions=[_execution(node) for node in sorted(executions, key=lambda node: node.first_n)],
+            executions=[self._execution(node) for node in sorted(executions, key=lambda node: node.first_n)],
             models=models,
             tools=tools,
             output=self._output,
             error=result.error,
-            measure=Measure(
-                _length_s(result.accepted_at, result.ended_at), result.usage.input_tokens, result.usage.output_tokens
-            ),
+            measure=self._measure(result.accepted_at, result.ended_at, usage),
         )
+
+    def _went_on(self, node: Node) -> bool:
+        parted_at = self._parted_at
+        routed = any(parted_at is not None and step.at >= parted_at for step in node.routes)
+        return not 0 < node.last_n <= self._after or routed or any(self._done(node))
+
+    def _done(self, node: Node) -> list[Effect]:
+        """What a node has had done, or has open."""
+        return [effect for effect in node.effects if not 0 < effect.last_n <= self._after]
+
+    def _execution(self, node: Node) -> Execution:
+        effects = self._done(node)
+        return Execution(
+            path=node.path,
+            iteration=node.iteration,
+            outcome=node.outcome or "running",
+            retries=len(node.attempts),
+            input=self._inputs.get((node.path, node.iteration)),
+            result=node.result,
+            error=node.error,
+            # Not with the ids of child runs: they are others in every run.
+            effects=dict(Counter(effect_label(msgspec.structs.replace(effect, run=None)) for effect in effects)),
+            routes=node.routes,
+            measure=self._measure(node.entered_at, node.exited_at, _usage(effects)),
+        )
+
+    def _measure(self, began: dt.datetime | None, ended: dt.datetime | None, usage: Usage) -> Measure:
+        """What was taken from one time to another; the time before the parting does not count."""
+        if began is not None and self._parted_at is not None:
+            began = max(began, self._parted_at)
+        # A node may have been left before, and have routed behind.
+        lasted = max((ended - began).total_seconds(), 0.0) if began and ended else None
+        return Measure(lasted, usage.input_tokens, usage.output_tokens)
 
     def _given(self) -> dict[str, Any]:
         """What the run was given: input, arguments and options in force, other members of the start, environment."""
@@ -134,34 +177,17 @@ def _walk(node: Node) -> Iterator[Node]:
         stack += here.children
 
 
-def _execution(node: Node) -> Execution:
-    usage = sum((effect.usage for effect in node.effects if effect.usage), Usage())
-    return Execution(
-        path=node.path,
-        iteration=node.iteration,
-        outcome=node.outcome or "running",
-        retries=len(node.attempts),
-        result=node.result,
-        error=node.error,
-        # Not with the ids of child runs: they are others in every run.
-        effects=dict(Counter(effect_label(msgspec.structs.replace(effect, run=None)) for effect in node.effects)),
-        routes=node.routes,
-        measure=Measure(_length_s(node.entered_at, node.exited_at), usage.input_tokens, usage.output_tokens),
-    )
+def _usage(effects: Iterable[Effect]) -> Usage:
+    return sum((effect.usage for effect in effects if effect.usage), Usage())
 
 
-def _used(root: Node) -> tuple[dict[str, int], dict[str, int]]:
+def _used(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:
     """Count the turns of each model and the calls of each tool."""
     models: Counter[str] = Counter()
     tools: Counter[str] = Counter()
-    for node in _walk(root):
-        for effect in node.effects:
-            if effect.type == ModelCall.type:
-                models[effect.name] += 1
-            elif effect.kind == "tool":
-                tools[effect.name] += 1
+    for effect in effects:
+        if effect.type == ModelCall.type:
+            models[effect.name] += 1
+        elif effect.kind == "tool":
+            tools[effect.name] += 1
     return dict(models), dict(tools)
-
-
-def _length_s(start: dt.datetime | None, end: dt.datetime | None) -> float | None:
-    return (end - start).total_seconds() if start and end else None

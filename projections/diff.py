@@ -1,19 +1,24 @@
 """What differs between two runs: definition, start, sources, the way taken, nodes and their results, status.
 
 A pure comparison of two `Account`s, each folded from a log of its own. Durations and tokens are measures: they are told
-and never make a difference.
+and never make a difference. Of a fork and its origin, and of forks of the same run, what lies behind their parting is
+compared.
 """
 
 import difflib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import Failure
-from callboard.bus.events import OutlineEdge, OutlineNode
-from callboard.projections.account import Account, Execution, Measure
+from callboard.bus.events import Event, OutlineEdge, OutlineNode
+from callboard.projections.account import Account, Accounting, Execution, Measure
+from callboard.projections.projection import fold
+from callboard.projections.sharing import Shared, shared
+from callboard.projections.sights import Sight, first_sight
 from callboard.projections.tree import Step
 from callboard.projections.values import Difference, differences
 
@@ -68,6 +73,7 @@ class NodeChange(Struct, frozen=True, omit_defaults=True):
     outcome: Pair
     retries: Pair | None = None
     error: Pair | None = None
+    input: list[Difference] = []
     result: list[Difference] = []
     effects: dict[str, Pair] = {}
 
@@ -80,11 +86,17 @@ class Measures(Struct, frozen=True):
 
 
 class RunDiff(Struct, frozen=True, kw_only=True):
-    """The comparison of two runs. ``equal`` says that nothing but measures differs."""
+    """The comparison of two runs. ``equal`` says that nothing but measures differs.
+
+    ``shared`` are the events that both have, of which no more is told; ``sight`` the first turn of a model that was
+    shown something else.
+    """
 
     left: str
     right: str
     equal: bool
+    shared: Shared | None
+    sight: Sight | None
     definition: DefinitionChange | None
     start: list[Difference]
     sources: list[SourceDrift]
@@ -100,8 +112,16 @@ class RunDiff(Struct, frozen=True, kw_only=True):
     measures: Measures
 
 
-def compare(left: Account, right: Account) -> RunDiff:
-    """Compare two runs."""
+def compare_logs(left: Sequence[Event], right: Sequence[Event]) -> RunDiff:
+    """Compare two runs; those that have events in common from their parting on."""
+    common = shared(left, right)
+    after = common.n if common is not None else 0
+    one, other = (fold(Accounting(after), side) for side in (left, right))
+    return compare(one, other, common, first_sight(left, right, after))
+
+
+def compare(left: Account, right: Account, common: Shared | None = None, sight: Sight | None = None) -> RunDiff:
+    """Compare two runs, with what they have in common and what their models saw."""
     ways = Pair([label(each) for each in left.executions], [label(each) for each in right.executions])
     found: dict[str, Any] = {
         "definition": _definition(left, right),
@@ -114,11 +134,14 @@ def compare(left: Account, right: Account) -> RunDiff:
         "tools": _counts(left.tools, right.tools),
         "output": differences(left.output, right.output),
         "error": _errors(left.error, right.error),
+        "sight": sight,
     }
+    replaced = common is not None and bool(common.replaced)
     return RunDiff(
         left=left.run,
         right=right.run,
-        equal=left.status == right.status and not any(found.values()),
+        equal=left.status == right.status and not any(found.values()) and not replaced,
+        shared=common,
         path=ways,
         status=Pair(left.status, right.status),
         measures=_measures(left, right),
@@ -133,7 +156,7 @@ def label(execution: Execution) -> str:
 
 def _definition(left: Account, right: Account) -> DefinitionChange | None:
     ours, theirs = left.definition, right.definition
-    if ours.hash == theirs.hash and ours.language == theirs.language:
+    if (ours.hash, ours.language, left.name) == (theirs.hash, theirs.language, right.name):
         return None
     nodes = {node.id: node for node in left.outline.nodes}, {node.id: node for node in right.outline.nodes}
     edges = [Counter((edge.source, edge.target, edge.when) for edge in side.outline.edges) for side in (left, right)]
@@ -215,6 +238,7 @@ def _node(left: Execution | None, right: Execution | None) -> NodeChange | None:
         outcome,
         Pair(left.retries, right.retries) if left.retries != right.retries else None,
         _errors(left.error, right.error),
+        differences(left.input, right.input),
         differences(left.result, right.result),
         _counts(left.effects, right.effects),
     )

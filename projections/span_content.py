@@ -6,10 +6,9 @@ the span says of which attribute something is missing.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from callboard.bus.conversation import Left, Memory, request_of, said
+from callboard.bus.conversation import said
 from callboard.bus.effects import Choice, Message, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.bus.events import (
     ChildEnd,
@@ -28,7 +27,7 @@ from callboard.bus.events import (
     ToolResult,
 )
 from callboard.projections import semconv
-from callboard.projections.places import Place
+from callboard.projections.conversations import Conversations
 from callboard.projections.span import Attribute, as_text
 
 CONTENT_CHARS_MAX = 128 * 1024
@@ -37,33 +36,28 @@ CONTENT_CHARS_MAX = 128 * 1024
 Attributes = dict[str, Attribute | None]
 
 
-@dataclass(slots=True)
-class _Spoken:
-    calls: dict[str, ModelCall] = field(default_factory=dict[str, ModelCall])
-    replies: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
-    outputs: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-
-
 class Contents:
     """Folds one run; `of` returns what an event says as attributes of the span that it opens or closes."""
 
     def __init__(self) -> None:
-        self._memory = Memory()
-        self._entered: dict[Place, NodeEnter] = {}
-        self._spoken: dict[Place, _Spoken] = {}
+        self._conversations = Conversations()
 
     def of(self, event: Event, payload: Payload) -> Attributes:
         """Take the next event; return the contents that it has."""
-        place = Place(event.path, event.iteration)
+        self._conversations.apply(event, payload)
         match payload:
             case NodeEnter():
-                self._entered[place] = payload
                 return _input(payload.instruction if payload.input is None else payload.input)
             case NodeExit():
-                self._leave(place, payload)
                 return _output(payload.result)
-            case ModelCall() | ModelResult() | ToolCall() | ToolResult():
-                return self._spoken_at(place, event.key, payload)
+            case ModelCall():
+                return self._asked(event, payload)
+            case ModelResult():
+                return _replied(payload)
+            case ToolCall():
+                return _value(semconv.TOOL_CALL_ARGUMENTS, payload.input)
+            case ToolResult():
+                return _value(semconv.TOOL_CALL_RESULT, payload.output) if payload.error is None else {}
             case RunStart():
                 given = {"input": payload.input, "arguments": payload.arguments} if payload.arguments else payload.input
                 told = [] if given is None else [_told("user", given)]
@@ -83,43 +77,16 @@ class Contents:
             case _:
                 return {}
 
-    def _leave(self, place: Place, exit: NodeExit) -> None:
-        self._spoken.pop(place, None)
-        entered = self._entered.pop(place, None)
-        if entered is not None and entered.kind_ == "node":
-            self._memory.keep(str(place), entered.node, exit)
-        else:
-            self._memory.exits[str(place)] = Left(exit)
-
-    def _spoken_at(self, place: Place, key: str, payload: Payload) -> Attributes:
-        spoken = self._spoken.setdefault(place, _Spoken())
-        match payload:
-            case ModelCall():
-                spoken.calls[key] = payload
-                return self._asked(spoken, key)
-            case ModelResult():
-                spoken.replies[key] = payload
-                return _replied(payload)
-            case ToolCall():
-                return _value(semconv.TOOL_CALL_ARGUMENTS, payload.input)
-            case ToolResult():
-                spoken.outputs[key] = payload
-                return _value(semconv.TOOL_CALL_RESULT, payload.output) if payload.error is None else {}
-            case _:
-                return {}
-
-    def _asked(self, spoken: _Spoken, key: str) -> Attributes:
-        try:
-            request = request_of(spoken, key, self._memory)
-        except (LookupError, TypeError, ValueError):
-            # What it quotes is not in this log, or not there; nobody could say what the model saw.
-            return _omitted(semconv.INPUT_MESSAGES, len(spoken.calls[key].messages))
+    def _asked(self, event: Event, call: ModelCall) -> Attributes:
+        request = self._conversations.asked(event)
+        if request is None:
+            return _omitted(semconv.INPUT_MESSAGES, len(call.messages))
         system = [{"type": "text", "content": request.system}] if request.system else []
         return {
             **_messages(semconv.SYSTEM_INSTRUCTIONS, system),
             **_messages(semconv.INPUT_MESSAGES, _told_apart(request.messages)),
             **_messages(semconv.TOOL_DEFINITIONS, [_tool(spec) for spec in request.tools]),
-            **_messages(semconv.MODEL_CHOICES, [_choice(choice) for choice in spoken.calls[key].choices]),
+            **_messages(semconv.MODEL_CHOICES, [_choice(choice) for choice in call.choices]),
         }
 
 

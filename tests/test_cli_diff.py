@@ -32,9 +32,7 @@ from callboard.bus.events import (
     RunStart,
     SourcesResolved,
 )
-from callboard.projections.account import Accounting
-from callboard.projections.diff import Pair, Parting, RunDiff, compare
-from callboard.projections.projection import fold
+from callboard.projections.diff import Pair, Parting, RunDiff, compare_logs
 from callboard.projections.values import Difference, differences
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import LINES_MAX, diff_text
@@ -113,7 +111,7 @@ def visit(
 
 
 def compared(left: list[Event], right: list[Event]) -> RunDiff:
-    return compare(fold(Accounting(), left), fold(Accounting(), right))
+    return compare_logs(left, right)
 
 
 def again(found: list[Event]) -> list[Event]:

@@ -11,6 +11,8 @@ from callboard.bus.archive import Archive, ArchivedLog
 from callboard.bus.log import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
+from callboard.projections.diff import Pair, compare_logs
+from callboard.projections.values import Difference
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.run.log import read_run
@@ -223,3 +225,43 @@ async def _asked(caller: Caller, run: str) -> list[dict[str, Any]]:
     while not (found := (await caller.ask("questions", {"run_id": run}))["questions"]):
         assert anyio.current_time() < deadline, "nothing is asked"
     return found
+
+
+async def test_a_comparison_begins_where_a_fork_parts_from_its_origin(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start())
+    before = await events_of(connection, origin)
+    told = next(event for event in before if event.type == "model.result" and event.path == "b")
+    fork, _ = await forked(caller, origin, at=told.n, outcome={"data": {"found": "else"}, "usage": {"input_tokens": 7}})
+    after = await events_of(connection, fork)
+    found = compare_logs(before, after)
+    assert found.shared is not None
+    assert found.shared.n == told.n
+    (replaced,) = found.shared.replaced
+    assert (replaced.n, replaced.path) == (told.n, "b")
+    assert Difference("/data/found", "b", "else") in replaced.payload
+    # `a` was over by then; of `b` only its end lies behind.
+    assert found.path == Pair(["b", "c"], ["b", "c"])
+    assert found.models == {}
+    assert [(node.path, node.result) for node in found.nodes] == [("b", [Difference("/data/found", "b", "else")])]
+    assert found.measures.run.right.input_tokens == 0
+    behind = [(log[-1].time - log[told.n].time).total_seconds() for log in (before, after)]
+    assert [found.measures.run.left.duration_s, found.measures.run.right.duration_s] == behind
+    assert found.sight is not None
+    assert found.sight.path == "c"
+    (seen,) = found.sight.request
+    assert seen.pointer.startswith("/messages/")
+    assert '"b"' in str(seen.left)
+    assert '"else"' in str(seen.right)
+    # Two forks of one run, and a fork of a fork, have in common what their logs have.
+    second, _ = await forked(caller, fork, **{"from": "c"})
+    third, _ = await forked(caller, origin, **{"from": "b"})
+    sides = [await events_of(connection, run) for run in (second, third)]
+    entered = next(event.n for event in before if event.type == "node.enter" and event.path == "b")
+    for left, right, n in ((before, sides[0], told.n), (sides[1], sides[0], entered - 1)):
+        common = compare_logs(left, right).shared
+        assert common is not None
+        assert common.n == n
+    same = compare_logs(before, sides[1])
+    assert same.equal
+    assert same.sight is None
+    assert compare_logs(before, before).shared is None

@@ -1,11 +1,12 @@
 """Comparing two runs: reads both logs, folds and compares them, and prints what differs."""
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 
-from callboard.projections.account import Account, Accounting
-from callboard.projections.diff import compare
-from callboard.projections.projection import fold
+from callboard.bus.events import Event
+from callboard.projections.diff import compare_logs
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import diff_text
@@ -21,18 +22,18 @@ async def compare_runs(left: str, right: str, config: Config, settings: Settings
 
     :raises OperatorError: whatever keeps the server from being usable
     """
-    accounts: list[Account] = []
+    logs: list[Sequence[Event]] = []
     unknown: UnknownRun | None = None
     async with source(config, left, right, name="callboard diff") as runs:
         try:
             for run in (left, right):
-                accounts.append(fold(Accounting(), await runs.events(run)))
+                logs.append(await runs.events(run))
         except UnknownRun as error:
             unknown = error
     if unknown is not None:
         # Not the code that it has elsewhere: that one says here that the runs differ.
         report(unknown, as_json=settings.as_json)
         return exits.USAGE
-    found = compare(*accounts)
+    found = compare_logs(*logs)
     click.echo(compact(msgspec.to_builtins(found)) if settings.as_json else diff_text(found))
     return exits.OK if found.equal else exits.FAILED

@@ -13,6 +13,8 @@ from callboard.bus.events import OutlineEdge, OutlineNode
 from callboard.projections.account import Measure
 from callboard.projections.diff import DefinitionChange, NodeChange, Pair, Parting, RunDiff, SourceDrift
 from callboard.projections.renders import duration_text
+from callboard.projections.sharing import Shared
+from callboard.projections.sights import Sight
 from callboard.projections.values import Difference
 from callboard.runtime.operations.narration import short
 
@@ -28,6 +30,8 @@ def diff_text(diff: RunDiff) -> str:
     """Return the comparison as text: its verdict, what differs, and the measures."""
     verdict = click.style("equal", fg="green", bold=True) if diff.equal else click.style("differ", fg="red", bold=True)
     lines = [f"{diff.left} and {diff.right}: {verdict}"]
+    if diff.shared is not None:
+        lines.append(f"They have events 2 to {diff.shared.n} in common; what lies behind is told.")
     for title, found in _sections(diff):
         told = list(found)
         if told:
@@ -39,7 +43,9 @@ def _sections(diff: RunDiff) -> Iterator[tuple[str, Iterable[str]]]:
     yield "Definition", _definition(diff.definition) if diff.definition else ()
     yield "Start", _differences(diff.start)
     yield "Sources", (line for drift in diff.sources for line in _source(drift))
+    yield "What they have in common, otherwise", _replaced(diff.shared) if diff.shared else ()
     yield "Path", _path(diff)
+    yield "What the models saw", _sight(diff.sight) if diff.sight else ()
     yield "Nodes", (line for change in diff.nodes for line in _node(change))
     used = {f"model {name}": pair for name, pair in diff.models.items()}
     yield "Model turns and tool calls", _counts(used | {f"tool {name}": pair for name, pair in diff.tools.items()})
@@ -97,12 +103,12 @@ def _hash(value: str | None) -> str:
     return value[:12] if value else "none"
 
 
-def _differences(found: Sequence[Difference], depth: int = 1) -> Iterator[str]:
-    yield from _cut([line for each in found for line in _difference(each, depth)], "differences", depth)
+def _differences(found: Sequence[Difference], depth: int = 1, of: str = "") -> Iterator[str]:
+    yield from _cut([line for each in found for line in _difference(each, depth, of)], "differences", depth)
 
 
-def _difference(each: Difference, depth: int) -> Iterator[str]:
-    where = each.pointer or "(the whole)"
+def _difference(each: Difference, depth: int, of: str) -> Iterator[str]:
+    where = f"{of}{each.pointer}" or "(the whole)"
     if each.left is UNSET:
         yield _line("+", f"{where}  {short(each.right)}", depth)
     elif each.right is UNSET:
@@ -131,6 +137,17 @@ def _quoted(value: object) -> str:
     return f"“{short(value)}”" if isinstance(value, str) else short(value)
 
 
+def _replaced(common: Shared) -> Iterator[str]:
+    for event in common.replaced:
+        yield _line("~", " ".join(["event", str(event.n), event.type, event.path]).rstrip())
+        yield from _differences(event.payload, 2)
+
+
+def _sight(sight: Sight) -> Iterator[str]:
+    yield _line("~", f"first at {sight.key} (event {sight.left}, event {sight.right})")
+    yield from _differences(sight.request, 2)
+
+
 def _path(diff: RunDiff) -> Iterator[str]:
     if diff.path.left == diff.path.right and not diff.parting:
         return
@@ -138,7 +155,8 @@ def _path(diff: RunDiff) -> Iterator[str]:
         yield _line("-", _steps(diff.path.left))
         yield _line("+", _steps(diff.path.right))
     if diff.parting:
-        yield f"  {_parting(diff.parting)}"
+        beginning = "behind what they have in common" if diff.shared else "at the beginning"
+        yield f"  {_parting(diff.parting, beginning)}"
     yield from _cut([_line("~", f"{path}: {_times(pair)}") for path, pair in diff.visits.items()], "nodes")
 
 
@@ -147,12 +165,12 @@ def _steps(steps: Sequence[str]) -> str:
     return f"{shown} → … {len(steps) - PATH_STEPS_MAX} more" if len(steps) > PATH_STEPS_MAX else shown or "(nowhere)"
 
 
-def _parting(parting: Parting) -> str:
+def _parting(parting: Parting, beginning: str) -> str:
     sides = [
         (", ".join(targets) or "nothing") + (f" ({short('; '.join(filter(None, reasons)))})" if any(reasons) else "")
         for targets, reasons in ((parting.left, parting.reasons.left), (parting.right, parting.reasons.right))
     ]
-    where = f"behind {parting.after}" if parting.after else "at the beginning"
+    where = f"behind {parting.after}" if parting.after else beginning
     return f"They part {where}: {sides[0]} on the left, {sides[1]} on the right."
 
 
@@ -174,6 +192,7 @@ def _node(change: NodeChange) -> Iterator[str]:
         yield _line("~", f"retries: {change.retries.left} → {change.retries.right}", 2)
     if change.error:
         yield from _errors(change.error, 2)
+    yield from _differences(change.input, 2, "input")
     yield from _differences(change.result, 2)
     yield from _counts(change.effects, 2)
 

@@ -19,10 +19,9 @@ from callboard.bus.events import Event, ModelCall, ModelResult, RunAccepted, pay
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.projections.account import Accounting
 from callboard.projections.columns import Row, columns
 from callboard.projections.diagram import DiagramFold, Direction
-from callboard.projections.diff import RunDiff, compare
+from callboard.projections.diff import RunDiff, compare_logs
 from callboard.projections.drawing.geometry import Geometry, geometry, outline_hash
 from callboard.projections.drawing.svg import svg
 from callboard.projections.jaeger import jaeger
@@ -192,10 +191,10 @@ class Readings:
         return await self._apart(_FILES[asked.form], await self._whole(asked.run_id))
 
     async def diff(self, tenant: str, body: bytes) -> RunDiff:
-        """Compare two runs: definition, start, the way taken, nodes and their results; durations and tokens beside."""
+        """Compare two runs, forks from their parting on: what they were given, saw, did and came to, and took."""
         asked = read_body(body, TwoRuns)
         left, right = [await self._whole(run) for run in (asked.left, asked.right)]
-        return await self._apart(_compared, left, right)
+        return await self._apart(compare_logs, left, right)
 
     async def workers(self, tenant: str, body: bytes) -> WorkerList:
         """List the workers that live, with what they have to do, and what waits in the queues: of all tenants."""
@@ -226,10 +225,6 @@ class Readings:
     async def _apart(self, function: Callable[..., R], *arguments: Any) -> R:
         """Compute something in a thread, off the loop."""
         return await to_thread.run_sync(function, *arguments, limiter=self._folding)
-
-
-def _compared(left: Sequence[Event], right: Sequence[Event]) -> RunDiff:
-    return compare(fold(Accounting(), left), fold(Accounting(), right))
 
 
 def _jsonl(events: Sequence[Event]) -> Content:

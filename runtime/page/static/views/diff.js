@@ -15,7 +15,7 @@ export class DiffView extends HTMLElement {
     fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Two runs'), h('a', {href: to(['runs', left])}, left), h('span', {class: 'soft'}, 'and'), h('a', {href: to(['runs', right])}, right), h('a', {class: 'button', href: to(['runs', right, 'diff', left])}, 'Swap ⇄')), sheet)
     try {
       const [found, one, other] = await Promise.all([get(['diff'], {left, right}), get(['runs', left]), get(['runs', right])])
-      fill(sheet, summary(left, right, one, other), ...this.told(found))
+      fill(sheet, found.shared ? common(left, found.shared) : null, summary(left, right, one, other, found), ...this.told(found))
     } catch (error) {
       fill(sheet, failure(error))
     }
@@ -23,11 +23,29 @@ export class DiffView extends HTMLElement {
 
   /** @param {any} found */
   told(found) {
-    const parts = Object.entries(found).filter(([name, value]) => !['left', 'right', 'equal'].includes(name) && value !== null && (typeof value !== 'object' || Object.keys(value).length))
-    if (!parts.length) return [nothing('Nothing is different', 'Both took the same way and came to the same.')]
+    const parts = Object.entries(found).filter(([name, value]) => !['left', 'right', 'equal', 'shared', 'sight'].includes(name) && value !== null && (typeof value !== 'object' || Object.keys(value).length))
+    const before = [...changed(found.shared), ...seen(found)]
+    if (!parts.length && !before.length) return [nothing('Nothing is different', 'Both took the same way and came to the same.')]
     parts.sort(([a], [b]) => Number(b === 'parting') - Number(a === 'parting'))
-    return parts.map(([name, value]) => h('section', {class: 'told'}, h('h2', {}, name.replaceAll('_', ' ')), differences(value)))
+    return [...before, ...parts.map(([name, value]) => h('section', {class: 'told'}, h('h2', {}, name.replaceAll('_', ' ')), differences(value)))]
   }
+}
+
+/** What two runs have in common. @param {string} left @param {any} shared */
+function common(left, shared) {
+  return h('p', {}, 'They have events 2 to ', h('a', {href: to(['runs', left], {n: shared.n})}, String(shared.n)), ' in common; what lies behind is told.')
+}
+
+/** What of it one of them has otherwise. @param {any} shared */
+function changed(shared) {
+  return (shared?.replaced ?? []).map((/** @type {any} */ one) => h('section', {class: 'told'}, h('h2', {}, `event ${one.n}, ${one.type} ${one.path}`), differences(one.payload)))
+}
+
+/** The first turn at which a model saw something else. @param {any} found */
+function seen({left, right, sight}) {
+  if (!sight) return []
+  const link = (/** @type {string} */ run, /** @type {number} */ n) => h('a', {href: to(['runs', run], {n, tab: 'saw'})}, `event ${n}`)
+  return [h('section', {class: 'told'}, h('h2', {}, 'what the models saw'), h('p', {}, `Something else first at ${sight.path || 'the run'}: `, link(left, sight.left), ' on the left, ', link(right, sight.right), ' on the right.'), differences(sight.request))]
 }
 
 /** @param {any} value @returns {HTMLElement} */
@@ -39,15 +57,17 @@ function differences(value) {
     h('tbody', {}, list.map((one) => h('tr', {}, where.map((name) => h('td', {}, typeof one[name] === 'object' ? tree(one[name]) : String(one[name] ?? ''))), ['left', 'right'].map((side) => h('td', {}, one[side] === undefined || one[side] === null ? h('span', {class: 'soft'}, '—') : tree(one[side], {open: 1})))))))
 }
 
-/** @param {string} left @param {string} right @param {any} one @param {any} other */
-function summary(left, right, one, other) {
-  const lasted = (/** @type {any} */ run) => (run.ended_at ? duration((Date.parse(run.ended_at) - Date.parse(run.accepted_at)) / 1000) : 'goes on')
-  const tokens = (/** @type {any} */ run) => count((run.usage?.input_tokens ?? 0) + (run.usage?.output_tokens ?? 0))
+/** @param {string} left @param {string} right @param {any} one @param {any} other @param {any} found */
+function summary(left, right, one, other, {shared, measures}) {
+  const lasted = (/** @type {any} */ measure) => (measure.duration_s === null ? 'goes on' : duration(measure.duration_s))
+  const tokens = (/** @type {any} */ measure) => count(measure.input_tokens + measure.output_tokens)
+  const behind = shared ? ', behind it' : ''
+  const {left: ours, right: theirs} = measures.run
   const rows = [
     ['status', chip(one.status), chip(other.status), look(one.status)[2] !== look(other.status)[2]],
     ['definition', `${one.definition} ${one.definition_hash?.slice(0, 12)}`, `${other.definition} ${other.definition_hash?.slice(0, 12)}`, one.definition_hash !== other.definition_hash],
-    ['took', lasted(one), lasted(other), false],
-    ['tokens', tokens(one), tokens(other), tokens(one) !== tokens(other)],
+    [`took${behind}`, lasted(ours), lasted(theirs), false],
+    [`tokens${behind}`, tokens(ours), tokens(theirs), tokens(ours) !== tokens(theirs)],
     ['events', String(one.last_n), String(other.last_n), one.last_n !== other.last_n],
     ['error', one.error?.code ?? '', other.error?.code ?? '', one.error?.code !== other.error?.code],
   ]

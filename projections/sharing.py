@@ -1,0 +1,62 @@
+"""What two runs have in common of which one is a fork of the other, or both are forks of the same run."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.events import Event, RunAccepted, RunStart, SourcesResolved
+from callboard.projections.projection import known
+from callboard.projections.values import Difference, differences
+
+_TOLD_ELSEWHERE = frozenset({RunStart.type, SourcesResolved.type})
+"""What a run was given is compared by itself."""
+
+
+class Replaced(Struct, frozen=True):
+    """A shared event that the runs have otherwise: where their payloads differ."""
+
+    n: int
+    type: str
+    path: str
+    payload: list[Difference]
+
+
+class Shared(Struct, frozen=True):
+    """The events up to number ``n`` are the same; ``replaced`` are those of which one side has another payload."""
+
+    n: int
+    replaced: list[Replaced]
+
+
+def shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
+    """Return what two runs share; None if neither is a fork, or they have nothing in common.
+
+    Each run has a first event of its own. The others are the same if they happened at the same time: a log of a fork
+    tells its direct origin only, and one that was exported need not have that either.
+    """
+    if not (_is_fork(left) or _is_fork(right)):
+        return None
+    pairs = list(takewhile(_same, zip(left[1:], right[1:], strict=False)))
+    if not pairs:
+        return None
+    payloads = [
+        Replaced(one.n, one.type, one.path, differences(*(msgspec.json.decode(each.payload) for each in (one, other))))
+        for one, other in pairs
+        if bytes(one.payload) != bytes(other.payload) and one.type not in _TOLD_ELSEWHERE
+    ]
+    return Shared(pairs[-1][0].n, payloads)
+
+
+def _is_fork(events: Sequence[Event]) -> bool:
+    accepted = known(events[0]) if events else None
+    return isinstance(accepted, RunAccepted) and accepted.forked_from is not None
+
+
+def _same(pair: tuple[Event, Event]) -> bool:
+    return pair[0].time == pair[1].time and _place(pair[0]) == _place(pair[1])
+
+
+def _place(event: Event) -> tuple[int, str, str, int, str]:
+    return event.n, event.type, event.path, event.iteration, event.key

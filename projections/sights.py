@@ -1,0 +1,71 @@
+"""What models saw: the first turn at which two runs have shown them something else.
+
+Turns are compared by what is new in each, put together word for word: digests cover what a call records, and that
+quotes values which one of the runs may have otherwise.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.conversation import Request
+from callboard.bus.events import Event, ModelCall
+from callboard.projections.conversations import Conversations
+from callboard.projections.projection import known
+from callboard.projections.values import Difference, differences
+
+
+class Sight(Struct, frozen=True):
+    """A turn at which a model was shown something else: its effect key, the event of each side that asked, and where
+    the two requests differ."""
+
+    key: str
+    path: str
+    left: int
+    right: int
+    request: list[Difference]
+
+
+def first_sight(left: Sequence[Event], right: Sequence[Event], after: int = 0) -> Sight | None:
+    """Return the first turn, in the order of the left run, that both have behind event ``after`` and that differs."""
+    theirs = {event.key: (event, digest) for event, digest in _turns(right, after)}
+    for event, digest in _turns(left, after):
+        other, others = theirs.get(event.key, (None, b""))
+        if other is not None and digest != others:
+            found = differences(_request(left, event), _request(right, other))
+            return Sight(event.key, event.path, event.n, other.n, found)
+    return None
+
+
+def _turns(events: Sequence[Event], after: int) -> Iterator[tuple[Event, bytes]]:
+    """Yield every turn with a digest of what is new in it."""
+    for event, call, conversations in _calls(events):
+        if event.n > after:
+            yield event, sha256(msgspec.json.encode((_told(call, call), conversations.news(event)))).digest()
+
+
+def _request(events: Sequence[Event], called: Event) -> dict[str, Any]:
+    """Return the whole request of a turn; of one that cannot be put together what it records."""
+    call, conversations = next((call, so_far) for event, call, so_far in _calls(events) if event.n == called.n)
+    request = conversations.asked(called) or call
+    return msgspec.to_builtins({**_told(call, request), "messages": request.messages})
+
+
+def _told(call: ModelCall, request: Request | ModelCall) -> dict[str, Any]:
+    told = {name: getattr(call, name) for name in ("purpose", "model", "choices", "max_output_tokens", "temperature")}
+    return {**told, **{name: getattr(request, name) for name in ("system", "tools", "schema")}}
+
+
+def _calls(events: Sequence[Event]) -> Iterator[tuple[Event, ModelCall, Conversations]]:
+    """Yield every call of a model, with all that was said until then."""
+    conversations = Conversations()
+    for event in events:
+        payload = known(event)
+        if payload is None:
+            continue
+        conversations.apply(event, payload)
+        if isinstance(payload, ModelCall):
+            yield event, payload, conversations
