@@ -3,8 +3,8 @@
 A fork is a process like any other: it has its own streams, folder, environment and arguments, and dies of signals. What
 a fresh start takes (`test_cli_light`) and what is installed (`test_installing`) is tested without.
 
-``python -m tests.forks FD`` forks whatever `tests/fork_client.py` asks for at the socket that it inherits; it ends when
-its standard input does.
+``python -m tests.forks FD ADDRESS`` forks whatever `tests/fork_client.py` asks for at the socket that it inherits; it
+ends when its standard input does. Where a fork would start a process for Python tools, that is a fork as well.
 """
 
 import array
@@ -30,6 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from callboard.actors.tools import python_process
 from callboard.languages import registry
 from callboard.languages.kit import kits
 from callboard.runtime import cli
@@ -39,7 +40,13 @@ CLIENT = ROOT / "tests" / "fork_client.py"
 CLI = "callboard.runtime.cli.main"
 PYTHON = Path(sys.executable)
 
-BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "mcp.client.stdio", "mcp.server.mcpserver")
+BEFORE_FORK = (
+    "anyio._backends._asyncio",
+    "callboard.actors.tools.python",
+    "callboard.actors.tools.python_host",
+    "mcp.client.stdio",
+    "mcp.server.mcpserver",
+)
 """What programs import when they come to it, besides the modules of the command line."""
 
 
@@ -47,13 +54,22 @@ BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "mcp
 
 
 def python(*program: str) -> list[str]:
-    """The command that stands for ``python PROGRAM…``, where that is a script or ``-m`` and a module."""
-    return [str(PYTHON), "-I", "-S", str(CLIENT), _place().address, *program]
+    """The command that stands for ``python PROGRAM…``, where that is a script or ``-m`` and a module, or ``-P -m``."""
+    return [*_client(_place().address), *program]
 
 
 def callboard(*args: str) -> list[str]:
     """The command that stands for ``python -m callboard.runtime.cli.main ARGS…``."""
     return python("-m", CLI, *args)
+
+
+def python_host() -> list[str]:
+    """The command that stands for `python_process.HOST`."""
+    return python(*python_process.HOST[1:])
+
+
+def _client(address: str) -> list[str]:
+    return [str(PYTHON), "-I", "-S", str(CLIENT), address]
 
 
 def programs() -> str:
@@ -77,8 +93,8 @@ def _place() -> _Place:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
     listener.listen()
-    threading.Thread(target=_begin, args=[listener], daemon=True).start()
-    fork = shlex.join([str(PYTHON), "-I", "-S", str(CLIENT), str(address)])
+    threading.Thread(target=_begin, args=[listener, str(address)], daemon=True).start()
+    fork = shlex.join(_client(str(address)))
     _program(home / "bin" / "callboard", f'exec {fork} {shlex.quote(str(PYTHON.with_name("callboard")))} "$@"')
     # An option, or no argument at all, is for Python itself.
     real = shlex.quote(str(PYTHON))
@@ -86,10 +102,10 @@ def _place() -> _Place:
     return _Place(str(address), str(home / "bin"))
 
 
-def _begin(listener: socket.socket) -> None:
+def _begin(listener: socket.socket, address: str) -> None:
     with listener:
         select.select([listener], [], [])
-        command = [sys.executable, "-m", "tests.forks", str(listener.fileno())]
+        command = [sys.executable, "-m", "tests.forks", str(listener.fileno()), address]
         _begun.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()]))
 
 
@@ -117,6 +133,7 @@ def main() -> None:
             importlib.import_module(module.name)
     for name in BEFORE_FORK:
         importlib.import_module(name)
+    python_process.HOST = (*_client(sys.argv[2]), *python_process.HOST[1:])
     # What has been imported stays: forks need not look at it, nor copy it for being looked at.
     gc.collect()
     gc.freeze()
@@ -240,11 +257,13 @@ def _be(wanted: dict[str, Any]) -> None:
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     program = wanted["program"]
+    safe_path = program[0] == "-P"
+    program = program[safe_path:]
     theirs = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     # Languages may be installed there.
     kits.cache_clear()
     if program[0] == "-m":
-        sys.path[:1] = [wanted["folder"], *theirs]
+        sys.path[:1] = theirs if safe_path else [wanted["folder"], *theirs]
         sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:

@@ -26,6 +26,7 @@ from callboard.runtime.run.children import LINEAGE_MAX
 from callboard.testing.checks import check_log
 from tests.households import child_of
 from tests.parking_lot import play, triage
+from tests.test_kill import deaths
 from tests.troupe import (
     KILLED,
     TENANT,
@@ -45,7 +46,7 @@ from tests.troupe import (
     until_end,
     until_type,
 )
-from tests.worker_process import Kill, What, When
+from tests.worker_process import Kill, When
 
 LANES = 6
 WHEN: Sequence[When] = ("before", "after")
@@ -151,8 +152,8 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[tuple[in
         await worker.kill()
 
 
-def kills_of(what: What, counts: tuple[int, int]) -> list[tuple[int, Kill]]:
-    return [(of, Kill(when, what, n)) for of in (0, 1) for n in range(1, counts[of] + 1) for when in WHEN]
+def deaths_on_the_way(routes: tuple[int, int]) -> list[tuple[int, Kill]]:
+    return [(of, Kill(when, "route", n)) for of in (0, 1) for n in range(1, routes[of] + 1) for when in WHEN]
 
 
 @pytest.mark.parametrize("case", CASES[:2], ids=str)
@@ -161,7 +162,7 @@ async def test_a_worker_dies_at_every_append_of_parent_and_child(case: Case, tmp
     async with open_troupe(tmp_path, partitions=2) as troupe:
         expected = await undisturbed(troupe, case)
         counts = len(expected[0]) - (case.name != "ends"), len(expected[1]) - 1
-        kills = kills_of("append", counts)
+        kills = [(of, kill) for of in (0, 1) for kill in deaths(counts[of], even=WHEN[of])]
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, troupe, case, f"lane-{i}", kills[i::LANES], expected)
@@ -172,7 +173,7 @@ async def test_a_worker_dies_as_one_run_says_something_to_the_other(case: Case, 
     """Before: the event and the command have reached the server, but for the message that commits the batch."""
     async with open_troupe(tmp_path, partitions=2) as troupe:
         expected = await undisturbed(troupe, case)
-        kills = kills_of("route", case.routes)
+        kills = deaths_on_the_way(case.routes)
         async with anyio.create_task_group() as tasks:
             for i, kill in enumerate(kills):
                 tasks.start_soon(lane, troupe, case, f"lane-{i}", [kill], expected)

@@ -15,9 +15,8 @@ from callboard.bus.commands import Answer
 from callboard.bus.log import Recorded
 from callboard.runtime.api.client import Client
 from tests.graphs import flow, graph, node, timeless, webhook
-from tests.test_kill import Case, lane, undisturbed
+from tests.test_kill import Case, deaths, lane, undisturbed
 from tests.troupe import PATIENCE_S, end_payload, open_troupe, say
-from tests.worker_process import Kill
 
 LANES = 8
 """How many chains of workers die beside each other; most of their time they wait."""
@@ -99,10 +98,7 @@ async def test_a_graph_is_killed_at_every_boundary_and_answered_from_elsewhere(t
         assert end.status == "completed"
         assert end.results["execution_sequence"] == ["t", "each", "write", "write", "approve", "pause"]
         assert end.results["tokens_used"]["total_tokens"] == 8
-        # Behind one event or before the next: the log is the same, so each boundary is died at in one of the two ways.
-        boundaries = range(len(expected))
-        kills = [Kill("after", "append", n) if n % 2 else Kill("before", "append", n + 1) for n in boundaries]
-        kills.append(Kill("after", "append", len(expected)))
+        kills = deaths(len(expected))
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, troupe, CASE, f"lane-{i}", kills[i::LANES], expected)

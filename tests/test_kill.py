@@ -47,6 +47,16 @@ STEPS = 8
 """Steps of each run: as each costs one commit, there must be as many as the last of these."""
 
 
+def deaths(events: int, *, even: When = "before") -> list[Kill]:
+    """Return a death at each boundary of so many events. Behind one or before the next: the log is the same, so each
+    boundary is died at in one of the two ways, in turns; ``even`` is that of every other one, the first among them."""
+    found = [
+        Kill("before", "append", n + 1) if (n % 2 == 0) == (even == "before") else Kill("after", "append", n)
+        for n in range(1, events)
+    ]
+    return [Kill("before", "append", 1), *found, Kill("after", "append", events)]
+
+
 async def interrupted(client: Client, run_id: str) -> list[Recorded]:
     """Cancel a run when its endless effects have been announced; follow it to its end."""
     await until(client, run_id, lambda event: event.key == "endless[1]#1.1!long")
@@ -58,7 +68,7 @@ async def interrupted(client: Client, run_id: str) -> list[Recorded]:
 class Case:
     """A run, who attends to it, and event types it comes to, so that the sweep is about something.
 
-    ``ending`` is what of its end is the same in every run.
+    ``ending`` is what of its end is the same in every run, and ``even`` how its `deaths` are.
     """
 
     name: str
@@ -66,6 +76,7 @@ class Case:
     attend: Callable[[Client, str], Awaitable[list[Recorded]]]
     contains: Sequence[str]
     ending: Callable[[RunEnd], Any] = lambda end: end
+    even: When = "before"
 
     def __str__(self) -> str:
         return self.name
@@ -73,7 +84,7 @@ class Case:
 
 CASES = [
     Case("workflow", triage, until_end, ["tool.result", "model.result", "node.retry", "route"]),
-    Case("waits", lambda run: play("waits", run), attend, ["run.parked", "timer.fired", "human.closed"]),
+    Case("waits", lambda run: play("waits", run), attend, ["run.parked", "timer.fired", "human.closed"], even="after"),
     Case("cancelled", lambda run: play("unwinds", run), interrupted, ["cancel.requested", "effect.cancelled"]),
 ]
 
@@ -134,7 +145,7 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], e
 async def test_a_worker_dies_at_every_append(case: Case, tmp_path: Path) -> None:
     async with open_troupe(tmp_path, partitions=2) as troupe:
         expected = await undisturbed(troupe, case)
-        kills = [Kill(when, "append", n) for n in range(1, len(expected) + 1) for when in WHEN]
+        kills = deaths(len(expected), even=case.even)
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, troupe, case, f"lane-{i}", kills[i::LANES], expected)

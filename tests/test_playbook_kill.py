@@ -16,9 +16,8 @@ from callboard.projections.projection import fold
 from callboard.projections.results.playbook_state import PlaybookState
 from callboard.runtime.api.client import Client
 from tests.playbook_cases import block, declared, doc, steps, sub
-from tests.test_kill import Case, lane, undisturbed
+from tests.test_kill import Case, deaths, lane, undisturbed
 from tests.troupe import PATIENCE_S, end_payload, open_troupe, say
-from tests.worker_process import Kill
 
 LANES = 8
 """How many chains of workers die beside each other; most of their time they wait."""
@@ -98,7 +97,7 @@ async def test_a_playbook_is_killed_at_every_boundary_and_answered_from_elsewher
             "channel": "web",
         }
         assert fold(PlaybookState(), [item.event for item in expected]).steps[0].input_tokens == 9
-        kills = [Kill(when, "append", n) for n in range(1, len(expected) + 1) for when in ("before", "after")]
+        kills = deaths(len(expected))
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, troupe, CASE, f"lane-{i}", kills[i::LANES], expected)

@@ -39,6 +39,7 @@ from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
 from callboard.testing.checks import RefusingSink, check_log
 from tests import parking_lot
+from tests.forks import python_host
 from tests.worker_process import Carried, Kill, Notice, Orders
 
 PATIENCE_S = 40.0
@@ -140,7 +141,8 @@ class Troupe:
         log = str(self.home / "workers.log")
         settings = {**self._config, **config}
         environ = dict(os.environ)
-        orders = Orders(name, str(self._carried), log, settings, kill, drain_s, guest, self.preload, environ)
+        host = python_host()
+        orders = Orders(name, str(self._carried), log, settings, kill, drain_s, guest, host, self.preload, environ)
         await self._line.send(msgspec.json.encode(orders) + b"\n")
         return worker
 

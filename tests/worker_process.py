@@ -27,6 +27,7 @@ import msgspec
 import structlog
 
 from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
+from callboard.actors.tools import python_process
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON
 from callboard.bus.jetstream import JetStreamLog
@@ -73,7 +74,8 @@ class Kill(msgspec.Struct, frozen=True):
 class Orders(msgspec.Struct, frozen=True):
     """How a worker is to be; the file for `Carried` lines, the settings of `Config`, and what it lives until.
 
-    ``preload`` names modules that are imported before the fork, once for all workers; ``environ`` is its environment.
+    ``host`` starts the processes of its Python tools, ``preload`` names modules that are imported before the fork, once
+    for all workers; ``environ`` is its environment.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Orders(msgspec.Struct, frozen=True):
     kill: Kill | None = None
     drain_s: float = 20.0
     guest: bool = False
+    host: list[str] = []
     preload: list[str] = []
     environ: dict[str, str] = {}
 
@@ -236,6 +239,7 @@ def _become_worker(orders: Orders) -> None:
     os.dup2(log.fileno(), sys.stderr.fileno())
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
     notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    python_process.HOST = tuple(orders.host)
     bootstrap.worker_name = lambda: orders.name
     bootstrap.Services = _services(orders, notes)
     kits()["play"] = Kit("play", parking_lot.__name__, lambda _fields, _source: False, "a play's name")

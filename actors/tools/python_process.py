@@ -31,6 +31,9 @@ from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 EXIT_GRACE_S = 2.0
 """How long a process may take to end by itself before it is killed; longer than the host's own grace."""
 
+HOST = (sys.executable, "-P", "-m", "callboard.actors.tools.python_host")
+"""The command that starts a host process."""
+
 FRAME_BYTES_SLACK = 1024 * 1024
 """What a frame may have besides a tool's output: specs, messages, tracebacks."""
 
@@ -65,12 +68,11 @@ class HostProcess:
 
         :raises OSError: if the process cannot be started
         """
-        command = [sys.executable, "-P", "-m", "callboard.actors.tools.python_host"]
         host: HostProcess | None = None
         writer, printed = open_stderr(log)
         with writer as stderr, anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
             process = await anyio.open_process(
-                command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, start_new_session=True
+                HOST, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, start_new_session=True
             )
             host = cls(process, output_bytes_max + FRAME_BYTES_SLACK, printed)
         assert host is not None, "a shielded spawn either raises or returns"
