@@ -5,6 +5,7 @@ that it quotes (`Recall`, `Former`), outputs of tools (`ToolOutput`).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
@@ -24,16 +25,19 @@ class Spoken(Protocol):
 class Left:
     """The result of a node execution that is over, as later messages quote it; each JSON text is made once and kept."""
 
-    def __init__(self, exit: NodeExit) -> None:
+    def __init__(self, name: str, exit: NodeExit) -> None:
+        self._name = name
         self._exit = exit
         self._texts: dict[tuple[str, bool], Text] = {}
 
-    def told(self) -> str:
-        """Return the JSON text of what later nodes see of it: ``told``, or the ``data`` of its result."""
-        if self._exit.told is not None:
-            return self.recalled("/told").text
-        result = self._exit.result
-        return self.recalled("/result/data").text if isinstance(result, dict) and "data" in result else "null"
+    @cached_property
+    def member(self) -> str:
+        """What later nodes see of it, ``told`` or the ``data`` of its result, as one more member of a JSON object."""
+        told = self._exit.told
+        if told is None:
+            result = self._exit.result
+            told = result.get("data") if isinstance(result, dict) else None
+        return f", {msgspec.json.encode(self._name).decode()}: {msgspec.json.encode(told).decode()}"
 
     def recalled(self, pointer: str, *, plain: bool = False) -> Text:
         """Return the JSON text of what a pointer (RFC 6901) finds in the payload of the node's exit.
@@ -64,7 +68,7 @@ class Memory:
 
     def keep(self, place: str, name: str, exit: NodeExit) -> None:
         """Keep what the node of a name leaves; ``place`` is the execution, ``path#iteration``."""
-        self.exits[place] = self.told[name] = Left(exit)
+        self.exits[place] = self.told[name] = Left(name, exit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +114,7 @@ def _part(part: Part, spoken: Spoken, memory: Memory) -> Part:
         case Recall(of=of, at=at, plain=plain):
             return memory.exits[of].recalled(at, plain=plain)
         case Former():
-            members = (f", {msgspec.json.encode(name).decode()}: {left.told()}" for name, left in memory.told.items())
-            return Text("".join(members))
+            return Text("".join([left.member for left in memory.told.values()]))
         case ToolOutput(id=call_id, of=of):
             result = spoken.outputs[of] if of is not None else None
             return part if result is None else ToolOutput(call_id, None, result.output, result.error)

@@ -26,8 +26,12 @@ TAG_CHARS_MAX = 256
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
+_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
+"""Built when the first start comes, not when the process begins: what goes on then has been admitted."""
+
+
 class _Definition(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
     language: str | None = None
     source: str | None = None
     hash: str | None = None
@@ -35,7 +39,7 @@ class _Definition(BaseModel):
 
 
 class _Bundle(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
     source: str
     language: str | None = None
     name: str | None = None
@@ -45,14 +49,14 @@ class _Bundle(BaseModel):
 
 
 class _Scheduled(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
     schedule: str
     due: str
     timezone: str = "UTC"
 
 
 class _Fork(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
     run: str = Field(min_length=1)
     at: int = Field(ge=1)
     outcome: dict[str, Any] | None = None
@@ -61,7 +65,7 @@ class _Fork(BaseModel):
 class _Start(BaseModel):
     """The shape of a start message; people write it, so every problem is told at once."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
     definition: _Definition
     input: Any = None
     arguments: dict[str, Any] = Field(default_factory=dict)

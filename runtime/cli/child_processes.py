@@ -32,6 +32,10 @@ RESTART_PAUSE_S = 0.2
 RESTART_PAUSE_MAX_S = 30.0
 """Pauses before one that died is started anew, longer and longer."""
 
+BEGIN_S = 0.5
+"""So long we have the machine for ourselves before the first of them: what others have left goes on at once, while
+starting a process takes most of a second of a core."""
+
 STABLE_S = 10.0
 """A process that has lived for so long may be started anew at once."""
 
@@ -83,6 +87,7 @@ class ChildProcesses:
 
     async def _keep(self, child: ChildProcess) -> None:
         in_a_row = 0
+        await anyio.sleep(BEGIN_S)
         while not self._stopping:
             began = anyio.current_time()
             process = await self._start(child)
