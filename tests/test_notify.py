@@ -143,6 +143,20 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
     assert inbox.at("/slow")[0].said["text"].endswith(" has waited longer than 1500ms for an answer: Ship it?")
 
 
+async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, inbox: Receiver) -> None:
+    rules = {
+        "failures": {"on": "failed", "where": "definition=w", "webhook": inbox.url},
+        "waits": {"on": "waiting", "longer_than": "0s", "webhook": inbox.url},
+    }
+    async with house(tmp_path, rules) as connection:
+        await started(connection, {**FAILS, "encryption_key": "ada"}, "bad")
+        await started(connection, {**asking(question="Is Ada well?"), "encryption_key": "ada"}, "asks", ends=False)
+        await until(lambda: len(inbox.posted) == 2)
+    told = {one.said["run"]: one.said for one in inbox.posted}
+    assert told["bad"]["error"] == {"code": "workflow.node_failed", "message": "(encrypted)"}
+    assert told["asks"]["text"].endswith("for an answer: (encrypted)")
+
+
 async def test_a_budget_that_is_used_up_is_told_of(tmp_path: Path, inbox: Receiver) -> None:
     rules = {"budget": {"on": "budget", "webhook": inbox.url}}
     two = json.dumps(document({"a": {}, "b": {}}, [("a", "b")]))
