@@ -17,7 +17,7 @@ from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
-from callboard.runtime.cli.finding import listings
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 from tests.flows import call, flow, returned
 from tests.test_service import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller

@@ -21,9 +21,9 @@ from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import QUESTIONS_MAX
-from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import program, where_options
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.narration import local, short
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact

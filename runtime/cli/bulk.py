@@ -14,11 +14,12 @@ from callboard.projections.runs import RunRow
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.finding import listings, wanted
+from callboard.runtime.cli.finding import wanted
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.progress import Progress, progress
 from callboard.runtime.operations.bulk import Heard, begin_all, hearing, tell_all
 from callboard.runtime.operations.errors import UsageInvalid
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config

@@ -4,10 +4,10 @@ import click
 
 from callboard.projections.where import Both, Term
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.forgetting import forget
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config

@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "archive": "archive:archive",
         "import": "archive:import_runs",
         "purge": "purge:purge",
+        "retention": "retention:retention",
         "forget": "forget:forget",
     },
     "Tell a run": {

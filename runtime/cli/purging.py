@@ -6,10 +6,10 @@ from callboard.bus.purging import Gone
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.bulk import Doing, Many, do_many
-from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.operations.bulk import Heard, purge_all
 from callboard.runtime.operations.errors import UsageInvalid
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import ForksOf, purge_run
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact

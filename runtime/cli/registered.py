@@ -11,8 +11,8 @@ from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, names, p
 from callboard.runtime.admission.versions import UnknownDefinition, Version, meant, rollback, versions
 from callboard.runtime.api.bodies import OneVersion
 from callboard.runtime.api.version_lists import listed
-from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact

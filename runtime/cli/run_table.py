@@ -11,9 +11,9 @@ from callboard.bus.log import NoAnswer, Recorded
 from callboard.projections.renders import duration_text
 from callboard.projections.runs import RunRow
 from callboard.projections.where import Where
-from callboard.runtime.cli.finding import listings
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import COLOURS
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact

@@ -54,6 +54,8 @@ async def stand(standing: Standing, settings: Settings) -> int:
         children = await stack.enter_async_context(open_child_processes())
         for number in range(2, standing.config.worker_processes() + 1):
             children.keep(ChildProcess(f"worker-{number}", work, _at(connection, standing)))
+        if standing.config.retention:
+            children.keep(ChildProcess("retention", tidy, _at(connection, standing)))
         page = None if standing.joins else await _served(stack, children, connection, standing)
         stack.enter_context(settled_collector())
         _say_where(connection, settings, page, embedded=standing.config.embedded and not standing.joins)
@@ -113,6 +115,13 @@ async def attend(standing: Standing) -> None:
     from callboard.runtime.cli import httpserving
 
     await httpserving.attend(standing)
+
+
+async def tidy(standing: Standing) -> None:
+    """Be the child process that carries out the rules of retention."""
+    from callboard.runtime.cli import retaining
+
+    await retaining.attend(standing)
 
 
 async def work(standing: Standing) -> None:

@@ -33,6 +33,20 @@ class _Born(msgspec.Struct):
     parent: ev.Parent | None = None
 
 
+async def check_purge(client: Client, run: str, forks_of: ForksOf) -> None:
+    """Check that a run may be taken out of the log; its children are looked at when it is.
+
+    :raises UnknownRun: if there is no such run, or not any more
+    :raises CannotPurge: if it is still needed
+    :raises NoAnswer: if the log does not answer
+    """
+    ref = client.ref(run)
+    own = [item for item in await client.log.read(ref) if item.ref == ref]
+    if not own:
+        raise UnknownRun(ref)
+    await _check(client, ref, own, forks_of, "")
+
+
 async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, within: str = "") -> int:
     """Take a run and its children out of the log; return how many messages are gone, 0 if they were already.
 

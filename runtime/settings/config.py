@@ -31,6 +31,7 @@ from callboard.runtime.settings.oauth_settings import OAUTH, OAuthSettings, Prov
 from callboard.runtime.settings.oidc_settings import OIDC, OidcSettings
 from callboard.runtime.settings.price_settings import PRICES
 from callboard.runtime.settings.provider_settings import PROVIDERS, ProviderSettings
+from callboard.runtime.settings.retention_settings import RETENTION, RetentionRule
 from callboard.runtime.settings.tables import Table, secrets_in
 from callboard.runtime.settings.vector_settings import VECTORS, VectorSettings
 from callboard.runtime.settings.webhook_settings import WEBHOOKS, WebhookSecrets
@@ -166,6 +167,13 @@ class Config(BaseModel):
     )
     notify: dict[str, NotifyRule] = Field(
         default_factory=dict[str, NotifyRule], description="who is told of what, as rules by name; a table"
+    )
+    retention: dict[str, RetentionRule] = Field(
+        default_factory=dict[str, RetentionRule],
+        description="which runs go out of the log, as rules by name; none: nothing expires; a table",
+    )
+    retention_every_s: float = Field(
+        3600.0, ge=1, le=7 * 24 * 3600, description="how often the rules of retention are carried out"
     )
     otel: bool = Field(False, description="export to OpenTelemetry (default when one of its variables names where)")
     metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
@@ -315,6 +323,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "webhooks": WEBHOOKS,
     "prices": PRICES,
     "notify": NOTIFY,
+    "retention": RETENTION,
 }
 """Settings that are tables, with how they are read."""
 

@@ -1,0 +1,1 @@
+"""Retention: runs that are over go out of the log by themselves, by rules of the configuration."""

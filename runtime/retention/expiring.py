@@ -1,0 +1,155 @@
+"""Expiring runs: those that a rule finds are archived, if it says so, and purged; one that is still needed stays."""
+
+import datetime as dt
+from collections import deque
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import structlog
+from anyio import to_thread
+from msgspec import Struct
+
+from callboard.bus.copying import copied
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.purging import Gone
+from callboard.bus.subjects import RunRef, token
+from callboard.projections.where import Both, Either, Term, Where
+from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.operations.archiving import archive_runs
+from callboard.runtime.operations.purging import CannotPurge, check_purge, purge_run
+from callboard.runtime.settings.retention_settings import RetentionRule
+from callboard.runtime.settings.rule_settings import question
+
+logger = structlog.get_logger(__name__)
+
+BY = "retention"
+"""Who purges, in the marks of runs that have gone; why is the rule."""
+
+SUFFIX = ".callboard"
+
+BROKEN_OFF_S = 24 * 3600.0
+BROKEN_OFF_MAX = 100
+"""Runs go one after the other: of those that were purged within this time the last so many are looked at again."""
+
+
+class Stays(Struct, frozen=True):
+    """A run that a rule has found and that cannot go."""
+
+    run: str
+    code: str
+    message: str
+
+
+class Expired(Struct, frozen=True):
+    """What a rule has found in a tenant: what has gone, or would go, and what stays."""
+
+    rule: str
+    tenant: str
+    runs: list[str]
+    stays: list[Stays]
+
+
+def wanted(rule: RetentionRule, now: dt.datetime) -> Where:
+    """The question that a rule amounts to at an instant."""
+    over = Term("ended", "<", now.timestamp() - rule.age_s)
+    statuses = Either(tuple(Term("status", "=", one) for one in rule.status))
+    definitions = Either(tuple(Term("definition", "=", one) for one in rule.definition))
+    tests = [over, *(one for one in (statuses, definitions) if one.parts)]
+    return Both((*tests, question(rule.where)))
+
+
+class Expiry:
+    """Carries rules out on the runs of one tenant; nothing goes if it is ``dry``.
+
+    Of several rules that find a run the first one counts.
+    """
+
+    def __init__(self, log: JetStreamLog, found: Listings, tenant: str, *, dry: bool) -> None:
+        self._client = Client(log, tenant)
+        self._found = found
+        self._dry = dry
+        self._seen: set[str] = set()
+        self._gone: set[str] = set()
+
+    async def carry_out(self, name: str, rule: RetentionRule, now: dt.datetime) -> Expired:
+        """Carry out a rule.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        runs = [run for run in await self._found.ids(self._client.tenant, wanted(rule, now)) if run not in self._seen]
+        self._seen.update(runs)
+        gone, stays = await self._each(runs, name, rule)
+        # The oldest first, so that children go with their runs; then the newest, so that runs go whose forks have gone.
+        forked = [one.run for one in reversed(stays) if one.code == "purge.forked"]
+        more, still = await self._each(forked, name, rule)
+        stays = [*(one for one in stays if one.code != "purge.forked"), *still]
+        return Expired(name, self._client.tenant, [*gone, *more], stays)
+
+    async def _each(self, runs: Sequence[str], name: str, rule: RetentionRule) -> tuple[list[str], list[Stays]]:
+        gone, stays = list[str](), list[Stays]()
+        for run in runs:
+            try:
+                await self._expire(run, name, rule)
+            except UnknownRun:
+                # It went with its parent.
+                continue
+            except CannotPurge as error:
+                stays.append(Stays(run, error.code, error.message))
+            except OSError as error:
+                told = f"it cannot be archived: {error.strerror or error}"
+                stays.append(Stays(run, "file.unwritable", told))
+            else:
+                gone.append(run)
+                self._gone.add(run)
+        return gone, stays
+
+    async def _forks_of(self, run: str) -> list[str]:
+        """The forks of a run, without those that would have gone by now."""
+        return [fork for fork in await self._found.forks_of(self._client.tenant, run) if fork not in self._gone]
+
+    async def _expire(self, run: str, name: str, rule: RetentionRule) -> None:
+        await check_purge(self._client, run, self._forks_of)
+        if self._dry:
+            return
+        if rule.archive_to is not None:
+            await self._archive(run, rule.archive_to)
+        await purge_run(self._client, run, Gone(by=BY, reason=name), self._forks_of)
+
+    async def _archive(self, run: str, folder: Path) -> None:
+        """Write a run with its children to a file of its own, which has that name whenever it is written."""
+        tenant = self._client.tenant
+        path = folder / token(tenant) / f"{token(run)}{SUFFIX}"
+        await to_thread.run_sync(partial(path.parent.mkdir, parents=True, exist_ok=True))
+        await archive_runs(self._client.log, tenant, [run], path, children=True, progress=lambda _done: None)
+
+
+async def finish(log: JetStreamLog, found: Listings, tenant: str) -> list[str]:
+    """Finish what was purged last and broken off half way; return which runs that was.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    client = Client(log, tenant)
+    since = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=BROKEN_OFF_S)
+    marks: deque[Gone] = deque(maxlen=BROKEN_OFF_MAX)
+    async with aclosing(copied(log, log.subjects.all_gone(tenant), since)) as messages:
+        async for message in messages:
+            marks.append(msgspec.json.decode(message.data, type=Gone))
+    left = [mark.run for mark in marks if await _left(log, client.ref(mark.run))]
+    for run in left:
+        try:
+            await purge_run(client, run, Gone(by=BY), partial(found.forks_of, tenant))
+        except CannotPurge as error:
+            logger.warning("a purge stays unfinished", run=run, code=error.code, error=error.message)
+    return left
+
+
+async def _left(log: JetStreamLog, ref: RunRef) -> bool:
+    """Whether something of a run is there still."""
+    for filter in log.subjects.belonging(ref):
+        if await log.next_sequence(filter, 1) is not None:
+            return True
+    return False

@@ -1,0 +1,97 @@
+"""The office of retention: carries the rules out, again and again, in one process at a time.
+
+It has a process of its own, so that no run waits while it reads, archives and purges.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping
+
+import anyio
+import structlog
+
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.operations.listing import listings
+from callboard.runtime.retention.expiring import Expired, Expiry, finish
+from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.retention_settings import RetentionRule
+
+logger = structlog.get_logger(__name__)
+
+OFFICE = "retention"
+
+FIRST_S = 10.0
+"""How long whoever takes the office waits before the first round: a server may just have been started for a look."""
+
+TOLD_MAX = 10_000
+"""Runs that stay of which it is remembered that it was said."""
+
+SHOWN_MAX = 10
+
+
+def tenants_of(config: Config, rules: Mapping[str, RetentionRule]) -> dict[str, dict[str, RetentionRule]]:
+    """The rules of each tenant that has any; a rule that names none is of the tenant of the configuration."""
+    found: dict[str, dict[str, RetentionRule]] = {}
+    for name, rule in rules.items():
+        for tenant in rule.tenant or (config.tenant,):
+            found.setdefault(tenant, {})[name] = rule
+    return found
+
+
+async def round_of(log: JetStreamLog, found: Listings, config: Config, *, dry: bool) -> list[Expired]:
+    """Carry all rules out once, or only say what would go.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    now = dt.datetime.now(dt.UTC)
+    done: list[Expired] = []
+    for tenant, rules in tenants_of(config, config.retention).items():
+        expiry = Expiry(log, found, tenant, dry=dry)
+        done += [await expiry.carry_out(name, rule, now) for name, rule in rules.items()]
+    return done
+
+
+class Office:
+    """Carries the rules out every so often. A `Leader`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._told: dict[tuple[str, str, str], None] = {}
+
+    async def run(self, orphaned: bool) -> None:
+        """Carry them out until cancelled."""
+        every_s = self._connection.config.retention_every_s
+        await anyio.sleep(min(FIRST_S, every_s))
+        async with listings(self._connection) as found:
+            await self._finish(found)
+            while True:
+                try:
+                    self._tell(await round_of(self._connection.log, found, self._connection.config, dry=False))
+                except NoAnswer as error:
+                    logger.warning("retention waits for the log", error=str(error))
+                await anyio.sleep(every_s)
+
+    def hurry(self) -> None:
+        """What is broken off is finished by whoever takes the office next."""
+
+    async def _finish(self, found: Listings) -> None:
+        config = self._connection.config
+        for tenant in tenants_of(config, config.retention):
+            if finished := await finish(self._connection.log, found, tenant):
+                logger.info("purges that were broken off are finished", tenant=tenant, runs=finished)
+
+    def _tell(self, done: list[Expired]) -> None:
+        for one in done:
+            if one.runs:
+                logger.info("runs have gone", rule=one.rule, tenant=one.tenant, runs=len(one.runs))
+            new = [stays for stays in one.stays if (one.tenant, stays.run, stays.code) not in self._told]
+            self._told |= {(one.tenant, stays.run, stays.code): None for stays in new}
+            if new:
+                codes = dict(Counter(stays.code for stays in new))
+                first = [f"{stays.run}: {stays.message}" for stays in new[:SHOWN_MAX]]
+                logger.warning("runs stay that should go", rule=one.rule, tenant=one.tenant, codes=codes, first=first)
+        while len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]

@@ -1,0 +1,61 @@
+"""The settings of retention: the table ``retention`` of the configuration, rules by name, of which runs are to go."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from callboard.bus.durations import seconds_of
+from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several
+from callboard.runtime.settings.tables import Reading, Table
+
+AGE_MIN_S = 1.0
+"""A run that has just ended is about to be looked at."""
+
+Status = Literal["completed", "failed", "cancelled", "expired"]
+Word = Annotated[str, Field(min_length=1)]
+
+
+class RetentionRule(BaseModel):
+    """Which runs go: those that ended longer ago than ``age``, of these statuses (all, if there are none), of this
+    definition, and for which the question ``where`` holds. They are written to ``archive_to`` before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    age: Duration
+    status: Annotated[tuple[Status, ...], Several] = ()
+    definition: Annotated[tuple[Word, ...], Several] = ()
+    where: Question = ""
+    tenant: Annotated[tuple[Word, ...], Several] = ()
+    archive_to: Path | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.age_s < AGE_MIN_S:
+            raise ValueError(f"age is less than {AGE_MIN_S:g} s")
+        if self.archive_to is not None and not self.archive_to.is_absolute():
+            raise ValueError("archive_to is no absolute path")
+        return self
+
+    @property
+    def age_s(self) -> float:
+        """How long ago a run has to have ended."""
+        return seconds_of(self.age)
+
+    def __str__(self) -> str:
+        what = [", ".join(self.status), ", ".join(self.definition), self.where]
+        kept = f" to {self.archive_to}" if self.archive_to is not None else ""
+        return f"{' and '.join(['ended>' + self.age, *filter(None, what)])}{kept}"
+
+
+_SHAPE = TypeAdapter(Annotated[dict[RuleName, RetentionRule], Field(max_length=RULES_MAX)])
+
+
+def _read(given: Any, reading: Reading) -> dict[str, RetentionRule] | None:
+    return reading.shaped(_SHAPE, given)
+
+
+RETENTION = Table(
+    "a table of rules by name, each with `age`, and perhaps `status`, `definition`, `where`, `tenant` and `archive_to`",
+    _read,
+)
