@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from callboard.bus.effects import JSON
+from callboard.bus.effects import JSON, ModelUsage
 
 REPLY_HEADER = "Callboard-Reply"
 """Names the subject that a verdict is to be sent to."""
@@ -190,6 +190,24 @@ class Wake(Struct, frozen=True):
 
     key: str
     child: str
+
+
+class ChildUsed(Struct, frozen=True, omit_defaults=True):
+    """Child run ``child``, started by the effect ``key``, has used something: routed to its parent (verb ``usage``) in
+    one batch with the outcome that says so, if an ancestor has a limit. It is no tell either."""
+
+    key: str
+    child: str
+    models: list[ModelUsage] = []
+    turns: int = 0
+
+
+class Hold(Struct, frozen=True, omit_defaults=True):
+    """The parent of a run has used its budget up: it is paused (verb ``hold``), or goes on again (``release``). Workers
+    say this to each other."""
+
+    by: str
+    message: str = ""
 
 
 Tell = Cancel | Kill | Pause | Resume | Answer | Signal

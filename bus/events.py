@@ -99,12 +99,16 @@ class Outline(Struct, frozen=True, omit_defaults=True):
     edges: list[OutlineEdge] = []
 
 
-class Parent(Struct, frozen=True):
-    """Whose child a run is: the run that started it, by which effect, and how many generations it is from the first."""
+class Parent(Struct, frozen=True, omit_defaults=True):
+    """Whose child a run is: the run that started it, by which effect, and how many generations it is from the first.
+
+    ``counts``: it wants to know what the child uses while that goes on, for a budget of its own or of an ancestor.
+    """
 
     run: str
     key: str
     depth: int
+    counts: bool = False
 
 
 class Traced(Struct, frozen=True, omit_defaults=True):
@@ -543,6 +547,15 @@ class ChildStart(Intent, frozen=True):
     start: dict[str, Any] = {}
 
 
+class ChildUsage(Fact, frozen=True):
+    """What a child run has used since it last said so, with its own children; its end is not counted twice."""
+
+    type = "child.usage"
+    child: str
+    models: list[ModelUsage] = []
+    turns: int = 0
+
+
 class ChildEnd(Outcome, frozen=True):
     """The payload of the child's ``run.end``."""
 
@@ -598,6 +611,7 @@ Payload = (
     | SignalAwaited
     | SignalReceived
     | ChildStart
+    | ChildUsage
     | ChildEnd
     | EffectCancelled
     | RunQuarantined

@@ -50,6 +50,7 @@ from callboard.bus.log import (
     Recorded,
     Refused,
     RunMessage,
+    RunMessages,
     Shares,
     decrypted,
     recorded,
@@ -149,8 +150,9 @@ class JetStreamLog:
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
             try:
-                # The answer names the sequence of the batch's last message; the last event is the one before.
-                return await self.publish_together([*messages, self._beside(ref, beside)]) - 1
+                # The answer names the sequence of the batch's last message; the last event is before what is beside it.
+                others = [self._beside(ref, one) for one in _each(beside)]
+                return await self.publish_together([*messages, *others]) - len(others)
             except Refused:
                 # By either guard: that of the run, or that of what stands beside it.
                 if isinstance(beside, Shares) and await self.last_message(self.subjects.gone(beside.origin)):
@@ -236,7 +238,7 @@ class JetStreamLog:
         headers[NUMBER] = str(entry.n)
         return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
 
-    def _beside(self, ref: RunRef, beside: Beside) -> Message:
+    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Shares) -> Message:
         match beside:
             case Alarm(due=due, partition=partition):
                 return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
@@ -419,3 +421,7 @@ async def open_log(
     made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
     log.store = store_of(log.stream, made)
     return log
+
+
+def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Shares]:
+    return beside.all if isinstance(beside, RunMessages) else [beside]

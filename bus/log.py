@@ -185,7 +185,14 @@ class Shares:
     origin: RunRef
 
 
-Beside = Alarm | RunMessage | Shares
+@dataclass(frozen=True, slots=True)
+class RunMessages:
+    """Several commands of one run to others."""
+
+    all: tuple[RunMessage, ...]
+
+
+Beside = Alarm | RunMessage | RunMessages | Shares
 """What may be stored in one step with an event: there is no moment at which one is there without the other."""
 
 

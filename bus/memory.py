@@ -23,6 +23,7 @@ from callboard.bus.log import (
     Recorded,
     Refused,
     RunMessage,
+    RunMessages,
     Shares,
     decrypted,
     recorded,
@@ -105,6 +106,8 @@ class MemoryLog:
                 self.alarms[ref] = beside
             case RunMessage():
                 self.run_messages.append(beside)
+            case RunMessages(all=several):
+                self.run_messages += several
             case Shares() | None:
                 pass  # nothing is ever purged here
         grown, self._grown = self._grown, anyio.Event()

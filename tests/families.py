@@ -138,9 +138,49 @@ async def fails(stage: Stage) -> End:
     raise LookupError("no such edge")
 
 
+async def spender(stage: Stage) -> End:
+    """Asks a model as often as it is told to, a node for each turn."""
+    for i in range(stage.info.input["turns"]):
+        await stage.gate(None, f"turn[{i}]")
+        node = stage.enter(f"turn[{i}]")
+        try:
+            await effect(node, "do", 1)
+            assert isinstance(await node.turn("turn.1", ModelRequest(messages=[user("Count.")])), Ok)
+        except Cancelled as cancelled:
+            node.exit("cancelled", error=cancelled.cause)
+            raise
+        node.exit("ok")
+    return End("completed")
+
+
+async def spenders(stage: Stage) -> End:
+    """Several spenders beside each other, or families of them; then one more node."""
+    given: dict[str, Any] = stage.info.input
+    inner = {"turns": given["turns"], "width": given["width"], "levels": given.get("levels", 1) - 1}
+    play = "spenders" if inner["levels"] else "spender"
+    tasks = [stage.spawn(have(stage, f"one[{i}]", play, inner)) for i in range(given["width"])]
+    await stage.join(*tasks)
+    await stage.gate(None, "last")
+    stage.enter("last").exit("ok")
+    return End("completed")
+
+
 PLAYS: Mapping[str, Play] = {
     each.__name__: each
-    for each in (daughter, mother, stubborn, grandmother, line, impatient, endless, asks, says, fails)
+    for each in (
+        daughter,
+        mother,
+        stubborn,
+        grandmother,
+        line,
+        impatient,
+        endless,
+        asks,
+        says,
+        fails,
+        spender,
+        spenders,
+    )
 }
 
 SCRIPT: dict[str, Any] = {"default": {"text": "three", "usage": {"input_tokens": 10, "output_tokens": 1}}}
@@ -177,6 +217,11 @@ class Hands:
         self._called = 0
         self._lettered = 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is at work, or has been called."""
+        return not self._active and all(each.acknowledged for each in self.messages)
+
     def say(self, ref: RunRef, verb: str, **body: Any) -> None:
         self.messages.append(Message(next(self._sequence), ref, verb, msgspec.json.encode(body)))
 
@@ -190,7 +235,7 @@ class Hands:
                     await self._meanwhile(self)
                 for message in [each for each in self.messages if not each.acknowledged]:
                     self._deliver(message, tasks)
-                idle = not self._active and all(each.acknowledged for each in self.messages)
+                idle = self.idle
                 if not self._ring(idle) and idle:
                     break
                 await anyio.sleep(LOOK_S)

@@ -134,6 +134,7 @@ class Theatre:
         input: JSON = None,
         breakpoints: list[str] | None = None,
         forked_from: ev.ForkedFrom | None = None,
+        limits: dict[str, Any] | None = None,
     ) -> RunRef:
         """Admit a run."""
         ref = RunRef("acme", run)
@@ -147,6 +148,7 @@ class Theatre:
             breakpoints=start.breakpoints,
             seed="seed",
             forked_from=forked_from,
+            limits=limits or {},
         )
         runlog.state(accepted)
         await runlog.append_queued()

@@ -20,6 +20,7 @@ RUNTIME_FACTS = frozenset(
         "run.quarantined",
         "run.start",
         "cancel.requested",
+        "child.usage",
         "command.refused",
         "human.answered",
     }

@@ -189,6 +189,7 @@ def _effect(
     | ev.SignalAwaited
     | ev.SignalReceived
     | ev.ChildStart
+    | ev.ChildUsage
     | ev.ChildEnd
     | ev.EffectCancelled,
     key: str,
@@ -226,6 +227,8 @@ def _effect(
             return f"signal {payload.name}{_by(payload.by)}: {short(payload.data)}"
         case ev.ChildStart():
             return f"starts run {payload.child}"
+        case ev.ChildUsage():
+            return f"child run has used {sum(one.usage.tokens for one in payload.models)} tokens"
         case ev.ChildEnd():
             return f"child run {payload.status}{_because(payload.error)}" + _warned(codes(payload.warnings))
         case ev.EffectCancelled():

@@ -6,8 +6,8 @@ follows: an intent is handed to its node's actor, a command is done with. So an 
 follows from it, and nothing outside begins before the log holds what it follows from. When nothing is left to do here
 at all, the run parks.
 
-Its parts, beside it: `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking) and `children` (child
-runs).
+Its parts, beside it: `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking), `children` (child
+runs) and `child_budgets` (what these use).
 
 Emits: run.claimed, run.start
 """
@@ -25,7 +25,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
 from callboard.bus.forks import origin_of
-from callboard.bus.log import EventLog, Recorded, readable
+from callboard.bus.log import EventLog, Recorded, RunMessages, readable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
@@ -33,6 +33,7 @@ from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
 from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.budget import Budget
+from callboard.runtime.run.child_budgets import ChildBudgets
 from callboard.runtime.run.child_reports import ChildReports
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.in_flight import InFlight
@@ -77,6 +78,7 @@ class RunActor:
         self._flight: InFlight
         self._children: ChildRuns
         self._reports: ChildReports
+        self._kin: ChildBudgets
         self._rest: Rest
         self._budget: Budget
         self._admission: Admitted
@@ -185,6 +187,8 @@ class RunActor:
         spawn = self._tasks.spawn
         self._flight = InFlight(self._active, carrier, spawn, parked_n=parked_n, ids=ids_of(admission.accepted))
         self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
+        self._budget = Budget(admission.accepted.limits, self._services.prices, forked.n if forked is not None else 0)
+        self._kin = ChildBudgets(self._active, self._budget, self.inbox, admission.accepted.parent)
         self._children = self._flight.children = ChildRuns(
             self.ref,
             admission,
@@ -193,8 +197,8 @@ class RunActor:
             keeper=self._reports,
             spawn=spawn,
             epoch=self._runlog.epoch,
+            counts=self._kin.counts,
         )
-        self._budget = Budget(admission.accepted.limits, self._services.prices, forked.n if forked is not None else 0)
         for event in events:
             self._budget.take(event)
         self._rest = Rest(self._active, self._flight, self._budget)
@@ -214,7 +218,7 @@ class RunActor:
         """Untie what knows each other, so that it goes with the run, and not when the collector next comes by."""
         self._active.over()
         self._flight.over()
-        del self._reports, self._children
+        del self._reports, self._children, self._kin
 
     def _replaying(self, events: list[Event]) -> Iterator[None]:
         """Put a new interpreter in place and bring it to where the log ends."""
@@ -280,7 +284,7 @@ class RunActor:
         if self._active.closing:
             return False
         if self.inbox.waiting:
-            self.inbox.obey_next(self._active, self._reports.look_at)
+            self.inbox.obey_next(self._active, self._heed)
             return True
         return self._rest.fire() or self._rest.keep_budget()
 
@@ -296,13 +300,19 @@ class RunActor:
 
     def _goes_alone(self, event: Event) -> bool:
         """Whether an event is stored by itself: nothing may follow it, or a message to another run goes with it."""
-        return event.type == ev.RunParked.type or self._children.concerns(event)
+        return event.type == ev.RunParked.type or self._children.concerns(event) or self._kin.concerns(event)
+
+    def _heed(self, command: Command) -> bool:
+        """Take what the parent, or a child, says; False if there is nothing to it any more."""
+        return self._reports.look_at(command) if command.verb == "wake" else self._kin.heed(command)
 
     async def _enclose(self, event: Event) -> None:
-        """Put the message that an event means for another run, a parent or child, into one batch with the event."""
-        message = await self._children.run_message(event)
-        if message is not None:
-            self._runlog.queue[0].beside = message
+        """Put what an event means for other runs, a parent or children, into one batch with the event."""
+        messages = self._kin.run_messages(event)
+        if (message := await self._children.run_message(event)) is not None:
+            messages.append(message)
+        if messages:
+            self._runlog.queue[0].beside = messages[0] if len(messages) == 1 else RunMessages(tuple(messages))
 
     def _follow(self, event: Event) -> None:
         """An event is acknowledged: acknowledge the command it records, hand its effect to a node actor."""

@@ -15,12 +15,15 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Limits
-from callboard.bus.effects import ModelUsage
+from callboard.bus.effects import ModelUsage, Tally, Usage
 from callboard.bus.events import Event
 from callboard.bus.prices import PICO, Bill, Cost, Prices, dollars
 from callboard.runtime.interpreter.usage import UsageFold
 
 REASON = "budget"
+
+HELD_MAX = 900
+"""Children that go on together with a run: so many messages go into one batch with that."""
 
 
 class Budget:
@@ -34,29 +37,73 @@ class Budget:
         self._unpriced: list[str] = []
         self._shared = shared
         self._usage = UsageFold()
+        self._tokens = 0
         self._turns = 0
         self._events = 0
         self._times = 1
         self._began: dt.datetime | None = None
+        self._said: dict[str, Tally] = {}
+        """What children that go on have said they used, by the key of their effect."""
+        self._held: dict[str, None] = {}
+        self._stands = False
+        self.held = False
+        """Whether the run stands still because an ancestor's budget is used up."""
+        self.releasing: list[str] = []
+        """Children that are to go on with the run, when it was last resumed."""
+
+    @property
+    def counts_children(self) -> bool:
+        """Whether it matters what child runs use while they go on."""
+        return any(one is not None for one in (self._limits.tokens, self._limits.usd, self._limits.turns))
+
+    def holds(self, key: str) -> bool:
+        """Whether a child is to stand still, as the run does: it has said what it used when that was too much."""
+        return key in self._held
 
     def take(self, event: Event) -> None:
         """Take the next event of the run."""
         if event.n <= self._shared:
             return
         self._events += 1
-        self._charge(self._usage.count(event), event.time)
+        used = self._usage.count(event)
         match event.type:
             case ev.RunClaimed.type:
                 self._began = self._began or event.time
             case ev.ModelResult.type:
                 self._turns += 1
-            case ev.RunPaused.type:
-                paused = ev.payload_of(event)
-                self._times += isinstance(paused, ev.RunPaused) and paused.reason == REASON
+            case ev.RunPaused.type | ev.RunResumed.type | ev.ChildUsage.type:
+                used = self._of_the_family(event)
+            case ev.ChildEnd.type | ev.EffectCancelled.type:
+                used = _beyond(used, self._said.pop(event.key, Tally()))
+                self._held.pop(event.key, None)
             case _:
                 pass
+        self._charge(used, event.time)
+        if event.type == ev.ChildUsage.type and (self._stands or self._counted_up()):
+            self._held[event.key] = None
+
+    def _of_the_family(self, event: Event) -> list[ModelUsage]:
+        """Take an event in which a pause begins or ends, or a child says what it has used; return that."""
+        match ev.payload_of(event):
+            case ev.RunPaused(reason="budget", by=by):
+                self._stands, self.held = True, by is not None
+                # Only one of its own making is a grant: of what it may use itself.
+                self._times += by is None
+            case ev.RunResumed():
+                self._stands = self.held = False
+                self.releasing, self._held = list(self._held)[:HELD_MAX], {}
+            case ev.ChildUsage(models=models, turns=turns):
+                self._turns += turns
+                said = self._said.setdefault(event.key, Tally())
+                for one in models:
+                    said.add(one)
+                return models
+            case _:
+                pass
+        return []
 
     def _charge(self, models: list[ModelUsage], at: dt.datetime) -> None:
+        self._tokens += sum(one.usage.tokens for one in models)
         for one in models if self._limits.usd is not None else []:
             bill = self._prices.bill([one], at)
             self._bill += bill
@@ -79,9 +126,17 @@ class Budget:
         return ev.RunPaused(reason=REASON, message=told)
 
     def _used_up(self, now: dt.datetime) -> list[str]:
-        limits, total = self._limits, self._usage.total
+        told = self._counted_up()
+        due = self.due()
+        if due is not None and self._limits.seconds is not None and now >= due:
+            told.append(f"{self._limits.seconds * self._times:g} seconds")
+        return [f"the budget of the run is used up: {words}" for words in told]
+
+    def _counted_up(self) -> list[str]:
+        """What is used up of that which is counted in the log, whatever time it is."""
+        limits = self._limits
         counted = (
-            ("tokens", limits.tokens, total.input_tokens + total.output_tokens),
+            ("tokens", limits.tokens, self._tokens),
             ("turns of models", limits.turns, self._turns),
             ("events", limits.events, self._events),
         )
@@ -90,11 +145,7 @@ class Budget:
             for what, most, used in counted
             if most is not None and used >= most * self._times
         ]
-        told += self._money()
-        due = self.due()
-        if due is not None and limits.seconds is not None and now >= due:
-            told.append(f"{limits.seconds * self._times:g} seconds")
-        return [f"the budget of the run is used up: {words}" for words in told]
+        return [*told, *self._money()]
 
     def _money(self) -> list[str]:
         """What is to be said of dollars: of a turn whose price nobody knows, that; each grant lets one more go."""
@@ -109,3 +160,12 @@ class Budget:
             spent = f"{dollars(Cost(cost.usd))} and {cost.unknown_tokens} tokens of unknown price"
             told.append(f"{spent}: what {model} costs stands in no table (the setting `prices`)")
         return told
+
+
+def _beyond(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
+    """What was used beyond that which had been said before."""
+    before = {(one.model, one.over): one.usage for one in said.view()}
+    left = [
+        msgspec.structs.replace(one, usage=one.usage - before.get((one.model, one.over), Usage())) for one in models
+    ]
+    return [one for one in left if one.usage.tokens > 0]

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from callboard.bus import events as ev
+from callboard.bus.commands import Wake
 from callboard.bus.events import Event
 from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.in_flight import InFlight
@@ -25,8 +28,9 @@ class ChildReports:
     def child_id(self, key: str) -> str:
         return self._active.stage.asks.child_id(key)
 
-    def look_at(self, key: str, wake: Command) -> bool:
+    def look_at(self, wake: Command) -> bool:
         """A child is said to have ended: have that looked into; False if nobody waits for it any more."""
+        key = msgspec.json.decode(wake.body, type=Wake).key
         waits = self._active.stage.waits
         effect = waits.effects.get(key)
         if effect is None or not isinstance(effect.intent, ev.ChildStart) or not waits.is_open(key):

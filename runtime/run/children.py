@@ -97,9 +97,11 @@ class ChildRuns:
         spawn: Callable[[str, Callable[[], Awaitable[None]]], object],
         *,
         epoch: int,
+        counts: bool = False,
     ) -> None:
         self._ref = ref
         self._epoch = epoch
+        self._counts = counts
         self._admission = admission
         self._log = log
         self._children = children
@@ -186,7 +188,7 @@ class ChildRuns:
 
     def _parent_of(self, key: str) -> ev.Parent:
         ours = self._admission.accepted.parent
-        return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1)
+        return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1, self._counts)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 A command is acknowledged when the event that records it is, and acts once: its sequence is the event's cause (law 9).
 
-Consumes: start, alarm, wake, cancel, kill, pause, resume, answer, signal
+Consumes: start, alarm, wake, usage, hold, release, cancel, kill, pause, resume, answer, signal
 """
 
 from collections import deque
@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from callboard.bus.commands import Wake
 from callboard.bus.events import Event
 from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.reactions import reactions
+
+OF_THE_FAMILY = frozenset({"wake", "usage", "hold", "release"})
+"""What its parent and its children say to a run."""
 
 COMMANDS_WAITING_MAX = 1_000
 """Commands that wait until an active run looks at them; more are delivered again later."""
@@ -35,15 +37,15 @@ class Inbox:
         """Note that the log holds an event of the command with this sequence: it is not obeyed again."""
         self._causes.add(cause)
 
-    def obey_next(self, active: Activation, look_at_child: Callable[[str, Command], bool]) -> None:
-        """Take the oldest waiting command, and number the events that it becomes, if any."""
+    def obey_next(self, active: Activation, heed: Callable[[Command], bool]) -> None:
+        """Take the oldest waiting command, and number the events that it becomes, if any; ``heed`` takes those of the
+        family, and says whether there is anything to it."""
         command = self.waiting.popleft()
         if command.verb in ("start", "alarm") or command.sequence in self._causes:
             # It was there to wake the run, or is recorded already.
             command.done()
-        elif command.verb == "wake":
-            key = _woken(command.body)
-            if key is None or not look_at_child(key, command):
+        elif command.verb in OF_THE_FAMILY:
+            if not _heeded(heed, command):
                 # Nobody waits for that child any more, or it is no run's words.
                 command.done()
         else:
@@ -74,8 +76,8 @@ class Inbox:
             command.done()
 
 
-def _woken(body: bytes) -> str | None:
+def _heeded(heed: Callable[[Command], bool], command: Command) -> bool:
     try:
-        return msgspec.json.decode(body, type=Wake).key
+        return heed(command)
     except msgspec.DecodeError:
-        return None
+        return False

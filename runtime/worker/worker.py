@@ -34,8 +34,8 @@ logger = structlog.get_logger(__name__)
 
 ADMISSIONS_AT_ONCE = 64
 
-WAKING = frozenset({"start", "alarm", "wake"})
-"""What only wakes a run: nobody has to be told that it came too late."""
+WAKING = frozenset({"start", "alarm", "wake", "usage", "hold", "release"})
+"""What only wakes a run, or what runs say to each other: nobody has to be told that it came too late."""
 
 LEAVING_RETRY_S = 0.5
 """How soon to look again whether a worker that leaves has given a run up."""

@@ -1,0 +1,129 @@
+"""Budgets under concurrent children: what these use counts while they go on; who is held goes on with its parent."""
+
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.bus.log import Entry
+from callboard.bus.subjects import RunRef
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import VIRTUAL
+from tests.families import Hands, family_theatre
+from tests.theatre import end_of, types
+
+ROOT = RunRef("acme", "r1")
+
+TURN = 11
+"""Tokens of a turn."""
+
+WIDTH, TURNS = 4, 10
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", VIRTUAL
+
+
+@pytest.fixture(autouse=True)
+def plain_log(quiet_log: None) -> None:
+    """Spare the rendering of tracebacks that nobody reads."""
+
+
+class Resuming:
+    """Resumes the root each time that all of its family stands still."""
+
+    def __init__(self) -> None:
+        self.paused_at: list[int] = []
+        """How many turns the family had made each time."""
+
+    async def __call__(self, hands: Hands) -> None:
+        if not hands.idle:
+            return
+        root = await hands.theatre.events(ROOT)
+        told = [event.type for event in root if event.type in (ev.RunPaused.type, ev.RunResumed.type)]
+        if told and told[-1] == ev.RunPaused.type:
+            self.paused_at.append(len(await turns(hands)))
+            hands.say(ROOT, "resume", by="Ada")
+
+
+async def turns(hands: Hands) -> list[Event]:
+    events = [await hands.theatre.events(ref) for ref in await hands.family(ROOT)]
+    return [event for some in events for event in some if event.type == ev.ModelResult.type]
+
+
+async def family(limits: dict[str, Any], *, levels: int = 1, log: CrashingLog | None = None) -> tuple[Hands, Resuming]:
+    theatre = family_theatre(log)
+    resuming = Resuming()
+    hands = Hands(theatre, resuming)
+    await theatre.accept("spenders", input={"turns": TURNS, "width": WIDTH, "levels": levels}, limits=limits)
+    await hands.finish(ROOT)
+    for ref in await hands.family(ROOT):
+        events = await theatre.events(ref)
+        check_log(events)
+        if end_of(events).status == "completed":
+            check_replay(theatre.language, ref, events)
+    return hands, resuming
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("limits", [{"tokens": 15 * TURN}, {"turns": 15}])
+async def test_concurrent_children_pass_a_limit_by_what_is_under_way(limits: dict[str, int]) -> None:
+    hands, resuming = await family(limits)
+    root = await hands.theatre.events(ROOT)
+    assert end_of(root).status == "completed"
+    assert len(await turns(hands)) == WIDTH * TURNS
+    first, second = resuming.paused_at[:2]
+    assert 15 <= first <= 15 + 2 * WIDTH
+    assert first < second <= 30 + 2 * WIDTH
+    assert types(root).count(ev.ChildUsage.type) == WIDTH * TURNS
+    assert end_of(root).usage.tokens == WIDTH * TURNS * TURN, "nothing counts twice"
+    for ref in (await hands.family(ROOT))[1:]:
+        events = await hands.theatre.events(ref)
+        told = [ev.payload_of(event) for event in events if event.type in (ev.RunPaused.type, ev.RunResumed.type)]
+        assert all(isinstance(one, ev.RunPaused | ev.RunResumed) and one.by == "run r1" for one in told)
+
+
+@pytest.mark.anyio
+async def test_it_is_cancelled_with_all_that_are_under_way() -> None:
+    hands, _ = await family({"tokens": 15 * TURN, "then": "cancel"})
+    assert {end_of(await hands.theatre.events(ref)).status for ref in await hands.family(ROOT)} == {"cancelled"}
+    assert 15 <= len(await turns(hands)) <= 15 + 2 * WIDTH
+
+
+@pytest.mark.anyio
+async def test_grandchildren_count_too() -> None:
+    hands, resuming = await family({"turns": 40}, levels=2)
+    assert end_of(await hands.theatre.events(ROOT)).status == "completed"
+    assert len(await turns(hands)) == WIDTH * WIDTH * TURNS
+    assert 40 <= resuming.paused_at[0] <= 40 + 3 * WIDTH * WIDTH
+
+
+@pytest.mark.anyio
+async def test_who_has_no_limit_hears_nothing() -> None:
+    hands, _ = await family({"events": 10_000})
+    for ref in await hands.family(ROOT):
+        assert ev.ChildUsage.type not in types(await hands.theatre.events(ref))
+    assert {message.verb for message in hands.messages} == {"start", "wake"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("point", ["before", "after"])
+async def test_whoever_dies_nothing_is_lost_and_nothing_counts_twice(point: CrashPoint) -> None:
+    log, appends = CrashingLog(), 0
+
+    def crash(_entry: Entry) -> CrashPoint:
+        nonlocal appends
+        appends += 1
+        return point if appends % 37 == 0 else None
+
+    log.crash = crash
+    hands, resuming = await family({"tokens": 15 * TURN}, log=log)
+    assert hands.crashes > 5
+    root = await hands.theatre.events(ROOT)
+    assert end_of(root).usage.tokens == WIDTH * TURNS * TURN
+    used = [ev.payload_of(event) for event in root if event.type == ev.ChildUsage.type]
+    assert sum(one.turns for one in used if isinstance(one, ev.ChildUsage)) == WIDTH * TURNS
+    assert 15 <= resuming.paused_at[0] <= 15 + 2 * WIDTH
