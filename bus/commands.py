@@ -49,7 +49,8 @@ class Bundle(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A definition as it is kept on ``cb.def.<tenant>.<name>``: what it is, and what travels with its starts.
 
-    ``by`` says who registered it. ``restores`` is, where a rollback did, the sequence of the registration brought back.
+    ``attributes`` are paths in the input and output of its runs, by which these are found (`StartRun`). ``by`` says who
+    registered it. ``restores`` is, where a rollback did, the sequence of the registration brought back.
     One without a source withdraws the name.
     """
 
@@ -60,6 +61,7 @@ class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     files: dict[str, str] = {}
     skills: list[Any] = []
     children: dict[str, Bundle] = {}
+    attributes: dict[str, str] = {}
     by: str | None = None
     restores: int = 0
 
@@ -100,7 +102,8 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
 
     ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
-    run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found.
+    run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found,
+    and by its ``attributes``, paths in its input and output by name (``{"customer": "input.customer.id"}``).
     A ``fork`` has of its origin what is not given. ``limits`` are `Limits`. ``encryption_key`` is the name of the key
     that its log is encrypted with, the same for all runs that are to be forgotten together.
     """
@@ -121,6 +124,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     scheduled: Scheduled | None = None
     by: str | None = None
     tags: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     encryption_key: str | None = None
     fork: Fork | None = None
 

@@ -22,7 +22,8 @@ class Start(TypedDict, total=False):
     is needed only where a text could be of several. ``run_id`` is the idempotency key: who starts it twice gets the
     same run. ``model`` is ``provider`` or ``provider:model``; a ``script``, or the file that one is in, stands in for
     it. ``files`` are texts that a source names, by path; what a file names is read beside it. By its ``tags`` a run is
-    found; what it says is encrypted with the key that ``encryption_key`` names.
+    found, and by ``attributes``, paths in its input and output by name; what it says is encrypted with the key that
+    ``encryption_key`` names.
     """
 
     source: str
@@ -39,6 +40,7 @@ class Start(TypedDict, total=False):
     files: Mapping[str, str]
     state: Mapping[str, Any]
     tags: Mapping[str, str]
+    attributes: Mapping[str, str]
     encryption_key: str
 
 

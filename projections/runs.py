@@ -27,6 +27,7 @@ from callboard.bus.events import (
     RunResumed,
     RunStart,
 )
+from callboard.projections.attributes import Values, attributes
 from callboard.projections.projection import known
 from callboard.projections.status import RunStatus
 from callboard.projections.warned import codes
@@ -57,7 +58,8 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
     once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
-    start's, ``origin`` is the run that it is a fork of, ``encryption_key`` names the key that it is encrypted with.
+    start's, ``attributes`` what stands at the paths that were named for it (`callboard.projections.attributes`),
+    ``origin`` is the run that it is a fork of, ``encryption_key`` names the key that it is encrypted with.
     """
 
     run: str
@@ -77,6 +79,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     duration_s: float | None = None
     tokens: int = 0
     tags: dict[str, str] = {}
+    attributes: dict[str, Values] = {}
     origin: str = ""
     encryption_key: str = ""
 
@@ -91,17 +94,33 @@ class _Ref(Struct, frozen=True):
     name: str | None = None
 
 
+class _Attributed(Struct, frozen=True):
+    attributes: dict[str, str] = {}
+
+
+class _Given(Struct, frozen=True):
+    input: Any = None
+    arguments: Any = None
+
+
+class _Start(Struct, frozen=True):
+    start: _Given
+
+
 class _Admission(Struct, frozen=True):
-    """What a row needs of ``run.accepted``: not the source, which may be long, nor the start."""
+    """What a row needs of ``run.accepted``: not the source, which may be long, nor what the start brings, unless it
+    names paths in that."""
 
     definition: _Ref
     warnings: list[Problem] = []
     tags: dict[str, str] = {}
     encryption_key: str = ""
     forked_from: _Origin | None = None
+    start: _Attributed = _Attributed()
 
 
 _read = msgspec.json.Decoder(_Admission).decode
+_read_start = msgspec.json.Decoder(_Start).decode
 
 
 class RunFold(Struct):
@@ -112,6 +131,7 @@ class RunFold(Struct):
     parked: RowStatus | None = None
     cancelling: bool = False
     final: RowStatus | None = None
+    paths: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
         """Take the next event of the run behind its first."""
@@ -138,6 +158,8 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
     """Begin the fold of a run with its first event; ``word`` holds a word once that many rows have."""
     payload = _read(event.payload)
     ref = payload.definition
+    paths = payload.start.attributes
+    given = msgspec.structs.asdict(_read_start(event.payload).start) if paths else {}
     row = RunRow(
         run=event.run,
         definition=word(event.definition or ref.name or ref.hash[:12]),
@@ -150,9 +172,10 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
         origin=payload.forked_from.run if payload.forked_from is not None else "",
         warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         tags=payload.tags,
+        attributes=attributes(paths, given),
         encryption_key=payload.encryption_key,
     )
-    return RunFold(row)
+    return RunFold(row, paths=paths)
 
 
 class Runs:
@@ -212,6 +235,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
                 deadline=None,
                 duration_s=_seconds(run.row.started_at, event.time),
                 tokens=payload.usage.input_tokens + payload.usage.output_tokens,
+                attributes={**run.row.attributes, **attributes(run.paths, {"output": payload.output})},
             )
         case _:
             pass

@@ -20,7 +20,7 @@ NESTING_MAX = 50
 """How long a question may be, and how deep its parentheses."""
 
 Op = Literal["=", "!=", "~", "!~", "<", "<=", ">", ">="]
-Kind = Literal["text", "status", "number", "duration", "time", "words"]
+Kind = Literal["text", "status", "number", "duration", "time", "words", "value"]
 
 _OPS: dict[Kind, tuple[Op, ...]] = {
     "text": ("=", "!=", "~", "!~"),
@@ -29,6 +29,7 @@ _OPS: dict[Kind, tuple[Op, ...]] = {
     "duration": ("<", "<=", ">", ">="),
     "time": ("<", "<=", ">", ">="),
     "words": ("~", "!~"),
+    "value": ("=", "!=", "~", "!~", "<", "<=", ">", ">="),
 }
 
 FIELDS: dict[str, Kind] = {
@@ -52,9 +53,11 @@ FIELDS: dict[str, Kind] = {
     "output": "words",
     "text": "words",
 }
-"""Every field but those of tags, ``tag.NAME``. ``text`` is looked for in inputs, outputs and errors."""
+"""Every field but those of tags, ``tag.NAME``, and attributes, ``attr.NAME``. ``text`` is looked for in inputs, outputs
+and errors."""
 
-TAG = "tag."
+_NAMED: dict[str, Kind] = {"tag": "text", "attr": "value"}
+"""Fields behind whose dot there is a name."""
 
 _TURNED: dict[Op, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """What is more time ago came before."""
@@ -75,8 +78,8 @@ class WhereInvalid(CallboardError):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One test: of a field; of a tag, then ``name`` is the tag's. ``value`` is a text, a number, or of a time its
-    instant in seconds since 1970."""
+    """One test: of a field; of a tag or an attribute, then ``name`` is its name. ``value`` is a text, a number, or of a
+    time its instant in seconds since 1970."""
 
     field: str
     op: Op
@@ -222,12 +225,13 @@ class _Reading:
         return self._compared(field.text, kind, op.text, text, value)
 
     def _kind(self, field: _Token) -> Kind:
-        fields = f"{', '.join(FIELDS)} or tag.NAME"
+        fields = f"{', '.join(FIELDS)}, tag.NAME or attr.NAME"
         if field.kind != "word":
             what = f"there is {field.text!r}" if field.text else "it ends"
             raise self._wrong(field, f"{what} where a test should be", f"a field: {fields}")
-        if field.text.startswith(TAG) and len(field.text) > len(TAG):
-            return "text"
+        what, _, name = field.text.partition(".")
+        if what in _NAMED and name:
+            return _NAMED[what]
         if field.text not in FIELDS:
             raise self._wrong(field, f"there is no field {field.text!r}", fields)
         return FIELDS[field.text]
@@ -253,8 +257,16 @@ class _Reading:
                     raise self._wrong(at, f"there is no word in {text!r}", "words to look for")
                 return Term(field, op, text)
             case "text":
-                name = field.removeprefix(TAG) if field.startswith(TAG) else ""
-                return Term("tag" if name else field, op, text, name)
+                what, _, name = field.partition(".")
+                return Term(what, op, text, name)
+            case "value":
+                what, _, name = field.partition(".")
+                return Term(what, op, self._number(text, at) if op[0] in "<>" else text, name)
+
+    def _number(self, text: str, at: _Token) -> float:
+        if not re.fullmatch(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?", text):
+            raise self._wrong(at, f"{text!r} is no number", "a number such as 100 or -0.5")
+        return float(text)
 
     def _seconds(self, text: str, at: _Token) -> float:
         if not re.fullmatch(DURATION, text):

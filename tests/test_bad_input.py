@@ -202,6 +202,13 @@ REFUSED: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
         start(tags={"1a": "x", "long": "x" * 257, "number": 1, "": "x", "fine.one": "x"}),
         [("start.tag", "tags."), ("start.tag", "tags.1a"), ("start.tag", "tags.long"), ("start.type", "tags.number")],
     ),
+    "attributes that are none": (
+        start(attributes={"1a": "input.a", "fine": "output.a.0", "root": "inputs.a", "end": "input.", "number": 1}),
+        [
+            *[("start.attribute", "attributes.1a"), ("start.attribute", "attributes.end")],
+            *[("start.attribute", "attributes.root"), ("start.type", "attributes.number")],
+        ],
+    ),
     "too many tags": (start(tags={f"t{i}": "x" for i in range(33)}), [("start.tag", "tags")]),
     "a run id too long": (start(run_id="r" * 161), [("start.run_id", "run_id")]),
     "an unknown language": (

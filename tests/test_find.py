@@ -34,8 +34,14 @@ from callboard.runtime.operations.event_files import store
 from callboard.runtime.settings.config import load
 from tests.cli_stage import Place
 from tests.logs import Log
+from tests.test_service import PATIENCE_S, SOURCE, Caller
+from tests.test_service import caller as caller  # the fixtures
+from tests.test_service import connection as connection
 
 NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
+
+
+PATHS = {"order": "input.q", "line": "input.lines", "sku": "input.lines.0", "sure": "output.sure", "sum": "output.sum"}
 
 
 def run_log(number: int, input: Any = None, output: Any = None) -> Log:
@@ -44,7 +50,7 @@ def run_log(number: int, input: Any = None, output: Any = None) -> Log:
     log.wait(36_000 * number)
     log.accepted(tags={"customer": f"c{number % 3}"} if number % 5 else {})
     payload = json.loads(bytes(log.events[0].payload))
-    payload["start"] = {"input": input}
+    payload["start"] = {"input": input, "attributes": PATHS}
     log.events.clear()
     log.add_raw("run.accepted", json.dumps(payload).encode(), "", 0, 0, "")
     log.claimed(f"w{number % 2}")
@@ -79,7 +85,14 @@ def found(index: RunIndex, question: str, **more: Any) -> list[int]:
 
 # -- it says what the rows say -----------------------------------------------------------------------------------------
 
-LOGS = [run_log(number, {"q": f"order {number}"}, {"answer": ["all", "is well", number]}) for number in range(12)]
+LOGS = [
+    run_log(
+        number,
+        {"q": f"order {number}", "lines": [f"sku{number % 2}", f"SKU{number}", {"no": "value"}]},
+        {"answer": ["all", "is well", number], "sum": 100 + number, "sure": number > 6},
+    )
+    for number in range(12)
+]
 ROWS = fold(Runs(), [event for log in LOGS for event in log.events])
 
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
@@ -103,6 +116,10 @@ def holds(test: Where, row: RunRow) -> bool:
             return any(holds(part, row) for part in parts)
         case Term("status", op, str(value)):
             return (row.status == value or row.status.startswith(f"{value}:")) == (op == "=")
+        case Term("attr", op, value):
+            have = row.attributes.get(test.name, [])
+            values = have if isinstance(have, list) else [have]
+            return any(is_value(one, op.removeprefix("!"), value) for one in values) != op.startswith("!")
         case Term(field, op, value):
             times = {"accepted": row.accepted_at, "started": row.started_at, "ended": row.ended_at}
             said: dict[str, Any] = {
@@ -118,6 +135,17 @@ def holds(test: Where, row: RunRow) -> bool:
             return have is not None and COMPARED[op](have, value)
 
 
+def is_value(have: Any, op: str, value: Any) -> bool:
+    """Whether a value of an attribute is what is asked for."""
+    number = isinstance(have, int | float) and not isinstance(have, bool)
+    text = have if isinstance(have, str) else json.dumps(have)
+    if op == "~":
+        return value.casefold() in text.casefold()
+    if op == "=":
+        return text == value or (number and value.replace(".", "").isdecimal() and have == float(value))
+    return number and COMPARED[op](have, value)
+
+
 def questions() -> st.SearchStrategy[str]:
     tests = st.sampled_from(
         [
@@ -126,6 +154,9 @@ def questions() -> st.SearchStrategy[str]:
             *("tag.customer~C", "tag.none=x", "tag.none!=x", "error=tool.failed", "error!=tool.failed", "error~TOOL"),
             *("error!~tool", "tokens>400", "tokens<=400", "duration>=0s", "duration<150ms", "worker=w1", "claims=1"),
             *("accepted>2026-11-20T15:00", "started<2026-11-20T13:00", "ended>2026-11-20T14:30", "started>66h"),
+            *("attr.order='order 4'", "attr.order!='order 4'", "attr.line=sku1", "attr.line~sKU1", "attr.line!~sku1"),
+            *("attr.sku=sku0", "attr.sure=true", "attr.sure!=true", "attr.sum=102", "attr.sum=102.0", "attr.sum>101.5"),
+            *("attr.sum<=104", "attr.sum!=102", "attr.order>1", "attr.none=x", "attr.none!=x", "attr.sum~10"),
             *("run=Run-3", "run~run-1", "language=workflow", "language=flow"),
         ]
     )
@@ -250,7 +281,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (5, "abc519a60239")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (6, "119568db9d3a")
 
 
 def test_forks_of_a_run_are_found() -> None:
@@ -412,3 +443,30 @@ def test_runs_are_found_at_the_command_line(tmp_path: Path) -> None:
     assert "find.where: there is no field 'custmer'" in wrong.stderr
     assert "  status=failed and custmer=acme\n                    ^\n" in wrong.stderr
     assert place.here("run", *args, "--tag", "1=x").exit_code == 1
+
+
+async def test_runs_are_found_by_what_stands_in_them(connection: Connection, caller: Caller) -> None:
+    paths = {"who": "input.who", "found": "output.sum"}
+    registered = {"source": SOURCE, "name": "counted", "attributes": paths}
+    assert (await caller.ask("definition", registered))["name"] == "counted"
+    assert (await caller.ask("definition", {"name": "counted"}))["attributes"] == paths
+    wrong = await caller.refused("definition", {**registered, "attributes": {"who": "who"}})
+    assert [problem["code"] for problem in wrong["problems"]] == ["start.attribute"]
+    runs = list[str]()
+    for who, total in (("ada", 4), ("grace", 40)):
+        script = {"turns": {"a": [{"data": {}}], "b": [{"data": {"sum": total}}]}}
+        runs.append(await caller.finished(definition={"name": "counted"}, input={"who": who}, script=script))
+    # Given with a start, too; and a fork has its origin's.
+    own = {"attributes": {"who": "output.found"}, "input": {"who": "ada"}}
+    runs.append(await caller.finished(definition={"name": "counted"}, **own))
+    fork = (await caller.ask("fork", {"run_id": runs[1], "from": "b"}))["run_id"]
+    await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S})
+
+    async def listed(question: str) -> list[str]:
+        return [row["run"] for row in (await caller.ask("runs", {"where": question}))["runs"]]
+
+    assert await listed("attr.who=ada") == [runs[0]]
+    assert await listed("attr.found>4") == [fork, runs[1]]
+    assert await listed("attr.found<=4") == [runs[2], runs[0]]
+    rows = (await caller.ask("runs", {"where": f"run={fork}"}))["runs"]
+    assert rows[0]["attributes"] == {"who": "grace", "found": 40}

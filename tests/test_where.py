@@ -34,6 +34,8 @@ def read(text: str) -> Where:
         ("tag.a.b-c!='x y'", Term("tag", "!=", "x y", "a.b-c")),
         ('error~"it\'s"', Term("error", "~", "it's")),
         ("tokens>=1000", Term("tokens", ">=", 1000)),
+        ("attr.total>=-0.5", Term("attr", ">=", -0.5, "total")),
+        ("attr.total=100", Term("attr", "=", "100", "total")),
         ("duration>1h30m", Term("duration", ">", 5400)),
         ("started>2h", Term("started", "<", NOW.timestamp() - 7200)),
         ("started<=2h", Term("started", ">=", NOW.timestamp() - 7200)),
@@ -63,6 +65,9 @@ def test_it_is_read(text: str, tree: Where) -> None:
     [
         ("stats=failed", 1, "there is no field 'stats'; expected run, definition"),
         ("tag.=x", 1, "there is no field 'tag.'"),
+        ("attr.=x", 1, "there is no field 'attr.'"),
+        ("tag.n>5", 6, "tag.n is not compared by >"),
+        ("attr.n>many", 8, "'many' is no number"),
         ("status=failed and", 18, "it ends where a test should be"),
         ("status=failed definition=a", 15, "there is 'definition' behind a test; expected `and`, `or` or the end"),
         ("status=done", 8, "there is no status 'done'; expected accepted, running"),

@@ -15,6 +15,7 @@ from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
 from callboard.languages.language import Definition
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.start_message import check_attributes
 
 KEPT_BYTES_MAX = 850 * 1024
 """Largest registered definition, as it is kept; with subject and headers it stays below the server's 1 MiB."""
@@ -28,7 +29,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 class Registered(Struct, frozen=True, omit_defaults=True):
     """A registered definition. ``hash`` is the sha256 of its canonical form; ``name`` is empty if it has none.
 
-    ``files``, ``skills`` and ``children`` travel with its starts; they are told to who looks it up.
+    ``files``, ``skills``, ``children`` and ``attributes`` travel with its starts; they are told to who looks it up.
     """
 
     language: str
@@ -38,6 +39,7 @@ class Registered(Struct, frozen=True, omit_defaults=True):
     files: dict[str, str] = {}
     skills: list[Any] = []
     children: dict[str, Bundle] = {}
+    attributes: dict[str, str] = {}
     by: str | None = None
     unchanged: bool = False
     warnings: list[Problem] = []
@@ -74,7 +76,9 @@ async def register(
 def registered(kept: Registration) -> Registered:
     """Return a definition as it is told to who looks it up."""
     found = Registered(kept.language or "", kept.hash or "", kept.name or "", kept.source)
-    return msgspec.structs.replace(found, files=kept.files, skills=kept.skills, children=kept.children, by=kept.by)
+    return msgspec.structs.replace(
+        found, files=kept.files, skills=kept.skills, children=kept.children, attributes=kept.attributes, by=kept.by
+    )
 
 
 def travels(kept: Registration) -> Registration:
@@ -122,7 +126,7 @@ def _check_children(definitions: Definitions, children: dict[str, Bundle]) -> li
 
 def _check(wanted: Registration) -> list[Problem]:
     name = wanted.name
-    problems: list[Problem] = []
+    problems = check_attributes(wanted.attributes)
     size = len(msgspec.json.encode(wanted))
     if size > KEPT_BYTES_MAX:
         message = f"the definition, with all that travels with it, has {size} bytes"

@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from callboard.bus.commands import Limits, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
+from callboard.projections.attributes import PATH, ROOTS
 
 MODEL_SCRIPTED = "scripted"
 
@@ -21,7 +22,7 @@ NESTING_MAX = 100
 TAGS_MAX = 32
 TAG_NAME_CHARS_MAX = 64
 TAG_CHARS_MAX = 256
-"""Tags of a run, and how long their names and what they say may be."""
+"""Tags of a run, and attributes, and how long their names and what they say may be."""
 
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -82,6 +83,7 @@ class _Start(BaseModel):
     scheduled: _Scheduled | None = None
     by: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
+    attributes: dict[str, str] = Field(default_factory=dict)
     encryption_key: str | None = Field(default=None, min_length=1)
     fork: _Fork | None = None
 
@@ -142,7 +144,7 @@ def examine_object(document: dict[str, Any], size: int) -> Examined:
     problems += [
         problem for member in ("name", "encryption_key") for problem in _check_name(member, document.get(member))
     ]
-    problems += _check_tags(document.get("tags"))
+    problems += _check_tags(document.get("tags")) + check_attributes(document.get("attributes"))
     wrong = {re.split(r"[.\[]", problem.where, maxsplit=1)[0] for problem in problems}
     if "definition" in wrong or "definition" not in document:
         return Examined(problems, run_id=run_id)
@@ -211,18 +213,40 @@ def _check_tags(tags: Any) -> list[Problem]:
     """Refuse tags that could not be asked for, or are more than tags."""
     if not isinstance(tags, dict):
         return []
-    if len(tags) > TAGS_MAX:
-        return [Problem("start.tag", f"there are {len(tags)} tags", "tags", expected=f"at most {TAGS_MAX}")]
-    problems: list[Problem] = []
+    tags = cast("dict[str, Any]", tags)
+    problems = _check_names("start.tag", "tags", tags)
     for name, value in tags.items():
-        where = f"tags.{name[:TAG_NAME_CHARS_MAX]}"
-        if not _TAG.fullmatch(name) or len(name) > TAG_NAME_CHARS_MAX:
-            expected = f"letters, digits and _ . - behind a letter, at most {TAG_NAME_CHARS_MAX}"
-            problems.append(Problem("start.tag", "this is no name of a tag", where, expected=expected))
-        elif isinstance(value, str) and len(value) > TAG_CHARS_MAX:
+        if isinstance(value, str) and len(value) > TAG_CHARS_MAX:
             expected = f"at most {TAG_CHARS_MAX} characters"
-            problems.append(Problem("start.tag", "the tag is too long", where, expected=expected))
+            problems.append(Problem("start.tag", "the tag is too long", _member("tags", name), expected=expected))
     return problems
+
+
+def check_attributes(paths: Any) -> list[Problem]:
+    """Refuse attributes that could not be asked for, or that name no place in an input or an output."""
+    if not isinstance(paths, dict):
+        return []
+    paths = cast("dict[str, Any]", paths)
+    problems = _check_names("start.attribute", "attributes", paths)
+    for name, path in paths.items():
+        if isinstance(path, str) and (len(path) > TAG_CHARS_MAX or PATH.fullmatch(path) is None):
+            expected = f"{', '.join(ROOTS)}, and members behind dots, at most {TAG_CHARS_MAX} characters"
+            message = f"this is no path: {path[:80]!r}"
+            problems.append(Problem("start.attribute", message, _member("attributes", name), expected=expected))
+    return problems
+
+
+def _check_names(code: str, member: str, named: dict[str, Any]) -> list[Problem]:
+    if len(named) > TAGS_MAX:
+        return [Problem(code, f"there are {len(named)} {member}", member, expected=f"at most {TAGS_MAX}")]
+    expected = f"letters, digits and _ . - behind a letter, at most {TAG_NAME_CHARS_MAX}"
+    wrong = [name for name in named if not _TAG.fullmatch(name) or len(name) > TAG_NAME_CHARS_MAX]
+    message = f"this is no name of {'a tag' if member == 'tags' else 'an attribute'}"
+    return [Problem(code, message, _member(member, name), expected=expected) for name in wrong]
+
+
+def _member(member: str, name: str) -> str:
+    return f"{member}.{name[:TAG_NAME_CHARS_MAX]}"
 
 
 def _check_limits(limits: Any) -> list[Problem]:

@@ -186,6 +186,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         received: str | None,
         trigger: str | None,
         tags: tuple[str, ...],
+        attributes: tuple[str, ...],
         limits: tuple[str, ...],
         encryption_key: str | None,
         **others: Any,
@@ -213,6 +214,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             received,
             trigger,
             pairs(tags, "--tag"),
+            pairs(attributes, "--attribute"),
             pairs(limits, "--limit"),
             encryption_key,
         )
@@ -261,6 +263,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
             ),
             click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
             click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run is found."),
+            attribute_option,
             click.option(
                 "--limit",
                 "limits",
@@ -286,6 +289,15 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     ):
         decorated = decorate(decorated)
     return decorated
+
+
+attribute_option = click.option(
+    "--attribute",
+    "attributes",
+    metavar="NAME=PATH",
+    multiple=True,
+    help="Find runs by what stands there, such as customer=input.customer.id or total=output.total.",
+)
 
 
 def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options, skill_options
+from callboard.runtime.cli.options import Settings, attribute_option, pairs, settings_options, skill_options
 from callboard.runtime.operations.start_request import StartRequest
 
 
@@ -11,6 +11,7 @@ from callboard.runtime.operations.start_request import StartRequest
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.option("--name", "-n", metavar="NAME", help="What it is registered as; default: its own name.")
 @click.option("--by", metavar="NAME", help="Who registers it; kept with it.")
+@attribute_option
 @skill_options
 @settings_options
 def push(
@@ -18,6 +19,7 @@ def push(
     file: str,
     name: str | None,
     by: str | None,
+    attributes: tuple[str, ...],
     skills: str | None,
     project_skills: bool,
     skill_commands: bool,
@@ -37,5 +39,11 @@ def push(
     from callboard.runtime.cli.pushing import push_file
     from callboard.runtime.cli.settings import configured
 
-    request = StartRequest(file, skills=skills, project_skills=project_skills, skill_commands=skill_commands)
+    request = StartRequest(
+        file,
+        skills=skills,
+        project_skills=project_skills,
+        skill_commands=skill_commands,
+        attributes=pairs(attributes, "--attribute"),
+    )
     anyio.run(push_file, request, name, by, configured(settings), settings)

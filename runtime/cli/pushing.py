@@ -58,5 +58,6 @@ def _registration(made: PreparedStart, name: str, by: str | None) -> Registratio
         files=message.get("files", {}),
         skills=message.get("options", {}).get("skills", []),
         children=msgspec.convert(message.get("children", {}), type=dict[str, Bundle]),
+        attributes=message.get("attributes", {}),
         by=by,
     )

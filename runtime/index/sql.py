@@ -62,6 +62,8 @@ def _test(test: Term) -> Condition:
             return _not(test, _status(str(test.value)))
         case "tag":
             return _not(test, _marked(test.name, test))
+        case "attr":
+            return _not(test, _attribute(test))
         case "warning":
             return _not(test, _marked(WARNING, test))
         case "encryption_key":
@@ -98,6 +100,25 @@ def _not(test: Term, found: Condition) -> Condition:
 def _marked(name: str, test: Term) -> Condition:
     compared = _contains("value", test.value) if test.op.endswith("~") else Condition("value = ?", [test.value])
     return Condition(f"place IN (SELECT place FROM tags WHERE name = ? AND {compared.sql})", [name, *compared.values])
+
+
+def _attribute(test: Term) -> Condition:
+    """One of the values is; as a number where numbers are compared, and where one is asked for."""
+    match test.op:
+        case "~" | "!~":
+            compared = _contains("value", test.value)
+        case "=" | "!=":
+            number = as_number(str(test.value))
+            compared = Condition("(value = ? OR number = ?)", [test.value, number])
+        case _:
+            compared = Condition(f"number {test.op} ?", [test.value])
+    found = f"place IN (SELECT place FROM attributes WHERE name = ? AND {compared.sql})"
+    return Condition(found, [test.name, *compared.values])
+
+
+def as_number(text: str) -> float | None:
+    """The number that a text is, if it is written like one."""
+    return float(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text) else None
 
 
 def _contains(column: str, value: str | float) -> Condition:

@@ -1,8 +1,8 @@
 """The store of the index: SQLite, in a file or in memory. Plain calls, for one thread at a time.
 
 ``runs`` has a row per run, whose place is the sequence of its first event, with the state of its fold; ``tags`` its
-tags, warnings and key; ``texts`` what is looked for in it, word by word. What was taken, and how far, is written
-together.
+tags, warnings and key; ``attributes`` each value of its attributes; ``texts`` what is looked for in it, word by word.
+What was taken, and how far, is written together.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, acce
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import KEY, WARNING, Values, condition
 
-VERSION = 5
+VERSION = 6
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -43,6 +43,11 @@ CREATE INDEX forks_open ON runs (place) WHERE origin != '' AND ended IS NULL;
 CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
 CREATE TABLE tags (name TEXT, value TEXT, place INTEGER, PRIMARY KEY (name, value, place)) WITHOUT ROWID;
 CREATE INDEX tags_of_run ON tags (place);
+CREATE TABLE attributes (
+  name TEXT, value TEXT, number REAL, place INTEGER, PRIMARY KEY (name, value, place)
+) WITHOUT ROWID;
+CREATE INDEX numbers ON attributes (name, number) WHERE number IS NOT NULL;
+CREATE INDEX attributes_of_run ON attributes (place);
 CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
 """
 
@@ -105,7 +110,7 @@ class RunIndex:
 
     def clear(self) -> None:
         """Forget everything."""
-        for table in ("runs", "tags", "texts"):
+        for table in ("runs", "tags", "attributes", "texts"):
             self._db.execute(f"DELETE FROM {table}")
         self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
         self._db.commit()
@@ -186,8 +191,11 @@ class RunIndex:
             self._db.execute(f"UPDATE texts SET {sets} WHERE rowid = ?", (*given.values(), place))
 
     def _mark(self, changed: Iterable[_Kept]) -> None:
-        marks = [(name, value, kept.place) for kept in changed for name, value in _marks(kept.fold.row)]
+        kept = [(one.fold.row, one.place) for one in changed]
+        marks = [(name, value, place) for row, place in kept for name, value in _marks(row)]
         self._db.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", marks)
+        values = [(*value, place) for row, place in kept for value in _values(row)]
+        self._db.executemany("INSERT OR IGNORE INTO attributes VALUES (?, ?, ?, ?)", values)
 
     def _keep_newest(self) -> None:
         if (beyond := self.count - self.runs_max) > 0:
@@ -197,7 +205,7 @@ class RunIndex:
 
     def _forget(self, places: Sequence[int]) -> None:
         self.count -= len(places)
-        for table, key in (("runs", "place"), ("tags", "place"), ("texts", "rowid")):
+        for table, key in (("runs", "place"), ("tags", "place"), ("attributes", "place"), ("texts", "rowid")):
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
     def forget(self, runs: Sequence[str], gone: int) -> None:
@@ -305,6 +313,14 @@ def _marks(row: RunRow) -> Iterator[tuple[str, str]]:
     yield from ((WARNING, code) for code in row.warnings)
     if row.encryption_key:
         yield KEY, row.encryption_key
+
+
+def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:
+    """The attributes of a run: name, text and, of a number, the number."""
+    for name, values in row.attributes.items():
+        for value in values if isinstance(values, list) else [values]:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            yield name, text, None if isinstance(value, str | bool) else float(value)
 
 
 def _known(path: Path, source: str) -> sqlite3.Connection | None:

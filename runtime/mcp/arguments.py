@@ -94,6 +94,10 @@ class StartWorkflow(Chosen):
         description="Options of the definition's language: `options` of list_workflows says which it has.",
     )
     tags: dict[str, str] = Field(default_factory=dict[str, str], description="Texts by name, to find the run by.")
+    attributes: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Paths by name, such as input.customer.id or output.total, to find the run by what stands there.",
+    )
     encryption_key: Name | None = Field(None, description="The name of a key that what it says is encrypted with.")
     dry_run: bool = Field(False, description="Stop where the model would have to choose a way.")
     offline: bool = Field(False, description="Fetch no sources from the web.")

@@ -120,6 +120,7 @@ class Tools:
             "model": model,
             "script": asked.script,
             "tags": asked.tags or None,
+            "attributes": asked.attributes or None,
             "encryption_key": asked.encryption_key,
         }
         message, warnings = await self._definition(asked)

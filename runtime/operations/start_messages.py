@@ -147,6 +147,7 @@ def _message(
         "run_id": request.run_id,
         "breakpoints": list(request.breakpoints) or None,
         "tags": request.tags or None,
+        "attributes": request.attributes or None,
         "limits": option_values(request.limits) or None,
         "encryption_key": request.encryption_key,
     }

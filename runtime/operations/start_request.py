@@ -29,5 +29,6 @@ class StartRequest:
     received: str | None = None
     trigger: str | None = None
     tags: dict[str, str] = field(default_factory=dict[str, str])
+    attributes: dict[str, str] = field(default_factory=dict[str, str])
     limits: dict[str, str] = field(default_factory=dict[str, str])
     encryption_key: str | None = None

@@ -65,6 +65,7 @@ def with_registered(start: StartRun, kept: Registration) -> StartRun:
         files={**kept.files, **start.files},
         children={**kept.children, **start.children},
         options={**skills, **start.options},
+        attributes={**kept.attributes, **start.attributes},
     )
 
 

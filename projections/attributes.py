@@ -1,0 +1,57 @@
+"""Attributes: what a run is found by that stands in its input or its output, at paths that were named for it.
+
+A path is ``input``, ``arguments`` or ``output``, and the members on the way, with dots between: ``input.customer.id``,
+``output.items.0.sku``. What is there is an attribute if it is a text, a number or a boolean, or a list of such.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+ROOTS = ("input", "arguments", "output")
+
+PATH = re.compile(rf"(?:{'|'.join(ROOTS)})(?:\.[^.]+)*")
+
+VALUES_MAX = 32
+"""Values of a list that are looked at."""
+
+VALUE_CHARS_MAX = 256
+"""How much of a text is looked at."""
+
+Value = str | int | float | bool
+Values = Value | list[Value]
+
+
+def attributes(paths: Mapping[str, str], documents: Mapping[str, Any]) -> dict[str, Values]:
+    """Return what stands at paths, by the names that they have; ``documents`` are those of the roots that are known."""
+    found: dict[str, Values] = {}
+    for name, path in paths.items():
+        root, *steps = path.split(".")
+        values = _values(_reached(documents[root], steps)) if root in documents else None
+        if values is not None:
+            found[name] = values
+    return found
+
+
+def _reached(document: Any, steps: list[str]) -> Any:
+    for step in steps:
+        if isinstance(document, dict):
+            document = cast("dict[str, Any]", document).get(step)
+        elif isinstance(document, list) and step.isdecimal() and int(step) < len(document):
+            document = document[int(step)]
+        else:
+            return None
+    return document
+
+
+def _values(found: Any) -> Values | None:
+    if isinstance(found, list):
+        values = [value for one in found[:VALUES_MAX] if (value := _value(one)) is not None]
+        return values or None
+    return _value(found)
+
+
+def _value(found: Any) -> Value | None:
+    if isinstance(found, str):
+        return found[:VALUE_CHARS_MAX]
+    return found if isinstance(found, int | float) else None
