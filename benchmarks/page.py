@@ -6,7 +6,7 @@ warm unless it says cold: the median of `TIMES`.
 
 import statistics
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,18 +15,7 @@ import anyio
 from playwright.async_api import Page
 
 from benchmarks.staffed import quiet
-from callboard.bus.effects import Usage
-from callboard.bus.events import (
-    Event,
-    ModelCall,
-    ModelResult,
-    Outline,
-    OutlineNode,
-    RunEnd,
-    encode_event,
-)
-from callboard.bus.log import Entry, EventLog, append
-from callboard.bus.subjects import RunRef
+from callboard.bus.log import EventLog
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.serving import serve_app
@@ -34,17 +23,16 @@ from callboard.runtime.settings.config import load
 from tests.browser import Opened, opened
 from tests.http_house import application
 from tests.logs import Log
+from tests.page_stage import TENANT, long_run, put
 
 LOOPS = 12_500
 """Of the long run: each is eight events."""
 
 RUNS = 10_000
 TIMES = 5
-AT_ONCE = 500
 TABS = 12
 APPENDED = 40
 SCROLLED_S = 5
-TENANT = "acme"
 
 LIVE = "live"
 LONG = "long"
@@ -64,30 +52,6 @@ NOTED = """() => {
     new MutationObserver(note).observe(place, {childList: true, characterData: true, subtree: true})
 }"""
 """Has a page note when it tells that it has come to an event."""
-
-
-def long_run(name: str = LONG, loops: int = LOOPS) -> Sequence[Event]:
-    """A run whose one node is entered again and again, with three turns of a model each time."""
-    log = Log(name, "long").started(Outline([OutlineNode("loop")]))
-    for visit in range(1, loops + 1):
-        log.enter("loop", visit)
-        for turn in range(3):
-            log.add(ModelCall("turn", "scripted", "00"), "loop", visit, 1, f"turn.{turn}")
-            log.add(ModelResult(text="so", usage=Usage(120, 20)), "loop", visit, 1, f"turn.{turn}")
-        log.exit("loop", iteration=visit)
-    log.add(RunEnd("completed"))
-    return log.events
-
-
-async def put(log: EventLog, run: str, events: Sequence[Event], after: int = 0) -> int:
-    """Append events to a run; return the sequence of the last one."""
-    for start in range(0, len(events), AT_ONCE):
-        part = events[start : start + AT_ONCE]
-        entries = [
-            Entry(one.n, one.epoch, one.type, one.definition, f"{run}.{one.n}", encode_event(one)) for one in part
-        ]
-        after = await append(log, RunRef(TENANT, run), entries, after)
-    return after
 
 
 @asynccontextmanager
@@ -134,7 +98,7 @@ async def report() -> None:
         async with stage(Path(home)) as (log, url):
             for number in range(RUNS):
                 await put(log, f"run-{number:06}", [Log(f"run-{number:06}", "short").accepted()])
-            events = long_run()
+            events = long_run(LONG, LOOPS)
             await put(log, LONG, events)
             async for browser in opened():
                 await lists(browser, url)

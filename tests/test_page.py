@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, get_args
 from urllib.parse import quote
 
 import anyio
@@ -14,17 +14,18 @@ import httpx
 import pytest
 from playwright.async_api import Page, Request, expect
 
-from callboard.bus.events import decode_event
+from callboard.bus.events import NodeOutcome, decode_event
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
+from callboard.projections.status import RunStatus
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Node
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.serving import serve_app
 from callboard.runtime.page import shell
 from tests.browser import Opened, axe, opened
 from tests.http_house import PATIENCE_S, application, served
+from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked
 from tests.remedies import remedies
 from tests.workflows import document as workflow
 
@@ -34,76 +35,6 @@ SHELL_BYTES_MAX = 150_000
 LOOKED_AT = 50
 TOKEN = "t0ken"
 GOLDEN = Path(__file__).parent / "golden"
-EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-
-
-def usage(tokens: int) -> dict[str, int]:
-    return {"input_tokens": tokens, "output_tokens": 10}
-
-
-LOOP: dict[str, Any] = {
-    "definition": {
-        "source": json.dumps(
-            workflow(
-                {"a": {"name": "Ask"}, "b": {"name": "Build"}, "c": {"name": "Close"}},
-                [("a", "b", "more"), ("a", "c", "enough"), {"from": "b", "to": "a", "max_iterations": 3}],
-            )
-        )
-    },
-    "model": "scripted",
-    "script": {
-        "turns": {
-            "a": [{"text": "one", "usage": usage(100)}, {"text": "two", "usage": usage(200)}],
-            "b": [{"text": EVIL, "usage": usage(5)}],
-            "c": [{"error": "overloaded"}],
-        },
-        "routes": {"a": ["b", "c"]},
-    },
-    "input": {"who": EVIL, EVIL: [1, {"deep": EVIL}]},
-}
-
-
-ASKING = """\
-# Order
-
-Asks a person.
-
-## STEP 1: Choose
-
-@elicit(select, "Which carrier takes it?", "North", "South", "East", "West", "Post")
-@output(carrier)
-"""
-
-WITH_INPUTS = json.dumps(
-    workflow(
-        {"a": {}},
-        inputs={
-            "service": {"type": "string", "required": True, "description": "What is down"},
-            "severity": {"type": "string", "enum": ["low", "high"], "default": "low"},
-            "count": {"type": "number"},
-        },
-    )
-)
-
-
-class Stage(NamedTuple):
-    """A browser, and the server that it looks at."""
-
-    browser: Opened
-    client: httpx.AsyncClient
-    connection: Connection
-
-    def url(self, path: str = "") -> str:
-        return str(self.client.base_url.join(f"/t/acme/{path}"))
-
-    async def start(self, run: str, start: dict[str, Any] = LOOP, *, end: bool = True) -> list[dict[str, Any]]:
-        """Start a run; return its events when it has ended."""
-        answer = await self.client.post("/runs", json={**start, "run_id": run})
-        assert answer.status_code == 202, answer.text
-        if not end:
-            return []
-        await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
-        return (await self.client.get(f"/runs/{run}/events", params={"limit": 1_000})).json()["events"]
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +57,8 @@ async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> As
 
 @pytest.fixture
 async def stage(house: Stage) -> AsyncIterator[Stage]:
-    """Whose pages complain of nothing."""
-    house.browser.complaints.clear()
-    yield house
-    await house.browser.close_pages()
-    assert house.browser.complaints == []
-
-
-async def asked(page: Page, script: str, argument: Any = None) -> Any:
-    """Ask the page itself; what a handle names is let go with it."""
-    return await page.evaluate(script, argument)
+    async with house.watched():
+        yield house
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------
@@ -565,3 +488,56 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
         await page.emulate_media(color_scheme="dark")
         barred += [f"{path or 'home'}, dark: {one}" for one in await asked(page, BARRED, ["color-contrast"])]
     assert barred == [], "\n".join(barred)
+
+
+SEEN_IN_GREY = """() => {
+    const straight = (part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
+    const light = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map((one) => straight(one / 255))
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+    }
+    const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05)
+    const behind = (one) => {
+        const colour = getComputedStyle(one).backgroundColor
+        return /, 0\\)$/.test(colour) && one.parentElement ? behind(one.parentElement) : colour
+    }
+    const chips = [...document.querySelectorAll('main .status')].filter((one) => one.checkVisibility()).map((one) => {
+        const glyph = one.querySelector('.glyph'), shape = glyph.textContent
+        return [shape, one.textContent.replace(shape, ''), contrast(getComputedStyle(glyph).color, behind(one))]
+    })
+    const looks = '.running, .ok, .failed, .waiting, .paused, .cancelled, .plain'
+    const nodes = [...document.querySelectorAll(`.gnode:is(${looks})`)].map((one) => {
+        const glyph = one.querySelector('.glyph'), word = one.querySelector('.hit').getAttribute('aria-label')
+        const [drawn, ground] = [glyph, one.querySelector('.badge')].map((each) => getComputedStyle(each).fill)
+        return [glyph.textContent, word.split(': ').pop(), contrast(drawn, ground)]
+    })
+    return [...chips, ...nodes]
+}"""
+"""Of every status that is seen: its shape, its word, and by how much its shape is lighter or darker than its ground."""
+
+SHAPE_CONTRAST_MIN = 3
+
+
+async def test_without_colours_every_status_has_a_shape_and_a_word(stage: Stage) -> None:
+    await stage.start("grey")
+    await stage.start("grey-pauses", {**LOOP, "breakpoints": ["a"]}, end=False)
+    await stage.start("grey-asks", {"definition": {"source": ASKING}}, end=False)
+    page = await stage.browser.page(stage.url("runs?q=grey"))
+    await expect(page.locator(".run-row .status.waiting, .run-row .status.paused")).to_have_count(2)
+    known = [*get_args(RunStatus), *get_args(NodeOutcome)]
+    looks = await asked(page, "async (all) => all.map((await import('/static/lib/status.js')).look)", known)
+    assert all(glyph not in ("", "·") and word for _, glyph, word in looks)
+    shapes = {(glyph, kind) for kind, glyph, _ in looks if kind != "plain"}
+    assert len({glyph for glyph, _ in shapes}) == len(shapes)
+    seen = await page.context.new_cdp_session(page)
+    await seen.send("Emulation.setEmulatedVisionDeficiency", {"type": "achromatopsia"})
+    for path in ("", "runs?q=grey", "runs/grey", "runs/grey-pauses", "runs/grey-asks", "runs/grey/diff/grey-pauses"):
+        await page.goto(stage.url(path))
+        await expect(page.locator("main .status").first).to_be_visible()
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            found = await asked(page, SEEN_IN_GREY)
+            assert found
+            for shape, word, contrast in found:
+                told = (path, scheme, shape, word, contrast)
+                assert all((shape, word.strip(), contrast >= SHAPE_CONTRAST_MIN)), told

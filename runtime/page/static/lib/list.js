@@ -2,7 +2,7 @@
 
 import {framed, h} from './dom.js'
 
-const SPARE = 6
+const SPARE = 3
 /** Rows kept ready above and below what is seen. */
 
 let lists = 0
@@ -145,13 +145,23 @@ export class List {
 }
 
 /**
+ * A cell, where what it says needs no element of its own.
+ * @param {Record<string, any>} given
+ * @param {...import('./dom.js').Child} children
+ */
+export const cell = (given, ...children) => h('span', {...given, role: 'gridcell'}, ...children)
+
+/**
  * A row of cells.
  * @param {string} kind
  * @param {(Node|string)[]} cells
  * @param {Record<string, any>} [given]
  */
-export const row = (kind, cells, given = {}) =>
-  h('div', {class: kind, role: 'row', ...given}, cells.map((cell, i) => h('span', {role: 'gridcell', class: `c${i}`}, cell)))
+export function row(kind, cells, given = {}) {
+  const made = cells.map((one) => (one instanceof HTMLElement && one.role === 'gridcell' ? one : cell({}, one)))
+  made.forEach((one, i) => one.classList.add(`c${i}`))
+  return h('div', {class: kind, role: 'row', ...given}, made)
+}
 
 /** @param {string} kind @param {string[]} names */
 export const headings = (kind, names) =>

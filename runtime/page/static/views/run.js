@@ -4,7 +4,7 @@ import {get, Refused, to} from '../lib/api.js'
 import {fill, framed, h, say} from '../lib/dom.js'
 import {count, duration, instant, moment, some} from '../lib/format.js'
 import {follow} from '../lib/follow.js'
-import {headings, List, row as line} from '../lib/list.js'
+import {cell, headings, List, row as line} from '../lib/list.js'
 import {rowOf, rowsOf} from '../lib/rows.js'
 import {last, Run} from '../lib/run.js'
 import {chip, look, over} from '../lib/status.js'
@@ -435,9 +435,9 @@ export class RunView extends HTMLElement {
     return line('event-row', [
       String(row.n),
       h('time', {datetime: new Date(row.time).toISOString(), title: moment(row.time)}, `+${duration(after / 1000)}`),
-      h('span', {class: `type ${row.type.split('.')[0]}`}, row.type),
-      h('span', {class: 'path', title: row.path}, row.path ? `${row.path}${row.iteration > 1 ? `#${row.iteration}` : ''}` : ''),
-      h('span', {title: row.name}, row.name),
+      cell({class: `type ${row.type.split('.')[0]}`}, row.type),
+      cell({class: 'path', title: row.path}, row.path ? `${row.path}${row.iteration > 1 ? `#${row.iteration}` : ''}` : ''),
+      cell({title: row.name}, row.name),
       row.outcome && row.outcome !== 'caller' ? chip(row.outcome) : row.tokens ? `${count(row.tokens)} tok` : '',
     ], {'aria-current': index === this.list.active ? 'true' : null})
   }

@@ -4,7 +4,7 @@ import {get, to} from '../lib/api.js'
 import {chip, LISTED, look, over} from '../lib/status.js'
 import {count, duration, instant, when} from '../lib/format.js'
 import {h, say} from '../lib/dom.js'
-import {headings, List, row} from '../lib/list.js'
+import {cell, headings, List, row} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
 import {failure, nothing} from './parts.js'
 import {go} from './going.js'
@@ -129,10 +129,10 @@ export class RunsView extends HTMLElement {
     const cells = [
       chip(one.status),
       h('a', {href: to(['runs', one.run]), tabindex: '-1'}, one.run),
-      h('span', {title: one.definition}, one.definition),
+      cell({title: one.definition}, one.definition),
       h('time', {datetime: started, title: instant(started)}, when(started)),
-      h('span', {data: one.ended_at ? {} : {since: started}}, lasted(one)),
-      one.error && over(one.status) ? h('span', {class: 'code', title: one.error}, one.error) : one.tokens ? `${count(one.tokens)} tok` : '',
+      cell({data: one.ended_at ? {} : {since: started}}, lasted(one)),
+      one.error && over(one.status) ? cell({class: 'code', title: one.error}, one.error) : one.tokens ? `${count(one.tokens)} tok` : '',
     ]
     const picked = this.picking.runs.has(one.run)
     if (picked) cells[1] = h('span', {}, cells[1], h('span', {class: 'heard'}, ', picked'))

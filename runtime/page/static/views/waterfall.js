@@ -14,7 +14,8 @@ const HEAD_PX = 26
 const BAR_PX = 12
 const FOLD_PX = 70
 /** Room for what is said of a folded stretch. */
-const NAMES = {run: 'run', node: 'node', model: 'model', tool: 'tool', effect: 'effect', timer: 'timer', human: 'question', signal: 'signal', child: 'run', pause: 'pause'}
+/** What spans that are no nodes are called. @type {Record<string, string>} */
+const NAMES = {model: 'model', tool: 'tool', effect: 'effect', timer: 'timer', human: 'question', signal: 'signal', child: 'run', pause: 'pause'}
 
 export class Waterfall {
   /** @param {{chosen: (span: Span) => void, opened: (span: Span) => void}} given */
@@ -82,12 +83,13 @@ export class Waterfall {
     const status = run.outcomeAt(one, this.n)
     const slot = one.kind === 'model' ? h('span', {class: 'soft'}, ` ${one.key.slice(one.key.lastIndexOf('!') + 1)}`) : null
     const many = one.kind === 'node' && (run.byPath.get(one.path)?.length ?? 0) > 1 ? h('span', {class: 'soft'}, ` #${one.iteration}`) : null
-    const name = h('span', {class: 'span-name'}, toggle, chip(status, {small: true}), h('span', {class: `kind ${one.kind}`}, NAMES[one.kind]), h('span', {class: 'named', title: one.name}, one.name || one.path || 'run', many, slot))
+    const kind = one.kind in NAMES ? h('span', {class: 'kind'}, NAMES[one.kind]) : null
+    const name = h('span', {role: 'gridcell', class: 'c0 span-name'}, toggle, chip(status, {small: true}), kind, h('span', {class: 'named', title: one.name}, one.name || one.path || 'run', many, slot))
     name.style.setProperty('padding-left', `${Math.min(one.depth, 12) * 14}px`)
     return h(
       'div',
       {class: 'span-row', role: 'row', 'aria-level': one.depth + 1, 'aria-expanded': inner ? String(!shut) : null, data: {n: one.n0}},
-      h('span', {role: 'gridcell', class: 'c0'}, name),
+      name,
       h('span', {role: 'gridcell', class: 'heard'}, `${duration(this.length(one))}${one.tokens ? `, ${count(one.tokens)} tokens` : ''}`),
     )
   }

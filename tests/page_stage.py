@@ -1,0 +1,140 @@
+"""A browser before a server with the page, runs for it to show, and what of them is hostile."""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+from playwright.async_api import Page
+
+from callboard.bus.effects import Usage
+from callboard.bus.events import (
+    Event,
+    ModelCall,
+    ModelResult,
+    Outline,
+    OutlineNode,
+    RunEnd,
+    encode_event,
+)
+from callboard.bus.log import Entry, EventLog, append
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.connection import Connection
+from tests.browser import Opened
+from tests.http_house import PATIENCE_S
+from tests.logs import Log
+from tests.workflows import document as workflow
+
+EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+
+
+def usage(tokens: int) -> dict[str, int]:
+    return {"input_tokens": tokens, "output_tokens": 10}
+
+
+LOOP: dict[str, Any] = {
+    "definition": {
+        "source": json.dumps(
+            workflow(
+                {"a": {"name": "Ask"}, "b": {"name": "Build"}, "c": {"name": "Close"}},
+                [("a", "b", "more"), ("a", "c", "enough"), {"from": "b", "to": "a", "max_iterations": 3}],
+            )
+        )
+    },
+    "model": "scripted",
+    "script": {
+        "turns": {
+            "a": [{"text": "one", "usage": usage(100)}, {"text": "two", "usage": usage(200)}],
+            "b": [{"text": EVIL, "usage": usage(5)}],
+            "c": [{"error": "overloaded"}],
+        },
+        "routes": {"a": ["b", "c"]},
+    },
+    "input": {"who": EVIL, EVIL: [1, {"deep": EVIL}]},
+}
+
+
+ASKING = """\
+# Order
+
+Asks a person.
+
+## STEP 1: Choose
+
+@elicit(select, "Which carrier takes it?", "North", "South", "East", "West", "Post")
+@output(carrier)
+"""
+
+WITH_INPUTS = json.dumps(
+    workflow(
+        {"a": {}},
+        inputs={
+            "service": {"type": "string", "required": True, "description": "What is down"},
+            "severity": {"type": "string", "enum": ["low", "high"], "default": "low"},
+            "count": {"type": "number"},
+        },
+    )
+)
+
+
+class Stage(NamedTuple):
+    """A browser, and the server that it looks at."""
+
+    browser: Opened
+    client: httpx.AsyncClient
+    connection: Connection
+
+    def url(self, path: str = "") -> str:
+        return str(self.client.base_url.join(f"/t/acme/{path}"))
+
+    async def start(self, run: str, start: dict[str, Any] = LOOP, *, end: bool = True) -> list[dict[str, Any]]:
+        """Start a run; return its events when it has ended."""
+        answer = await self.client.post("/runs", json={**start, "run_id": run})
+        assert answer.status_code == 202, answer.text
+        if not end:
+            return []
+        await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+        return (await self.client.get(f"/runs/{run}/events", params={"limit": 1_000})).json()["events"]
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """See to it that the pages of a test complain of nothing; close them at its end."""
+        self.browser.complaints.clear()
+        yield
+        await self.browser.close_pages()
+        assert self.browser.complaints == []
+
+
+TENANT = "acme"
+AT_ONCE = 500
+"""Events that are appended together."""
+
+
+async def put(log: EventLog, run: str, events: Sequence[Event], after: int = 0) -> int:
+    """Append events to a run that nobody performs; return the sequence of the last one."""
+    for start in range(0, len(events), AT_ONCE):
+        part = events[start : start + AT_ONCE]
+        entries = [
+            Entry(one.n, one.epoch, one.type, one.definition, f"{run}.{one.n}", encode_event(one)) for one in part
+        ]
+        after = await append(log, RunRef(TENANT, run), entries, after)
+    return after
+
+
+def long_run(name: str, loops: int) -> Sequence[Event]:
+    """A run whose one node is entered again and again, with three turns of a model each time: eight events."""
+    log = Log(name, "long").started(Outline([OutlineNode("loop")]))
+    for visit in range(1, loops + 1):
+        log.enter("loop", visit)
+        for turn in range(3):
+            log.add(ModelCall("turn", "scripted", "00"), "loop", visit, 1, f"turn.{turn}")
+            log.add(ModelResult(text="so", usage=Usage(120, 20)), "loop", visit, 1, f"turn.{turn}")
+        log.exit("loop", iteration=visit)
+    log.add(RunEnd("completed"))
+    return log.events
+
+
+async def asked(page: Page, script: str, argument: Any = None) -> Any:
+    """Ask the page itself; what a handle names is let go with it."""
+    return await page.evaluate(script, argument)

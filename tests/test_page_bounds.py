@@ -1,0 +1,133 @@
+"""What the page takes, however much there is: rows that it asks for, elements, and connections."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from playwright.async_api import Page, Request, expect
+
+from callboard.bus.effects import Usage
+from callboard.bus.events import RunEnd
+from callboard.runtime.http import app as module
+from callboard.runtime.http import live
+from tests.browser import Opened, opened
+from tests.http_house import served
+from tests.logs import Log
+from tests.page_stage import LOOP, Stage, asked, long_run, put
+
+ELEMENTS_MAX = 600
+RUNS = 700
+PAGE_RUNS = 200
+"""As many as the list asks for at once."""
+
+APPENDED_AT_ONCE = 32
+TABS = 12
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """For fixtures that last as long as the module."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Opened]:
+    async for one in opened():
+        yield one
+
+
+@pytest.fixture(scope="module")
+async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with served(tmp_path_factory.mktemp("bounds")) as (client, connection):
+        yield Stage(browser, client, connection)
+
+
+@pytest.fixture
+async def stage(house: Stage) -> AsyncIterator[Stage]:
+    async with house.watched():
+        yield house
+
+
+async def elements(page: Page) -> int:
+    return await asked(page, "() => document.querySelectorAll('body *').length")
+
+
+async def test_a_list_asks_for_pages_and_has_elements_for_what_is_seen(stage: Stage) -> None:
+    room = anyio.CapacityLimiter(APPENDED_AT_ONCE)
+
+    async def add(name: str) -> None:
+        async with room:
+            log = Log(name, "many")
+            log.accepted()
+            log.add(RunEnd("completed", usage=Usage(100, 20)))
+            await put(stage.connection.log, name, log.events)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(RUNS):
+            tasks.start_soon(add, f"many-{number:04}")
+    page = await stage.browser.page("about:blank", width=1440, height=900)
+    limits: list[str] = []
+
+    def note(request: Request) -> None:
+        if "/api/acme/runs?" in request.url:
+            limits.append(request.url.partition("limit=")[2].partition("&")[0])
+
+    page.on("request", note)
+    await page.goto(stage.url("runs?q=many-"))
+    await expect(page.locator(".run-row .glyph").first).to_be_visible()
+    assert (limits, await elements(page) <= ELEMENTS_MAX) == ([str(PAGE_RUNS)], True)
+    seen = 0
+    while seen < RUNS:
+        await page.locator(".list").press("End")
+        await page.wait_for_function("(seen) => document.querySelector('cb-runs').rows.length > seen", arg=seen)
+        seen = await asked(page, "() => document.querySelector('cb-runs').rows.length")
+        assert await elements(page) <= ELEMENTS_MAX
+    await page.locator(".list").press("End")
+    await expect(page.locator(f".list-row[aria-rowindex='{RUNS}']")).to_be_visible()
+    assert (set(limits), len(limits)) == ({str(PAGE_RUNS)}, -(-RUNS // PAGE_RUNS))
+    names = await asked(page, "() => document.querySelector('cb-runs').rows.map((one) => one.run)")
+    assert sorted(names) == [f"many-{number:04}" for number in range(RUNS)]
+
+
+async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
+    events = long_run("long", 250)
+    await put(stage.connection.log, "long", events)
+    page = await stage.browser.page(stage.url("runs/long"), width=1440, height=900)
+    await expect(page.get_by_text(f"event {len(events)} of {len(events)}")).to_be_visible()
+    await expect(page.locator(".gnode .glyph").first).not_to_be_empty()
+    scrolled = """async (share) => {
+        for (const list of document.querySelectorAll('cb-run .list')) list.scrollTop = share * list.scrollHeight
+        for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)
+    }"""
+    for share in (0, 0.3, 0.7, 1):
+        await asked(page, scrolled, share)
+        assert await elements(page) <= ELEMENTS_MAX, share
+        assert await page.locator(".event-row.list-row").count() > 5
+
+
+async def test_twelve_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_streams: set[int] = set()
+
+    class Noted(live.Live):
+        async def __call__(self, *args: object) -> None:
+            open_streams.add(id(self))
+            try:
+                await super().__call__(*args)  # type: ignore[arg-type]
+            finally:
+                open_streams.discard(id(self))
+
+    monkeypatch.setattr(module, "Live", Noted)
+    await stage.start("shared", {**LOOP, "breakpoints": ["c"]}, end=False)
+    first = await stage.browser.page(stage.url("runs/shared"))
+    async with anyio.create_task_group() as tasks:
+        for _ in range(TABS - 1):
+            tasks.start_soon(stage.browser.tab, first.context, stage.url("runs/shared"))
+    tabs = first.context.pages
+    assert len(tabs) == TABS
+    for tab in tabs:
+        await expect(tab.locator(".run-title .status")).to_contain_text("paused")
+        await expect(tab.locator(".live .live")).to_be_visible()
+    await stage.client.post("/runs/shared/resume", json={})
+    for tab in tabs:
+        await expect(tab.locator(".run-title .status")).to_contain_text("failed")
+    assert len(open_streams) == 1
