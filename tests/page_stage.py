@@ -103,7 +103,7 @@ class Stage(NamedTuple):
         self.browser.complaints.clear()
         yield
         await self.browser.close_pages()
-        assert self.browser.complaints == []
+        assert self.browser.complaints == [], self.browser.complaints
 
 
 TENANT = "acme"

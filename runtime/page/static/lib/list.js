@@ -87,6 +87,8 @@ export class List {
   }
 
   draw() {
+    // What is no longer part of the page has no rows to ask for; once it is, its size tells.
+    if (!this.element.isConnected) return
     const {height} = this.given
     const {scrollTop, clientHeight} = this.element
     const first = Math.max(0, Math.floor(scrollTop / height) - SPARE)
