@@ -282,6 +282,28 @@ async def test_a_server_that_was_gone_leaves_no_gap_and_no_duplicate(stage: Stag
         await page.context.close()
 
 
+JOINED = """async ([url, topic, sequences]) => {
+    const {Stream} = await import('/static/lib/stream.js')
+    const stream = new Stream(url, () => {})
+    const heard = async (after) => {
+        const told = []
+        stream.follow({}, {topic, after, tell: (some) => told.push(...some.map((one) => one.sequence))})
+        while (told.at(-1) !== sequences.at(-1)) await new Promise((done) => setTimeout(done, 5))
+        return told
+    }
+    return [await heard(sequences[0]), await heard(sequences[3])]
+}"""
+
+
+async def test_who_joins_a_stream_that_has_gone_by_is_told_what_it_lacks(stage: Stage) -> None:
+    recorded = await stage.start("joined")
+    page = await stage.browser.page(stage.url("runs"))
+    sequences = [one["sequence"] for one in recorded]
+    with anyio.fail_after(PATIENCE_S):
+        told = await asked(page, JOINED, [f"{stage.client.base_url}live", "run:joined", sequences])
+    assert told == [sequences[1:], sequences[4:]]
+
+
 async def test_a_token_in_the_address_is_brought_once_and_seen_no_more(
     browser: Opened, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

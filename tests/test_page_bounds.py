@@ -11,7 +11,7 @@ from callboard.bus.events import RunEnd
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
 from tests.browser import Opened, opened
-from tests.http_house import served
+from tests.http_house import PATIENCE_S, served
 from tests.logs import Log
 from tests.page_stage import LOOP, Stage, asked, long_run, put
 
@@ -129,5 +129,13 @@ async def test_twelve_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypa
         await expect(tab.locator(".live .live")).to_be_visible()
     await stage.client.post("/runs/shared/resume", json={})
     for tab in tabs:
-        await expect(tab.locator(".run-title .status")).to_contain_text("failed")
+        # What is not in front is drawn when it comes there.
+        final = """async () => {
+            const {run} = document.querySelector('cb-run')
+            while (!run.final) await new Promise((done) => setTimeout(done, 20))
+            return run.final
+        }"""
+        with anyio.fail_after(PATIENCE_S):
+            assert await asked(tab, final) == "failed"
+    await expect(tabs[-1].locator(".run-title .status")).to_contain_text("failed")
     assert len(open_streams) == 1

@@ -156,7 +156,7 @@ LOOKED = """async (bad) => {
 
 async def test_no_event_of_a_run_is_taken_for_anything_else(stage: Stage) -> None:
     async with worsened(stage, "runs/everything?tab=raw") as page:
-        await expect(page.locator(".event-row .glyph").first).to_be_visible()
+        await expect(page.locator(".event-row.list-row").first).to_be_visible()
         types, found = await asked(page, LOOKED, BAD)
         assert (types > 30, found) == (True, [])
         await harmless(page)

@@ -30,6 +30,8 @@ export class Stream {
     /** @type {State} */
     this.state = 'idle'
     this.topics = ''
+    /** The sequence that the connection has come to. */
+    this.at = 0
     this.tried = 0
     this.timer = 0
     this.flushing = 0
@@ -58,14 +60,15 @@ export class Stream {
   async connect() {
     const followers = [...this.followers.values()]
     const topics = [...new Set(followers.map((one) => one.topic))].sort()
-    if (topics.join() === this.topics && this.state === 'live' && followers.every((one) => one.after === null || one.after >= this.begun)) return
+    // Who begins further back than the connection has come would lack what has gone by.
+    if (topics.join() === this.topics && this.state === 'live' && followers.every((one) => one.after === null || one.after >= this.at)) return
     this.connection?.abort()
     this.topics = topics.join()
     if (!topics.length) return this.become('idle')
     const connection = (this.connection = new AbortController())
     const known = followers.map((one) => one.after).filter((after) => after !== null)
     const after = known.length ? Math.min(.../** @type {number[]} */ (known)) : null
-    this.begun = after ?? 0
+    this.at = after ?? 0
     try {
       const asked = new URLSearchParams({topics: topics.join(), ...(after === null ? {} : {after: String(after)})})
       const response = await fetch(`${this.url}?${asked}`, {signal: connection.signal, credentials: 'same-origin'})
@@ -108,6 +111,7 @@ export class Stream {
     }
     if (!data) return
     const event = JSON.parse(data)
+    if (id !== null) this.at = id
     for (const follower of this.followers.values()) {
       if (id === null) {
         if (follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
