@@ -412,9 +412,6 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.sequence])")
     assert rows == [[one["event"]["n"], one["sequence"]] for one in whole]
     assert rows[0][1] > rows[1][1]
-    await page.goto(stage.url(f"runs/parts/diff/{fork}"))
-    await expect(page.get_by_text(f"They have events 2 to {told} in common")).to_be_visible()
-    await expect(page.get_by_text("what the models saw")).to_be_visible()
     events = [decode_event(json.dumps(one["event"]).encode()) for one in whole]
     statuses, tree = await asked(page, FOLDED, [one["event"] for one in whole])
     views = [fold(Results(), events[:n]) for n in range(1, len(events) + 1)]
@@ -426,6 +423,9 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     await asked(page, "() => document.querySelector('cb-run').choose(1)")
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.locator(".inspector-body")).to_contain_text("forked_from")
+    await page.goto(stage.url(f"runs/parts/diff/{fork}"))
+    await expect(page.get_by_text(f"They have events 2 to {told} in common")).to_be_visible()
+    await expect(page.get_by_text("what the models saw")).to_be_visible()
 
 
 async def test_a_failed_run_is_tried_again_and_any_run_once_more(stage: Stage) -> None:
