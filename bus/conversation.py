@@ -25,7 +25,7 @@ class Spoken(Protocol):
 class Left:
     """The result of a node execution that is over, as later messages quote it; each JSON text is made once and kept."""
 
-    def __init__(self, name: str, exit: NodeExit) -> None:
+    def __init__(self, exit: NodeExit, name: str = "") -> None:
         self._name = name
         self._exit = exit
         self._texts: dict[tuple[str, bool], Text] = {}
@@ -68,7 +68,7 @@ class Memory:
 
     def keep(self, place: str, name: str, exit: NodeExit) -> None:
         """Keep what the node of a name leaves; ``place`` is the execution, ``path#iteration``."""
-        self.exits[place] = self.told[name] = Left(name, exit)
+        self.exits[place] = self.told[name] = Left(exit, name)
 
 
 @dataclass(frozen=True, slots=True)

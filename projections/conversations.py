@@ -67,4 +67,4 @@ class Conversations:
         if entered is not None and entered.kind_ == "node":
             self._memory.keep(str(place), entered.node, exit)
         else:
-            self._memory.exits[str(place)] = Left("", exit)
+            self._memory.exits[str(place)] = Left(exit)
