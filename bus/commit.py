@@ -130,7 +130,7 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     last = messages[-1]
     headers = {**last.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages))}
     headers["Nats-Batch-Commit"] = "1"
-    return _taken(await requests.request(last.subject, last.data, headers)).seq
+    return _taken(await requests.request(last.subject, last.data, headers, hurry=True)).seq
 
 
 async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:

@@ -5,15 +5,19 @@ that lived with the connection are gone; nobody else tells those who wait for th
 """
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import anyio
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 Act = Callable[[], None]
+
+Take = Callable[[bytes, bytes], None]
+"""Takes the subject and the data of a message."""
 
 _plain = re.compile(r"[!-~]+").fullmatch
 """A subject that needs no second look: visible ASCII."""
@@ -28,6 +32,7 @@ class Line(Client):
         """The domain of JetStream that is meant, empty for that of the server at the other end."""
         self._at_loss: dict[object, Act] = {}
         self._at_return: dict[object, Act] = {}
+        self._takers: dict[int, Take] = {}
         self._whole = True
 
     def js(self, verb: str) -> str:
@@ -70,6 +75,28 @@ class Line(Client):
         await self._send_command(frame)
         if self._flush_queue.empty():
             await self._flush_pending()
+
+    def push(self) -> None:
+        """Write at once what has been published, not when the library's task comes by: somebody waits for what follows
+        from it."""
+        if self._transport is not None and self._pending and self.is_connected:
+            pending, self._pending, self._pending_data_size = self._pending, [], 0
+            self._transport.writelines(pending)
+
+    async def subscribe_directly(self, subject: str, take: Take, cb: Callable[[Msg], Awaitable[None]]) -> None:
+        """Have messages taken as they are read from the wire, by a function that must not block; those with headers go
+        to ``cb``, as with `subscribe`."""
+        subscription = await self.subscribe(subject, cb=cb)
+        self._takers[subscription._id] = take  # pyright: ignore[reportPrivateUsage] - the library has no other name
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        take = self._takers.get(sid) if not headers else None
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        take(subject, data)
 
     def when_lost(self, act: Act) -> None:
         """Call a function whenever the connection is lost: what was asked over it will not be answered."""

@@ -40,7 +40,7 @@ class Lost(NoAnswer):
 
 
 class _Waiting(NamedTuple):
-    answer: asyncio.Future[Msg | None]
+    answer: asyncio.Future[bytes | Msg | None]
     until: float
 
 
@@ -59,8 +59,11 @@ class Requests:
         self._losses = 0
         nc.when_lost(self._lose)
 
-    async def request(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
-        """Publish a request and return the body of its answer.
+    async def request(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
+    ) -> bytes:
+        """Publish a request and return the body of its answer; in a ``hurry`` it goes out at once, with what was
+        published before.
 
         :raises Silent: if there was none in time
         :raises Lost: if it went with the connection
@@ -69,17 +72,21 @@ class Requests:
         if not self._subscribed:
             await self._subscribe()
         token, losses = str(next(self._tokens)), self._losses
-        answer: asyncio.Future[Msg | None] = self._loop.create_future()
+        answer: asyncio.Future[bytes | Msg | None] = self._loop.create_future()
         self._waiting[token] = _Waiting(answer, self._loop.time() + REQUEST_TIMEOUT_S)
         if not self._sweeping:
             self._sweep()
         try:
             await self.nc.publish(subject, data, f"{self._inbox}.{token}", headers)
+            if hurry:
+                self.nc.push()
             message = await answer
         except NatsError as error:
             raise NoAnswer(f"{subject}: {error}") from error
         finally:
             self._waiting.pop(token, None)
+        if isinstance(message, bytes):
+            return message
         if message is None:
             raise Silent(subject) if losses == self._losses and self.nc.is_connected else Lost(subject)
         if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
@@ -99,13 +106,16 @@ class Requests:
     async def _subscribe(self) -> None:
         async with self._subscribing:
             if not self._subscribed:
-                await self.nc.subscribe(f"{self._inbox}.*", cb=self._take)
+                await self.nc.subscribe_directly(f"{self._inbox}.*", self._take_plain, self._take)
                 self._subscribed = True
+
+    def _take_plain(self, subject: bytes, data: bytes) -> None:
+        self._settle(subject.rpartition(b".")[2].decode(), data)
 
     async def _take(self, message: Msg) -> None:
         self._settle(message.subject.rpartition(".")[2], message)
 
-    def _settle(self, token: str, message: Msg | None) -> None:
+    def _settle(self, token: str, message: bytes | Msg | None) -> None:
         waiting = self._waiting.get(token)
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_result(message)
