@@ -13,11 +13,11 @@ import pytest
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.interrupting import Cancellation
+from tests.callers import WAITS, Caller, standing
 from tests.cli_stage import INPUT, SKILLS, Place, next_event
 from tests.flow_providers import ours
 from tests.flows import call, cleanup, flow, mock, returned
 from tests.forks import callboard
-from tests.test_service import WAITS, Caller, standing
 
 LONG_MS = 60_000
 """Longer than any test waits."""

@@ -20,11 +20,11 @@ from callboard.runtime.http.histories import Histories
 from callboard.runtime.operations.archiving import archive_runs
 from callboard.runtime.operations.forgetting import KeyInUse, KeyUnknown, forget
 from callboard.runtime.run.log import RunLog, read_run
+from tests.callers import PATIENCE_S, WAITS, Caller
+from tests.callers import caller as caller  # the fixtures
+from tests.callers import connection as connection
 from tests.flows import call, flow, returned
 from tests.record_golden import golden_lines, golden_names, views_of
-from tests.test_service import PATIENCE_S, WAITS, Caller
-from tests.test_service import caller as caller  # the fixtures
-from tests.test_service import connection as connection
 
 TENANT = "acme"
 SECRET = "Ada Lovelace of St James's Square"

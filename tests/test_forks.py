@@ -17,9 +17,9 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_replay
-from tests.test_service import PATIENCE_S, Caller
-from tests.test_service import caller as caller  # the fixtures
-from tests.test_service import connection as connection
+from tests.callers import PATIENCE_S, Caller
+from tests.callers import caller as caller  # the fixtures
+from tests.callers import connection as connection
 
 DEFINITION = {
     "id": "steps",

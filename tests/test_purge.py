@@ -19,10 +19,10 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import CannotPurge, purge_run
+from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
+from tests.callers import caller as caller  # the fixtures
+from tests.callers import connection as connection
 from tests.flows import call, flow, returned
-from tests.test_service import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
-from tests.test_service import caller as caller  # the fixtures
-from tests.test_service import connection as connection
 
 TENANT = "acme"
 MARK = Gone(by="ada", reason="asked to")

@@ -25,13 +25,13 @@ from callboard.runtime.retention import office
 from callboard.runtime.retention.expiring import Expired, Expiry, finish
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
+from tests.callers import PATIENCE_S, WAITS, Caller
+from tests.callers import caller as caller  # the fixtures
+from tests.callers import connection as connection
 from tests.cli_stage import Place
 from tests.flows import call, flow, returned
 from tests.test_notify import until
 from tests.test_purge import left, purged
-from tests.test_service import PATIENCE_S, WAITS, Caller
-from tests.test_service import caller as caller  # the fixtures
-from tests.test_service import connection as connection
 
 TENANT = "acme"
 LATER = dt.timedelta(days=100)

@@ -2,8 +2,6 @@
 
 import json
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import anyio
 import nats
 import pytest
 from anyio import to_thread
-from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from callboard.bus.commands import REPLY_HEADER
@@ -23,79 +20,12 @@ from callboard.runtime.api.service import open_service
 from callboard.runtime.api.verbs import EVENTS_MAX, PAGE_BYTES_MAX
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
+from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
+from tests.callers import caller as caller  # the fixtures
+from tests.callers import connection as connection
 from tests.flows import flow, returned
 
-PATIENCE_S = 30.0
-SOURCE = json.dumps(
-    {
-        "id": "count",
-        "name": "Count",
-        "entry": "a",
-        "nodes": {"a": {"name": "A", "instruction": "Count."}, "b": {"name": "B", "instruction": "Add."}},
-        "edges": [{"from": "a", "to": "b"}],
-    }
-)
-SCRIPT = {"turns": {"a": [{"data": {"found": 3}}], "b": [{"data": {"sum": 4}}]}}
-WAITS = {"turns": {"a": [{"data": {"found": 3}, "delay_ms": 60_000}]}}
-
-
 OTHERS = ("fork", "definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
-
-
-class Caller:
-    """A client that knows subjects and JSON, and nothing of ours."""
-
-    def __init__(self, nc: Client, tenant: str = "acme") -> None:
-        self.nc = nc
-        self.tenant = tenant
-
-    async def ask(self, verb: str, body: Any = None, *, raw: bytes | None = None) -> Any:
-        data = raw if raw is not None else json.dumps({} if body is None else body).encode()
-        message = await self.nc.request(f"cb.api.{self.tenant}.{verb}", data, timeout=2 * PATIENCE_S)
-        answer = json.loads(message.data)
-        failed = "error" in answer and "code" in (answer["error"] or {}) and "status" not in answer
-        assert ("Nats-Service-Error-Code" in (message.headers or {})) == failed
-        return answer
-
-    async def refused(self, verb: str, body: Any = None, *, raw: bytes | None = None) -> dict[str, Any]:
-        return (await self.ask(verb, body, raw=raw))["error"]
-
-    async def start(self, **message: Any) -> str:
-        message = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, **message}
-        verdict = await self.ask("start", message)
-        assert verdict.get("status") == "accepted", verdict
-        return verdict["run_id"]
-
-    async def finished(self, **message: Any) -> str:
-        run = await self.start(**message)
-        await self.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
-        return run
-
-
-@asynccontextmanager
-async def standing(home: Path) -> AsyncGenerator[Connection]:
-    """A house with a worker and the service."""
-    flags = {"data_dir": home, "sync": "100ms"}
-    async with (
-        open_connection(load(flags, env={}, cwd=home), "test") as connection,
-        open_worker(connection, env={}),
-        open_service(connection, verdict_wait_s=PATIENCE_S),
-    ):
-        yield connection
-
-
-@pytest.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    async with standing(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def caller(connection: Connection) -> AsyncIterator[Caller]:
-    assert connection.server is not None
-    nc = await nats.connect(connection.server.url)
-    yield Caller(nc)
-    await nc.close()
 
 
 # -- start, result ----------------------------------------------------------------------------------------------------

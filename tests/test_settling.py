@@ -23,10 +23,10 @@ from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.settling import NotTaken, Settling, told
 from callboard.testing.virtual_time import VIRTUAL
+from tests.callers import Caller, standing
 from tests.flow_providers import flow_of, ours
 from tests.plays import after, effect
 from tests.simulation import World, finish, theatre_for
-from tests.test_service import Caller, standing
 from tests.theatre import Theatre
 
 ASK = "a#1.1!ask"

@@ -16,9 +16,9 @@ from callboard.runtime.api.service import open_service
 from callboard.runtime.api.statuses import Statuses
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
+from tests.callers import WAITS, Caller
 from tests.flow_providers import ours
 from tests.flows import call, cleanup, flow, mock, returned
-from tests.test_service import WAITS, Caller
 
 ASKS = call({"provider": ours("human"), "with": {"question": "Sure?"}})
 SLEEPS = {"action": "Sleep", "for": "PT1H", "next": "done"}

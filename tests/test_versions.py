@@ -16,8 +16,8 @@ from callboard.runtime.admission import versions as known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.api.connection import Connection
+from tests.callers import SCRIPT, SOURCE, Caller, standing
 from tests.flows import call, flow, returned
-from tests.test_service import SCRIPT, SOURCE, Caller, standing
 
 TENANT = "acme"
 
