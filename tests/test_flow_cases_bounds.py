@@ -313,7 +313,7 @@ LOOPS = {
                                 ),
                                 "done": returned(),
                             },
-                            middleware=[timeout("PT10M"), loop("{{ !vars.jobDone }}")],
+                            middleware=[timeout("PT2M"), loop("{{ !vars.jobDone }}")],
                             parameters={
                                 "type": "object",
                                 "properties": {

@@ -29,7 +29,7 @@ NAP = {"action": "Sleep", "for": "PT1H", "next": "done"}
 BACKOFF = {"initial": "PT2S", "rate": 2, "jitter": "full"}
 PATIENT = entry(
     "mwl:provider.middleware/mwl/retry/v1",
-    onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 3, "backoff": BACKOFF}]}},
+    onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 2, "backoff": BACKOFF}]}},
     onFailure={"assign": {"n": "{{ vars.n + 1.0 }}", "at": "{{ string(wallTime()) }}"}},
 )
 

@@ -146,7 +146,7 @@ def test_the_published_provider_documents_are_valid_and_their_counter_examples_a
 
 
 @published
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_verdicts_on_provider_documents_are_those_of_the_published_schema(
     mutations: list[Json], data: st.DataObject

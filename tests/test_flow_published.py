@@ -89,7 +89,7 @@ def material() -> _Material:
 
 
 @published
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_mutated_definitions_are_judged_as_the_published_schema_does(material: _Material, data: st.DataObject) -> None:
     document = material.mutated(data)

@@ -247,7 +247,7 @@ SCHEMAS = st.recursive(
 VALUES = st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), st.sampled_from(["b", 1, {}, {"a": 1}]), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(schema=SCHEMAS, defined=SCHEMAS, value=VALUES)
 def test_verdicts_with_patterns_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
     whole = {"$defs": {"one": defined}, "allOf": [schema], "additionalProperties": True}
@@ -392,7 +392,7 @@ WITH = st.dictionaries(st.sampled_from(WORDS + MORE_WORDS), ARGUMENTS, max_size=
 
 
 @published
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(value=WITH, name=st.sampled_from(sorted(NAMES)))
 def test_verdicts_on_arguments_are_those_of_the_published_schemas(value: Any, name: str) -> None:
     ours, theirs = SPECIFIED[NAMES[name]], contract_of(json.loads((DOCUMENTS / f"{name}.v1.json").read_text()))

@@ -318,10 +318,10 @@ def test_a_failing_run_stops_everything() -> None:
     assert done.record("after")["status"] == "PENDING"
 
 
-def test_ten_thousand_items() -> None:
-    done = fanned(list(range(10_000)), start_from_node="each", park_linger_s=1.0)
-    assert len(done.sequence) == 10_002
-    assert done.took("after") == list(range(10_000))
+def test_two_thousand_items() -> None:
+    done = fanned(list(range(2_000)), start_from_node="each", park_linger_s=1.0)
+    assert len(done.sequence) == 2_002
+    assert done.took("after") == list(range(2_000))
 
 
 # -- retries and bounds ------------------------------------------------------------------------------------------------
