@@ -17,6 +17,7 @@ import structlog
 from click.testing import CliRunner
 from nats.aio.msg import Msg
 from nats.js.errors import APIError
+from structlog.testing import capture_logs
 
 from callboard.bus import events as ev
 from callboard.bus.commands import REPLY_HEADER
@@ -40,6 +41,7 @@ from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.main import cli
 from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker import store_watch
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
@@ -197,6 +199,45 @@ async def test_the_quota_of_an_account_is_a_full_store(tmp_path: Path) -> None:
             await log.publish(Message("cb.start.acme", b"x" * 100_000, {}))
         with pytest.raises(Full, match="resource limits exceeded for account"):
             await log.publish(Message("cb.start.acme", b"x" * 100_000, {}))
+
+
+# -- before it is full ------------------------------------------------------------------------------------------------
+
+
+async def test_it_is_said_long_before_and_shortly_before_and_again_once_there_was_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_watch, "LOOK_S", 0.05)
+    config = load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path)
+    async with open_connection(config, "test") as connection, anyio.create_task_group() as tasks:
+        watch = store_watch.StoreWatch(connection)
+        with capture_logs() as logs:
+
+            async def told(*expected: str) -> None:
+                said: list[str] = []
+                with anyio.fail_after(PATIENCE_S):
+                    while True:
+                        said = [line["event"] for line in logs if "purge runs" in line.get("remedy", "")]
+                        if len(said) >= len(expected):
+                            break
+                        await anyio.sleep(0.02)
+                assert said == list(expected)
+
+            tasks.start_soon(watch.run)
+            fills, nearly = (words for _, words in store_watch.LEVELS)
+            await fill(connection.log, leaving=900_000)
+            await told(fills)
+            await fill(connection.log, leaving=300_000)
+            await told(fills, nearly)
+            await make_room(connection.log)
+            with anyio.fail_after(PATIENCE_S):
+                while True:
+                    if watch.share is not None and watch.share < 0.5:
+                        break
+                    await anyio.sleep(0.02)
+            await fill(connection.log, leaving=300_000)
+            await told(fills, nearly, nearly)
+        tasks.cancel_scope.cancel()
 
 
 # -- a server that falls silent ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from callboard.projections import semconv
 from callboard.runtime.export.prometheus import Family, Histogram, Sample, exposition
 from callboard.runtime.export.scraping import Scraped
 from tests.http_house import PATIENCE_S, served
+from tests.test_notify import until
 from tests.workflows import document as workflow
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -123,6 +124,18 @@ async def test_the_figures_of_a_worker(house: tuple[httpx.AsyncClient, str]) -> 
     assert (await client.get(url.replace("/metrics", "/"))).status_code == 404
 
 
+async def test_how_full_the_store_is_is_told_by_who_can_know(house: tuple[httpx.AsyncClient, str]) -> None:
+    client, url = house
+
+    async def known() -> bool:
+        return 0 < (await figures(client)).get("callboard_store_share", 0) < 1
+
+    await until(known)
+    assert 0 < (await figures(client, url))["callboard_worker_store_share"] < 1
+    (worker,) = (await client.get("/workers")).json()["workers"]
+    assert 0 < worker["load"]["store"] < 1
+
+
 async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(house: tuple[httpx.AsyncClient, str]) -> None:
     _client, url = house
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -165,8 +178,12 @@ def expressions() -> Iterator[str]:
     yield from (target["expr"] for panel in board["panels"] for target in panel["targets"])
 
 
-RARE = {"callboard_store_bytes_max", semconv.CLIENT_TOKEN_USAGE.replace(".", "_")}
-"""What is told only where there is a limit, or a model that counts tokens."""
+RARE = {
+    "callboard_store_bytes_max",
+    semconv.CLIENT_TOKEN_USAGE.replace(".", "_"),
+    "callboard_worker_notices_total",
+}
+"""What is told only where there is a limit, a model that counts tokens, or a rule of notices."""
 
 
 async def test_alerts_and_dashboard_ask_for_what_there_is(house: tuple[httpx.AsyncClient, str]) -> None:

@@ -32,13 +32,14 @@ HELLO_WAIT_GUEST_S = 0.6
 
 class Load(msgspec.Struct, frozen=True):
     """What a worker has to do: the runs at it and the effects that it carries out, each with the most there may be, and
-    the partitions that it reads."""
+    the partitions that it reads; and how full the ``store`` is, 1 if it is full, if the worker knows that."""
 
     runs: int
     runs_max: int
     effects: int
     effects_max: int
     partitions: list[int] = []
+    store: float | None = None
 
 
 class Beat(msgspec.Struct, frozen=True):

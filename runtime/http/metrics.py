@@ -105,6 +105,9 @@ def _of_queue(queue: Queue) -> Iterable[Family]:
 
 def _of_workers(workers: list[OneWorker]) -> Iterable[Family]:
     yield _gauge("callboard_workers", "Workers that live.", len(workers))
+    shares = [one.load.store for one in workers if one.load is not None and one.load.store is not None]
+    if shares:
+        yield _gauge("callboard_store_share", "How full the store is, 1 is full.", max(shares))
 
 
 def _of_store(stream: dict[str, Any], account: dict[str, Any]) -> Iterable[Family]:

@@ -57,6 +57,7 @@ async def open_worker(
         check=services.check,
         forks=services.forks,
     )
+    watch = StoreWatch(connection)
     worker = Worker(
         connection.nc,
         connection.log,
@@ -66,12 +67,13 @@ async def open_worker(
         ack_wait_s=config.ack_wait_s,
         runs_active_max=config.runs_active_max,
         guest=guest,
+        fullness=lambda: watch.share,
     )
     # A guest at somebody else's store leaves that to those who stand there: it may have other rules.
     rules = config.notify if not guest or connection.server is not None else {}
     error: Exception | None = None
     async with telling(connection, rules, lent) as told, anyio.create_task_group() as tasks:
-        tasks.start_soon(persistently, "store watch", StoreWatch(connection).run)
+        tasks.start_soon(persistently, "store watch", watch.run)
         tasks.start_soon(persistently, "watchdog", Watchdog(lambda: services.pace.doing).run)
         if not guest:
             keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)

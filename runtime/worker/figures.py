@@ -55,6 +55,10 @@ class Figures:
         ]
         for name, kind, help, value in told:
             yield Family(f"callboard_worker_{name}", kind, help, [Sample(value)])
+        if load.store is not None:
+            yield Family(
+                "callboard_worker_store_share", "gauge", "How full the store is, 1 is full.", [Sample(load.store)]
+            )
         notices = [
             Sample(count, {"rule": rule, "outcome": outcome}) for (rule, outcome), count in sorted(self._told().items())
         ]

@@ -1,4 +1,4 @@
-"""The store watch: says in a worker's log how the store stands, before it is full and when it is."""
+"""The store watch: says in a worker's log how the store stands, long and shortly before it is full, and when it is."""
 
 from typing import Any
 
@@ -16,10 +16,11 @@ logger = structlog.get_logger(__name__)
 
 LOOK_S = 5.0
 
-SCARCE_SHARE = 0.9
-ENOUGH_SHARE = 0.85
-"""Beyond the one share of what it may hold a store is said to be nearly full, and not again before it was below the
-other."""
+LEVELS = ((0.75, "the store fills up"), (0.9, "the store is nearly full"))
+"""Beyond which share of what it may hold what is said of a store."""
+
+SLACK_SHARE = 0.05
+"""It is not said again before the store was by so much below that share."""
 
 CLOSE_SHARE = 0.9
 """Beyond this share of bounds that somebody has given the stream nothing more is brought in."""
@@ -39,7 +40,9 @@ class StoreWatch:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._scarce = False
+        self._level = 0
+        self.share: float | None = None
+        """How much the store holds of what it may, 1 if it is full; None if it has no bound that is known here."""
         self._bounded = False
         connection.log.room.listen(say_room)
 
@@ -55,18 +58,24 @@ class StoreWatch:
     async def _look(self) -> None:
         usages = [usage for usage in (await self._of_server(), await self._of_account()) if usage is not None]
         fullest = max(usages, key=lambda usage: usage.share, default=None)
-        if fullest is not None and fullest.share > SCARCE_SHARE and not self._scarce:
-            self._scarce = True
+        self.share = fullest.share if fullest is not None else None
+        level = self._level_of(fullest.share if fullest is not None else 0.0)
+        if fullest is not None and level > self._level:
             logger.warning(
-                "the store is nearly full",
+                LEVELS[level - 1][1],
                 used=f"{fullest.share:.0%}",
                 used_bytes=fullest.used,
                 bytes_max=fullest.most,
-                remedy="Make room before it is: free disk space, raise the limit, or remove runs that are over.",
+                remedy="Make room before it is full: free disk space, raise the limit, or purge runs that are over.",
             )
-        elif fullest is None or fullest.share < ENOUGH_SHARE:
-            self._scarce = False
+        self._level = level
         await self._check_bounds()
+
+    def _level_of(self, share: float) -> int:
+        """How many of the levels a share is beyond; one that was reached is left a little later."""
+        return sum(
+            share > from_ - (SLACK_SHARE if place < self._level else 0) for place, (from_, _) in enumerate(LEVELS)
+        )
 
     async def _of_server(self) -> Usage | None:
         """The usage of the embedded server's disk, if the server is ours."""

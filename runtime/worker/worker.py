@@ -41,8 +41,12 @@ LEAVING_RETRY_S = 0.5
 """How soon to look again whether a worker that leaves has given a run up."""
 
 
+def _unknown() -> None:
+    return None
+
+
 class Worker:
-    """Performs runs until it is stopped."""
+    """Performs runs until it is stopped. ``fullness`` says how full the store is, if anybody knows."""
 
     def __init__(
         self,
@@ -55,8 +59,10 @@ class Worker:
         ack_wait_s: float,
         runs_active_max: int,
         guest: bool = False,
+        fullness: Callable[[], float | None] = _unknown,
     ) -> None:
         self._nc = nc
+        self._fullness = fullness
         self._log = log
         self._outbox = outbox
         self._name = services.worker
@@ -107,7 +113,8 @@ class Worker:
     def load(self) -> Load:
         """What it has to do."""
         effects = self._effects
-        return Load(self.active, self._runs_active_max, effects.borrowed_tokens, int(effects.total_tokens))
+        used, most = effects.borrowed_tokens, int(effects.total_tokens)
+        return Load(self.active, self._runs_active_max, used, most, store=self._fullness())
 
     @property
     def draining(self) -> bool:

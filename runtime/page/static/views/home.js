@@ -12,6 +12,9 @@ const DAY_S = 86_400
 const COUNTED_MAX = 1_000
 const GATHER_MS = 500
 
+/** From so much of the store on it is said how full it is. */
+const FILLS = 0.75
+
 /** What the tiles count, each with the list that it leads to. @type {[string, string, Record<string, string>][]} */
 const TILES = [
   ['running', 'running', {status: 'running'}],
@@ -22,7 +25,17 @@ const TILES = [
 
 export class HomeView extends HTMLElement {
   show() {
+    this.store = h('div', {role: 'status'})
     this.load()
+    this.measure()
+  }
+
+  /** Say how full the store is, as the workers know it, if that is worth a word. */
+  async measure() {
+    const {store} = this
+    const found = await get(['workers']).catch(() => ({workers: []}))
+    const share = Math.max(0, ...found.workers.map((/** @type {any} */ one) => one.load?.store ?? 0))
+    if (store && share > FILLS) fill(store, h('div', {class: 'failure'}, h('strong', {}, `The store is ${Math.floor(share * 100)} % full.`), h('p', {}, 'Make room before it is: free disk space, raise the limit, or purge runs that are over.')))
   }
 
   connectedCallback() {
@@ -50,7 +63,7 @@ export class HomeView extends HTMLElement {
       if (!this.isConnected) return
       if (!latest.runs.length) return fill(this, this.empty())
       fill(this, h('div', {class: 'home'},
-        h('h1', {class: 'heard'}, 'Callboard'),
+        h('h1', {class: 'heard'}, 'Callboard'), this.store,
         h('div', {class: 'tiles'}, TILES.map(([status, word, query], i) => tile(status, word, counted[i], to(['runs'], query)))),
         h('div', {class: 'cards'},
           card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
