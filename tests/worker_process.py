@@ -159,14 +159,16 @@ def _watch_requests(executioner: _Executioner) -> None:
     """Routed commands, and the commits of batches, are requests to the server."""
     request = Requests.request
 
-    async def watched(self: Requests, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
+    async def watched(
+        self: Requests, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
+    ) -> bytes:
         parts = subject.split(".")
         due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", parts[3])
         due = due or (parts[1] == "cmd" and executioner.counts("route", parts[4]))
         if due:
             await self.nc.flush()
             executioner.strike("before")
-        answer = await request(self, subject, data, headers)
+        answer = await request(self, subject, data, headers, hurry=hurry)
         if due:
             executioner.strike("after")
         return answer
