@@ -7,7 +7,6 @@ limits of its policy, and otherwise tells whoever owns the supervisor (escalatio
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -147,18 +146,20 @@ class Supervisor:
 
     def __init__(self, on_failure: OnFailure) -> None:
         self._on_failure = on_failure
-        self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._tasks = tasks
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
+        assert self._tasks is not None
         try:
-            return await self._stack.__aexit__(kind, error, traceback)
+            return await self._tasks.__aexit__(kind, error, traceback)
         finally:
             # Whoever owns the supervisor is not kept by it.
             self._on_failure = _nobody
@@ -177,7 +178,7 @@ class Supervisor:
             self._tasks.cancel_scope.cancel()
 
     async def _watch(self, child: Child, body: Callable[[], Awaitable[None]], restart: Restart) -> None:
-        restarts: deque[float] = deque()
+        restarts: list[float] = []
         try:
             with child.scope:
                 while True:
@@ -186,8 +187,7 @@ class Supervisor:
                         return
                     except Exception as error:
                         now = anyio.current_time()
-                        while restarts and restarts[0] < now - restart.within_s:
-                            restarts.popleft()
+                        restarts = [at for at in restarts if at >= now - restart.within_s]
                         if len(restarts) >= restart.most:
                             self._on_failure(child.name, error)
                             return
