@@ -8,7 +8,8 @@ import pytest
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.events import Event
+from callboard.bus.encryption import is_encrypted
+from callboard.bus.events import Event, decode_event
 from callboard.bus.log import Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
@@ -157,8 +158,9 @@ async def test_crash_at_every_append(case: Case, point: CrashPoint) -> None:
 
 
 @every_case
-async def test_always_replay(case: Case) -> None:
-    """The worker dies after every single outcome, so that each next step is taken by a replay."""
+@pytest.mark.parametrize("key", [None, "ada"])
+async def test_always_replay(case: Case, key: str | None) -> None:
+    """The worker dies after every single outcome, so that each next step is taken by a replay, decrypted or not."""
     _, _, events = await undisturbed(case)
 
     def crash(entry: Entry) -> CrashPoint:
@@ -167,6 +169,7 @@ async def test_always_replay(case: Case) -> None:
     log = CrashingLog()
     log.crash = crash
     theatre = case.theatre(log)
-    ref = await theatre.accept("p", breakpoints=case.breakpoints)
+    ref = await theatre.accept("p", breakpoints=case.breakpoints, encryption_key=key)
     finished = await finish(theatre, ref, case.world)
+    assert all(is_encrypted(decode_event(item.data).payload) == bool(key) for item in await log.read(ref))
     check_finished(case, theatre, ref, finished, end_of(events))

@@ -135,6 +135,7 @@ class Theatre:
         breakpoints: list[str] | None = None,
         forked_from: ev.ForkedFrom | None = None,
         limits: dict[str, Any] | None = None,
+        encryption_key: str | None = None,
     ) -> RunRef:
         """Admit a run."""
         ref = RunRef("acme", run)
@@ -142,6 +143,7 @@ class Theatre:
         start = StartRun(source, input=input, run_id=run, script=self.script, breakpoints=breakpoints or [])
         runlog = RunLog(self.log, ref, writer="admission", clock=self.clock)
         runlog.definition = play
+        runlog.key = await self.log.keys.make(ref.tenant, encryption_key) if encryption_key else None
         accepted = ev.RunAccepted(
             definition=ev.DefinitionRef("play", "", play, play),
             start=msgspec.to_builtins(start),
