@@ -76,11 +76,12 @@ class Scheduled(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
 class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Go on as ``run`` did behind its event ``at``. ``outcome``, if that is one, are members which its payload is to
-    have instead."""
+    have instead; ``variables`` of the definition are set there, where its language has any."""
 
     run: str
     at: int
     outcome: dict[str, Any] | None = None
+    variables: dict[str, Any] = {}
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -125,14 +125,16 @@ class ForkedFrom(Struct, frozen=True, omit_defaults=True):
     """Whose fork a run is: what ``run`` recorded behind its first event, up to number ``n``, it has recorded too.
 
     ``execution_id`` is what definitions know it by, as they knew that run. ``replaced`` are members of payloads in
-    which it differs, by the number of the event. ``default_model`` and ``stand_in`` (as `Environment` has them) hold
-    from there on, where another model was asked for.
+    which it differs, by the number of the event; ``variables`` are what variables of the definition are set to, by the
+    number of the event behind which. ``default_model`` and ``stand_in`` (as `Environment` has them) hold from there on,
+    where another model was asked for.
     """
 
     run: str
     n: int
     execution_id: str = ""
     replaced: dict[int, dict[str, Any]] = {}
+    variables: dict[int, dict[str, Any]] = {}
     default_model: str = ""
     stand_in: str = ""
 

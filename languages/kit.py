@@ -32,7 +32,7 @@ class Kit:
     ``looks_like`` says so to people. ``module`` has the rest: ``LANGUAGE``, the language itself, and, if it offers
     something to those who write in it, ``AUTHORING``. ``templates`` is the package whose folder ``templates`` has some;
     ``providers_module`` has the ``PROVIDER_CONTRACTS``, where a language has providers. ``typed_nodes`` says that its
-    authoring lists node types.
+    authoring lists node types, ``variables`` that its definitions have some, which can be set while a run goes on.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Kit:
     templates: str = ""
     providers_module: str = ""
     typed_nodes: bool = False
+    variables: bool = False
 
     @property
     def language(self) -> "Language[Any]":

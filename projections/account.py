@@ -156,6 +156,8 @@ class Accounting:
         """What the run was given: input, arguments and options in force, other members of the start, environment."""
         message = self._accepted.start
         others = {name: value for name, value in message.items() if name not in _GIVEN_ELSEWHERE}
+        if (forked := self._accepted.forked_from) is not None and forked.variables:
+            others["variables"] = {str(n): values for n, values in forked.variables.items()}
         if self._start is None:
             return {name: message[name] for name in ("input", "arguments", "options") if name in message} | others
         return {

@@ -17,4 +17,5 @@ KIT = Kit(
     authoring_module=f"{__name__}.authoring",
     templates=__name__,
     providers_module=f"{__name__}.provider_contracts",
+    variables=True,
 )

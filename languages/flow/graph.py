@@ -57,7 +57,9 @@ async def run_graph(frame: Frame, value: JSON) -> Result:
     name = frame.flow.entrypoint
     while True:
         await frame.execution.breathe(frame.path)
-        await frame.stage.gate(None, name, path=child(frame.path, encode_id(name)))
+        resumed = await frame.stage.gate(None, name, path=child(frame.path, encode_id(name)))
+        if resumed is not None:
+            frame.vars = {**frame.vars, **resumed.variables}
         step = await StepRun(frame, frame.flow.steps[name], value).run()
         if not isinstance(step, Move):
             return step

@@ -17,4 +17,5 @@ KIT = Kit(
     "JSON with metadata, nodes, connections",
     authoring_module=f"{__name__}.authoring",
     typed_nodes=True,
+    variables=True,
 )

@@ -23,4 +23,5 @@ KIT = Kit(
     "markdown with # Title and ## STEP 1: Title",
     suffixes=(".md", ".markdown"),
     authoring_module=f"{__name__}.authoring",
+    variables=True,
 )

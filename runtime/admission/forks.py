@@ -19,6 +19,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Recorded, whole
 from callboard.bus.purging import gone
 from callboard.bus.subjects import RunRef, is_name
+from callboard.languages.kit import kits
 from callboard.languages.language import Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
@@ -54,7 +55,7 @@ class Forks:
         try:
             fork = msgspec.convert(document["fork"], Fork)
         except msgspec.ValidationError as error:
-            return [Problem("start.fork", str(error), "fork", expected="run, at, and perhaps outcome")]
+            return [Problem("start.fork", str(error), "fork", expected="run, at, and perhaps outcome and variables")]
         ref = RunRef(tenant, fork.run)
         last = await self._log.last(ref) if is_name(fork.run) else None
         if last is None or await gone(self._log, ref) is not None:
@@ -79,7 +80,14 @@ class Forks:
         accepted = await self._accepted(origin)
         if isinstance(accepted, Problem):
             return [accepted]
+        if fork.variables and not kits()[plan.definition.language].variables:
+            return [_no_variables(plan.definition.language)]
         before = accepted.forked_from
+        # Those that an origin has set are set where it did, as far as that is shared.
+        earlier = before.variables if before is not None else {}
+        variables = {n: values for n, values in earlier.items() if n <= fork.at}
+        if fork.variables:
+            variables[fork.at] = {**variables.get(fork.at, {}), **fork.variables}
         replaced: dict[int, dict[str, Any]] = {}
         if fork.outcome is not None:
             outcome = await self._outcome(origin, fork.at, fork.outcome)
@@ -99,6 +107,7 @@ class Forks:
                 n=fork.at,
                 execution_id=before.execution_id if before is not None else fork.run,
                 replaced=replaced,
+                variables=variables,
                 default_model=environment.default_model or (before.default_model if before is not None else ""),
                 stand_in=environment.stand_in or (before.stand_in if before and not other_model else ""),
             ),
@@ -207,6 +216,12 @@ def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[st
         **given,
         "options": options,
     }
+
+
+def _no_variables(language: str) -> Problem:
+    having = ", ".join(kit.name for kit in kits().values() if kit.variables)
+    expected = f"a run of a language that has some: {having}; of this one replace an outcome, or give another input"
+    return Problem("fork.variables", f"a {language} has no variables", "fork.variables", expected=expected)
 
 
 class Parting(msgspec.Struct, frozen=True):

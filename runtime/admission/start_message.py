@@ -61,6 +61,7 @@ class _Fork(BaseModel):
     run: str = Field(min_length=1)
     at: int = Field(ge=1)
     outcome: dict[str, Any] | None = None
+    variables: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Start(BaseModel):

@@ -21,8 +21,8 @@ ENDED_BADLY = ("failed", "expired", "cancelled")
 class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
     """For ``fork``; exactly one of ``at``, ``from``, ``failure`` and ``again`` says where ``run_id`` is gone on from.
 
-    ``outcome`` are members that event ``at``, which must be an outcome, is to have otherwise; ``start`` are members of
-    the start message that are given anew, ``run_id`` of the new run among them.
+    ``outcome`` are members that event ``at``, which must be an outcome, is to have otherwise; ``variables`` are set
+    there; ``start`` are members of the start message that are given anew, ``run_id`` of the new run among them.
     """
 
     run_id: str
@@ -31,6 +31,7 @@ class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
     failure: bool = False
     again: bool = False
     outcome: dict[str, Any] | None = None
+    variables: dict[str, Any] = {}
     start: dict[str, Any] = {}
 
 
@@ -61,7 +62,9 @@ def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
     else:
         at = failure_of(asked.run_id, events, anew="model" in asked.start) - 1
     fork: dict[str, Any] = {"run": asked.run_id, "at": at}
-    return {**asked.start, "fork": fork if asked.outcome is None else {**fork, "outcome": asked.outcome}}
+    otherwise: dict[str, Any] = {"outcome": asked.outcome, "variables": asked.variables or None}
+    given = {name: value for name, value in otherwise.items() if value is not None}
+    return {**asked.start, "fork": {**fork, **given}}
 
 
 def entry_of(run: str, events: Sequence[Event], node: str) -> int:

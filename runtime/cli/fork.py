@@ -1,6 +1,6 @@
 """``callboard fork, retry, rerun``: go on from where a run was, as a run of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,17 +37,28 @@ def _otherwise(command: Command) -> Command:
 @click.option("--at", type=click.IntRange(min=1), metavar="N", help="Behind the run's event N.")
 @click.option("--from", "node", metavar="NODE", help="Where NODE (an id, a path, or PATH#2) was entered last.")
 @click.option("--outcome", metavar="JSON", help="With --at: what event N, an outcome, is to say instead.")
+@click.option(
+    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Set a variable there, where there are any."
+)
 @_input
 @_otherwise
 @settings_options
-def fork(settings: Settings, run: str, at: int | None, node: str | None, outcome: str | None, **given: Any) -> None:
+def fork(
+    settings: Settings,
+    run: str,
+    at: int | None,
+    node: str | None,
+    outcome: str | None,
+    variables: tuple[str, ...],
+    **given: Any,
+) -> None:
     """Go on from where RUN was, as a run of its own, and print its id. RUN stays as it is.
 
     What the two have in common stands in the log once. What is given otherwise must not change what they share: an
     input, an option or a definition that would, is refused with the first difference. `callboard trace RUN --format
     events` numbers the events.
     """
-    _ask(settings, {"run_id": run, "at": at, "from": node}, given, outcome)
+    _ask(settings, {"run_id": run, "at": at, "from": node}, given, outcome, pairs(variables, "--set"))
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -93,14 +104,23 @@ def _begin(
     click.get_current_context().exit(code)
 
 
-def _ask(settings: Settings, place: dict[str, Any], given: dict[str, Any], outcome: str | None = None) -> None:
+def _ask(
+    settings: Settings,
+    place: dict[str, Any],
+    given: dict[str, Any],
+    outcome: str | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> None:
     import anyio
 
     from callboard.runtime.cli.forking import begin, read_outcome, start_of
     from callboard.runtime.cli.settings import configured
+    from callboard.runtime.operations.option_values import option_values
 
     options = pairs(given.pop("options"), "--option")
     asked = {**place, "start": start_of(options=options, **given)}
     if outcome is not None:
         asked["outcome"] = read_outcome(outcome)
+    if variables:
+        asked["variables"] = option_values(variables)
     anyio.run(begin, asked, configured(settings), settings)

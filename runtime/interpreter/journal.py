@@ -5,7 +5,7 @@ Matching is by address and not by position (rule R4): a crash may have cut a tur
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NoReturn
 
 from callboard.bus.errors import ReplayDiverged
@@ -35,13 +35,12 @@ FactAddress = tuple[str, str, int, int, str]
 class Journal:
     """What one run's log holds, as far as replay has not asked for it yet."""
 
-    def __init__(self, ref: RunRef, events: Iterable[Event] = (), shared: int = 0) -> None:
-        """``shared`` is the number of the last event that a fork has of its origin."""
+    def __init__(self, ref: RunRef, events: Iterable[Event] = (), places: Collection[int] = ()) -> None:
+        """``places`` are numbers of events; it is told when everything up to one of them has been asked for again."""
         self._ref = ref
-        self._shared = shared
-        self._shared_left = 0
-        self.parted: Callable[[], None] = _nothing
-        """Is called when everything that a fork has of its origin has been asked for again."""
+        self._left = dict.fromkeys(places, 0)
+        self.reached: Callable[[int], None] = _nothing
+        """Is called at each of those places."""
         self._facts: dict[FactAddress, deque[Event]] = {}
         self._intents: dict[str, Event] = {}
         self._outcomes: dict[str, Event] = {}
@@ -55,12 +54,12 @@ class Journal:
             return
         if payload.kind == "intent" and event.key:
             self._intents[event.key] = event
-            self._shared_left += event.n <= self._shared
+            self._count(event, 1)
         elif payload.kind == "outcome" and event.key:
             self._outcomes[event.key] = event
         elif payload.kind == "fact" and event.type not in RUNTIME_FACTS and not is_actors_own(event):
             self._facts.setdefault(_address(event), deque()).append(event)
-            self._shared_left += event.n <= self._shared
+            self._count(event, 1)
 
     def close(self, key: str, outcome: Event) -> None:
         """Note that an outcome of this key has been numbered: no other may follow (rule R2)."""
@@ -96,16 +95,23 @@ class Journal:
             self._asked_for(event)
         return event
 
-    @property
-    def has_parted(self) -> bool:
-        """Whether nothing is left to be asked for of what a fork has of its origin."""
-        return not self._shared_left
+    def has_reached(self, place: int) -> bool:
+        """Whether nothing up to a place is left to be asked for."""
+        return not self._left[place]
 
     def _asked_for(self, event: Event) -> None:
-        if event.n <= self._shared:
-            self._shared_left -= 1
-            if not self._shared_left:
-                self.parted()
+        for place in self._count(event, -1):
+            if not self._left[place]:
+                self.reached(place)
+
+    def _count(self, event: Event, more: int) -> list[int]:
+        """Count what is left up to each place; return those that an event does not lie behind."""
+        if not self._left:
+            return []
+        places = [place for place in self._left if event.n <= place]
+        for place in places:
+            self._left[place] += more
+        return places
 
     def verify(self, recorded: Event, event_type: str, payload: bytes) -> None:
         """Check that what is asked for now is what was recorded.
@@ -139,8 +145,8 @@ class Journal:
             )
 
 
-def _nothing() -> None:
-    """The ``parted`` of a run that is no fork."""
+def _nothing(_place: int) -> None:
+    """The ``reached`` of a run that is no fork."""
 
 
 def is_actors_own(event: Event) -> bool:

@@ -82,7 +82,7 @@ def build_stage(
     forked = admission.accepted.forked_from
     stage = Stage(
         info,
-        Journal(ref, events, forked.n if forked is not None else 0),
+        Journal(ref, events, {forked.n, *forked.variables} if forked is not None else ()),
         sink,
         run=ref.run,
         seed=admission.accepted.seed,

@@ -69,7 +69,8 @@ class Stage:
         self._journal = journal
         if parting is not None:
             self.waits.delay = parting.gone_on - parting.then
-            journal.parted = self._part
+            self._set = dict(parting.forked.variables)
+            journal.reached = self._reached
         self._stops: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
         self._turn = 0
@@ -81,8 +82,10 @@ class Stage:
     def begin(self, interpreter: Coroutine[Any, Any, End], started: Event) -> None:
         """Start the interpreter; ``started`` is the run's ``run.start``."""
         self.asks.now = self._root.entered_at = started.time
-        if self._journal.has_parted:
-            self._part()
+        if self._parting is not None:
+            for place in {self._parting.forked.n, *self._set}:
+                if self._journal.has_reached(place):
+                    self._reached(place)
         self.main = self.driver.start(interpreter)
         self.driver.run()
 
@@ -108,8 +111,8 @@ class Stage:
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
             return
         self.asks.now = event.time
-        if self._parting is not None and self._journal.has_parted:
-            self._part()
+        if self._parting is not None and self._journal.has_reached(self._parting.forked.n):
+            self._part(self._parting)
         self._turn += 1
         payload = ev.payload_of(event)
         if isinstance(payload, ev.CancelRequested):
@@ -119,11 +122,18 @@ class Stage:
         if self.killed is None:
             self.driver.run()
 
-    def _part(self) -> None:
-        """A fork has stated all that it has of its origin: what follows, follows now."""
-        if self._parting is not None:
-            self.asks.now = max(self.asks.now, self._parting.gone_on)
-            self.waits.delay = dt.timedelta()
+    def _reached(self, place: int) -> None:
+        """A fork has stated all that it has of an origin up to some event."""
+        assert self._parting is not None
+        # The next gate has them.
+        self.waits.brought |= self._set.pop(place, {})
+        if place == self._parting.forked.n:
+            self._part(self._parting)
+
+    def _part(self, parting: Parting) -> None:
+        """What follows, follows now."""
+        self.asks.now = max(self.asks.now, parting.gone_on)
+        self.waits.delay = dt.timedelta()
 
     def _child_of(self, event: Event) -> str:
         """The child run that an event of one tells of: one that a fork has of its origin is of the origin's child."""

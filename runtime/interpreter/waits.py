@@ -87,7 +87,7 @@ class Waits:
         self.delay = dt.timedelta()
         """How much later bounds elapse that are set now: a fork's, by as much as it has gone on after its origin."""
         self.brought: dict[str, Any] = {}
-        """Variables that came with resumes; the next gate returns them to the interpreter."""
+        """Variables that came with resumes, or that a fork sets; the next gate returns them to the interpreter."""
         self._ledger = ledger
         self._driver = driver
         self._due: list[tuple[Instant, str]] = []

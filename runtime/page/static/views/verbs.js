@@ -56,15 +56,18 @@ async function forked(run, asked) {
 export function forking(run, {at, node, outcome}) {
   const said = h('textarea', {rows: '4', spellcheck: 'false', placeholder: '{"data": {"hits": 0}}'})
   const model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'as before'})
+  const variables = h('textarea', {rows: '2', spellcheck: 'false', placeholder: '{"name": "value"}'})
   const where = node ? ['It goes on as ', h('code', {}, node), ' is entered'] : [`It goes on behind event ${at}`]
   dialog(`Fork ${run}`, [
     h('p', {}, ...where, ', as a run of its own; this one stays as it is.'),
     outcome ? field('What the event says instead, as JSON', said) : null,
     field('Model, from there on', model),
+    field('Variables that are set there, as JSON (not of a workflow, which has none)', variables),
   ], 'Fork', async () => {
     await forked(run, {
       ...(node ? {from: node} : {at}),
       ...(said.value.trim() ? {outcome: JSON.parse(said.value)} : {}),
+      ...(variables.value.trim() ? {variables: JSON.parse(variables.value)} : {}),
       ...(model.value.trim() ? {start: {model: model.value.trim()}} : {}),
     })
   })
