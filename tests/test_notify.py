@@ -143,6 +143,19 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
     assert inbox.at("/slow")[0].said["text"].endswith(" has waited longer than 1500ms for an answer: Ship it?")
 
 
+async def test_of_several_workers_one_tells(tmp_path: Path, inbox: Receiver) -> None:
+    rules = {"ends": {"on": "completed", "webhook": inbox.url}}
+    runs = [f"run-{number}" for number in range(8)]
+    async with house(tmp_path, rules) as connection:
+        assert connection.server is not None
+        for some in (runs[:4], runs[4:]):
+            async with house(tmp_path, rules, nats_url=connection.server.url, allow_scripts=True):
+                for run in some:
+                    await started(connection, FINE, run)
+        await until(lambda: len(inbox.posted) == len(runs))
+    assert sorted(one.said["run"] for one in inbox.posted) == runs
+
+
 async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, inbox: Receiver) -> None:
     rules = {
         "failures": {"on": "failed", "where": "definition=w", "webhook": inbox.url},

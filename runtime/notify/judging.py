@@ -81,14 +81,14 @@ class Judge:
         events = await self._read(item.ref, event.n)
         if until is not None:
             events = [one for one in events if one.event.time <= until]
-        if notice.on == "waiting" and event.n not in _open(events):
-            return None
-        if self._rule.where:
-            # As it was understood when the rule was read, but for how long ago something is.
-            wanted = partial(_matches, question(self._rule.where), item.ref, events)
-            if not await to_thread.run_sync(wanted):
-                return None
-        return notice
+        # Runs share the loop, and one may have many events.
+        return notice if await to_thread.run_sync(partial(self._holds, notice, item.ref, events)) else None
+
+    def _holds(self, notice: Notice, ref: RunRef, events: Sequence[Recorded]) -> bool:
+        """Whether what waits is open still, and the question of the rule holds."""
+        if notice.on == "waiting" and notice.n not in _open(events):
+            return False
+        return not self._rule.where or _matches(question(self._rule.where), ref, events)
 
     async def _read(self, ref: RunRef, n: int) -> list[Recorded]:
         """Read a run up to an event of it at least; nothing if it has been purged.

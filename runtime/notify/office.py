@@ -43,9 +43,6 @@ RETRY_MAX_S = 3600.0
 TRIES_MAX = 24
 """So often a notice is sent, within some 15 hours; then it is given up."""
 
-LOG_RETRY_S = 2.0
-"""How soon an event is looked at again if the log did not answer."""
-
 Told = Counter[tuple[str, str]]
 """Notices by rule and what became of them: ``sent``, ``failed`` (it is tried again) or ``given_up``."""
 
@@ -172,7 +169,7 @@ class _Rule:
                 await self._tell(found, delivery)
         except NoAnswer as error:
             logger.warning("a notice waits for the log", rule=self.name, error=str(error))
-            delivery.nak(LOG_RETRY_S)
+            self._try_again(delivery)
         except Exception:
             # One event must not keep the others from being told.
             logger.exception("an event could not be judged", rule=self.name, subject=delivery.subject)
