@@ -1,13 +1,14 @@
 """What a run amounts to, for a comparison with another: what it was given, the way it took, what came of it.
 
 Folded from the trace and the run's first events. Whatever differs between any two runs (ids, instants, workers) is left
-out; durations and tokens are kept apart, as measures. Of runs that have their first events in common only what lies
-behind those is accounted for.
+out; durations, tokens and costs are kept apart, as measures. Of runs that have their first events in common only what
+lies behind those is accounted for.
 """
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import fsum
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
+from callboard.bus.prices import Cost, Prices
 from callboard.projections.projection import known
 from callboard.projections.renders import effect_label
 from callboard.projections.run_result import Results
@@ -26,11 +28,13 @@ _GIVEN_ELSEWHERE = frozenset({"definition", "name", "run_id", "fork", "files", "
 
 
 class Measure(Struct, frozen=True):
-    """What a run or a node took: seconds from its beginning to its end (None while it goes on), and tokens."""
+    """What a run or a node took: seconds from its beginning to its end (None while it goes on), tokens, and what these
+    cost, None where none were used."""
 
     duration_s: float | None
     input_tokens: int
     output_tokens: int
+    cost: Cost | None = None
 
 
 class Execution(Struct, frozen=True):
@@ -68,14 +72,15 @@ class Account(Struct, frozen=True, kw_only=True):
 
 class Accounting:
     """Folds one run into an `Account` of what lies behind event ``after``: executions that went on there, and what
-    they did there. What the run was given and what it came to is told in any case."""
+    they did there. What the run was given and what it came to is told in any case. ``prices`` are the list prices, if
+    none are given."""
 
-    def __init__(self, after: int = 0) -> None:
+    def __init__(self, prices: Prices | None = None, after: int = 0) -> None:
         self._after = after
         self._parted_at: dt.datetime | None = None
         self._inputs: dict[tuple[str, int], JSON] = {}
-        self._trace = TraceFold()
-        self._results = Results()
+        self._trace = TraceFold(prices)
+        self._results = Results(prices)
         self._accepted = RunAccepted(DefinitionRef("", "", ""), {})
         self._start: RunStart | None = None
         self._output: JSON = None
@@ -102,7 +107,7 @@ class Accounting:
         executions = [node for node in _walk(trace.root) if node.path and self._went_on(node)]
         effects = [effect for node in _walk(trace.root) for effect in self._done(node)]
         models, tools = _used(effects)
-        usage = _usage(effects) if self._after else result.usage
+        spent = _spent(effects) if self._after else (result.usage, result.cost)
         return Account(
             run=trace.run or result.run,
             status=result.status,
@@ -116,7 +121,7 @@ class Accounting:
             tools=tools,
             output=self._output,
             error=result.error,
-            measure=self._measure(result.accepted_at, result.ended_at, usage),
+            measure=self._measure(result.accepted_at, result.ended_at, *spent),
         )
 
     def _went_on(self, node: Node) -> bool:
@@ -141,16 +146,18 @@ class Accounting:
             # Not with the ids of child runs: they are others in every run.
             effects=dict(Counter(effect_label(msgspec.structs.replace(effect, run=None)) for effect in effects)),
             routes=node.routes,
-            measure=self._measure(node.entered_at, node.exited_at, _usage(effects)),
+            measure=self._measure(node.entered_at, node.exited_at, *_spent(effects)),
         )
 
-    def _measure(self, began: dt.datetime | None, ended: dt.datetime | None, usage: Usage) -> Measure:
+    def _measure(
+        self, began: dt.datetime | None, ended: dt.datetime | None, usage: Usage, cost: Cost | None
+    ) -> Measure:
         """What was taken from one time to another; the time before the parting does not count."""
         if began is not None and self._parted_at is not None:
             began = max(began, self._parted_at)
         # A node may have been left before, and have routed behind.
         lasted = max((ended - began).total_seconds(), 0.0) if began and ended else None
-        return Measure(lasted, usage.input_tokens, usage.output_tokens)
+        return Measure(lasted, usage.input_tokens, usage.output_tokens, cost)
 
     def _given(self) -> dict[str, Any]:
         """What the run was given: input, arguments and options in force, other members of the start, environment."""
@@ -179,8 +186,12 @@ def _walk(node: Node) -> Iterator[Node]:
         stack += here.children
 
 
-def _usage(effects: Iterable[Effect]) -> Usage:
-    return sum((effect.usage for effect in effects if effect.usage), Usage())
+def _spent(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
+    """What effects have used of models, and what that cost."""
+    usage = sum((effect.usage for effect in effects if effect.usage), Usage())
+    costs = [effect.cost for effect in effects if effect.cost]
+    usd = fsum(cost.usd for cost in costs)
+    return usage, Cost(usd, sum(cost.unknown_tokens for cost in costs)) if costs else None
 
 
 def _used(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:

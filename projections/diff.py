@@ -1,8 +1,8 @@
 """What differs between two runs: definition, start, sources, the way taken, nodes and their results, status.
 
-A pure comparison of two `Account`s, each folded from a log of its own. Durations and tokens are measures: they are told
-and never make a difference. Of a fork and its origin, and of forks of the same run, what lies behind their parting is
-compared.
+A pure comparison of two `Account`s, each folded from a log of its own. Durations, tokens and costs are measures: they
+are told and never make a difference. Of a fork and its origin, and of forks of the same run, what lies behind their
+parting is compared.
 """
 
 import difflib
@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, OutlineEdge, OutlineNode
+from callboard.bus.prices import Prices
 from callboard.projections.account import Account, Accounting, Execution, Measure
 from callboard.projections.projection import fold
 from callboard.projections.sharing import Shared, shared
@@ -79,7 +80,7 @@ class NodeChange(Struct, frozen=True, omit_defaults=True):
 
 
 class Measures(Struct, frozen=True):
-    """Durations and tokens: of the runs, and of the executions that both have, by ``node#iteration``."""
+    """Durations, tokens and costs: of the runs, and of the executions that both have, by ``node#iteration``."""
 
     run: Pair
     executions: dict[str, Pair]
@@ -112,11 +113,11 @@ class RunDiff(Struct, frozen=True, kw_only=True):
     measures: Measures
 
 
-def compare_logs(left: Sequence[Event], right: Sequence[Event]) -> RunDiff:
-    """Compare two runs; those that have events in common from their parting on."""
+def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices | None = None) -> RunDiff:
+    """Compare two runs; those that have events in common from their parting on. ``prices`` as `Accounting` has them."""
     common = shared(left, right)
     after = common.n if common is not None else 0
-    one, other = (fold(Accounting(after), side) for side in (left, right))
+    one, other = (fold(Accounting(prices, after), side) for side in (left, right))
     return compare(one, other, common, first_sight(left, right, after))
 
 

@@ -1,6 +1,7 @@
 """What differs between two runs: of values, of accounts, and at the command line."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import click
 import msgspec
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import (
@@ -31,7 +33,10 @@ from callboard.bus.events import (
     RunFailed,
     RunStart,
     SourcesResolved,
+    encode_payload,
+    payload_of,
 )
+from callboard.bus.prices import Cost, Price, Prices
 from callboard.projections.diff import Pair, Parting, RunDiff, compare_logs
 from callboard.projections.values import Difference, differences
 from callboard.runtime.cli import exits
@@ -125,6 +130,25 @@ def test_two_runs_that_did_the_same_are_equal_whatever_they_took() -> None:
     assert (found.measures.run.left.input_tokens, found.measures.run.right.input_tokens) == (5, 7)
     assert found.measures.executions["a"].left.duration_s == 1.5
     assert "equal" in diff_text(found)
+
+
+def test_costs_are_told_and_make_no_difference() -> None:
+    prices = Prices({"scripted": [Price(Decimal(1), Decimal(2))]})
+    left, right = (run(*visit("a", 1, "b", tokens=tokens), *visit("b")) for tokens in (10_000, 20_000))
+    found = compare_logs(list(map(_priced, left)), list(map(_priced, right)), prices)
+    assert found.equal
+    assert (found.measures.run.left.cost, found.measures.run.right.cost) == (Cost(0.03), Cost(0.06))
+    assert found.measures.executions["a"].right.cost == Cost(0.06)
+    assert found.measures.executions["b"].right.cost is None
+    assert "10000/10000  $0.0300" in click.unstyle(diff_text(found))
+
+
+def _priced(event: Event) -> Event:
+    """A turn that says by which model it was taken."""
+    payload = payload_of(event)
+    if not isinstance(payload, ModelResult):
+        return event
+    return msgspec.structs.replace(event, payload=msgspec.Raw(encode_payload(replace(payload, model="scripted"))))
 
 
 def test_child_runs_are_the_same_whatever_their_ids() -> None:

@@ -34,6 +34,7 @@ async def compare_runs(left: str, right: str, config: Config, settings: Settings
         # Not the code that it has elsewhere: that one says here that the runs differ.
         report(unknown, as_json=settings.as_json)
         return exits.USAGE
-    found = compare_logs(*logs)
+    one, other = logs
+    found = compare_logs(one, other, config.price_table())
     click.echo(compact(msgspec.to_builtins(found)) if settings.as_json else diff_text(found))
     return exits.OK if found.equal else exits.FAILED

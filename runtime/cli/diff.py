@@ -13,8 +13,9 @@ from callboard.runtime.cli.options import Settings, settings_options
 def diff(settings: Settings, left: str, right: str) -> None:
     """Tell what differs between two runs: definition, start, sources, way, nodes and their results, status.
 
-    Durations and tokens are told too, and never make a difference. Ends as diff(1) does: with 0 if nothing differs,
-    with 1 if something does, with 2 if there is no such run.
+    Durations, tokens and costs are told too, and never make a difference. Of a fork and its origin what lies behind
+    their parting is told. Ends as diff(1) does: with 0 if nothing differs, with 1 if something does, with 2 if there is
+    no such run.
     """
     import anyio
 

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import OutlineEdge, OutlineNode
+from callboard.bus.prices import dollars
 from callboard.projections.account import Measure
 from callboard.projections.diff import DefinitionChange, NodeChange, Pair, Parting, RunDiff, SourceDrift
 from callboard.projections.renders import duration_text
@@ -221,7 +222,7 @@ def _measures(diff: RunDiff) -> Iterator[str]:
     hidden = len(rows) - 1 - LINES_MAX
     rows = rows[: LINES_MAX + 1]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    yield click.style("Durations, and tokens in/out", bold=True)
+    yield click.style("Durations, tokens in/out, costs", bold=True)
     for row in rows:
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     if hidden > 0:
@@ -234,4 +235,4 @@ def _sides(pair: Pair) -> tuple[str, str]:
 
 def _measure(measure: Measure) -> str:
     used = f"  {measure.input_tokens}/{measure.output_tokens}" if measure.input_tokens or measure.output_tokens else ""
-    return duration_text(measure.duration_s) + used
+    return duration_text(measure.duration_s) + used + (f"  {dollars(measure.cost)}" if measure.cost else "")

@@ -194,7 +194,7 @@ class Readings:
         """Compare two runs, forks from their parting on: what they were given, saw, did and came to, and took."""
         asked = read_body(body, TwoRuns)
         left, right = [await self._whole(run) for run in (asked.left, asked.right)]
-        return await self._apart(compare_logs, left, right)
+        return await self._apart(compare_logs, left, right, self._connection.config.price_table())
 
     async def workers(self, tenant: str, body: bytes) -> WorkerList:
         """List the workers that live, with what they have to do, and what waits in the queues: of all tenants."""
