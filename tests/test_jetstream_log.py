@@ -17,9 +17,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from callboard.bus.asking import api
 from callboard.bus.blobs import CHUNK_BYTES
 from callboard.bus.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
 from callboard.bus.connection import connected
+from callboard.bus.encryption import KeyRing
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
 from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
@@ -82,8 +84,18 @@ async def jetstream(
     home: Path, *, group_commit: bool, batches: bool = False, writers: int = 1
 ) -> AsyncGenerator[list[JetStreamLog]]:
     """Logs on one stream of an embedded server, each with a connection of its own."""
+    async with (
+        EmbeddedServer(home, sync="100ms") as server,
+        logs_on(server, group_commit=group_commit, batches=batches, writers=writers) as logs,
+    ):
+        yield logs
+
+
+@asynccontextmanager
+async def logs_on(
+    server: EmbeddedServer, *, group_commit: bool, batches: bool, writers: int
+) -> AsyncGenerator[list[JetStreamLog]]:
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(EmbeddedServer(home, sync="100ms"))
         logs: list[JetStreamLog] = []
         for i in range(writers):
             nc = await stack.enter_async_context(connected(server.url, name=f"writer-{i}"))
@@ -95,14 +107,27 @@ async def jetstream(
         yield logs
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
+    async with EmbeddedServer(tmp_path_factory.mktemp("server"), sync="100ms") as one:
+        yield one
+
+
 @pytest.fixture(params=["memory", "jetstream", "group-commit", "batches", "group-batches"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(request: pytest.FixtureRequest, server: EmbeddedServer) -> AsyncIterator[Stage]:
+    """On the server of the module, a stream for each test."""
     if request.param == "memory":
         yield Stage([MemoryLog()] * WRITERS)
     else:
         grouped, batches = request.param.startswith("group"), request.param.endswith("batches")
-        async with jetstream(tmp_path, group_commit=grouped, batches=batches, writers=WRITERS) as logs:
+        async with logs_on(server, group_commit=grouped, batches=batches, writers=WRITERS) as logs:
             yield Stage(logs)
+            await api(logs[0].requests, f"STREAM.DELETE.{logs[0].stream}", {})
 
 
 @pytest.fixture
@@ -119,6 +144,10 @@ class Faulty:
     def __init__(self, log: EventLog, *faults: "Faulted") -> None:
         self._log = log
         self.faults = list(faults)
+
+    @property
+    def keys(self) -> KeyRing:
+        return self._log.keys
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         fault = self.faults.pop(0) if self.faults else "none"
