@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -102,6 +103,12 @@ class Prices:
             if held:
                 return max(held, key=lambda row: (row.over, row.since or _ALWAYS))
         return self._behind.price(model, at, over) if self._behind is not None else None
+
+    @property
+    def digest(self) -> str:
+        """What tells the table from every other one."""
+        rows = msgspec.json.encode(self._rows, order="sorted")
+        return sha256(rows + (self._behind.digest.encode() if self._behind is not None else b"")).hexdigest()[:12]
 
     def _of(self, model: str) -> Iterator[Sequence[Price]]:
         for name in dict.fromkeys((model, _SNAPSHOT.sub("", model))):

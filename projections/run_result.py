@@ -118,6 +118,7 @@ class Results:
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
+        self._shared = 0
         self._run, self._last_n = "", 0
         self._head = RunResult(status="accepted")
         self._status = StatusFold()
@@ -182,6 +183,7 @@ class Results:
     def _apply_run(self, event: Event, payload: Payload) -> None:
         match payload:
             case RunAccepted(definition=ref):
+                self._shared = payload.forked_from.n if payload.forked_from is not None else 0
                 self._head = msgspec.structs.replace(
                     self._head,
                     definition=event.definition or ref.name or ref.hash[:12],
@@ -242,7 +244,8 @@ class Results:
             self._charge(event, [used(model, usage)], model)
 
     def _charge(self, event: Event, models: list[ModelUsage], model: str | None) -> None:
-        bill = self._prices.bill(models, event.time)
+        # What a fork has of its origin, that has paid for.
+        bill = self._prices.bill(models, event.time) if event.n > self._shared else Bill()
         self._bills_by_path[event.path] = self._bills_by_path.get(event.path, Bill()) + bill
         if model is not None:
             self._bills_by_model[model] = self._bills_by_model.get(model, Bill()) + bill

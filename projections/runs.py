@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.effects import ModelUsage, parts
 from callboard.bus.events import (
     CancelRequested,
     Event,
@@ -27,6 +28,7 @@ from callboard.bus.events import (
     RunResumed,
     RunStart,
 )
+from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.projections.attributes import Values, attributes
 from callboard.projections.projection import known
 from callboard.projections.status import RunStatus
@@ -59,7 +61,9 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
     once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
     start's, ``attributes`` what stands at the paths that were named for it (`callboard.projections.attributes`),
-    ``origin`` is the run that it is a fork of, ``encryption_key`` names the key that it is encrypted with.
+    ``origin`` is the run that it is a fork of, ``parent`` the one whose child it is, ``encryption_key`` names the key
+    that it is encrypted with. ``models`` is what it has used, with its children, once it has ended; ``cost`` is what
+    that comes to by the prices of whoever lists it.
     """
 
     run: str
@@ -78,14 +82,18 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     deadline: dt.datetime | None = None
     duration_s: float | None = None
     tokens: int = 0
+    models: list[ModelUsage] = []
+    cost: Cost | None = None
     tags: dict[str, str] = {}
     attributes: dict[str, Values] = {}
     origin: str = ""
+    parent: str = ""
     encryption_key: str = ""
 
 
 class _Origin(Struct, frozen=True):
     run: str
+    n: int = 0
 
 
 class _Ref(Struct, frozen=True):
@@ -117,6 +125,7 @@ class _Admission(Struct, frozen=True):
     encryption_key: str = ""
     forked_from: _Origin | None = None
     start: _Attributed = _Attributed()
+    parent: _Origin | None = None
 
 
 _read = msgspec.json.Decoder(_Admission).decode
@@ -150,6 +159,11 @@ class RunFold(Struct):
             return self.parked
         return "running" if self.row.started_at else "accepted"
 
+    def price(self, prices: Prices) -> None:
+        """Say what it has cost, if it has ended."""
+        if self.row.ended_at is not None and self.row.models:
+            self.change(cost=prices.bill(self.row.models, self.row.ended_at).cost)
+
     def change(self, **fields: Any) -> None:
         self.row = msgspec.structs.replace(self.row, **fields)
 
@@ -170,6 +184,7 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
         # It has the beginning of its origin.
         started_at=event.time if payload.forked_from is not None else None,
         origin=payload.forked_from.run if payload.forked_from is not None else "",
+        parent=payload.parent.run if payload.parent is not None else "",
         warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         tags=payload.tags,
         attributes=attributes(paths, given),
@@ -181,7 +196,8 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
 class Runs:
     """Folds many runs, each in its order, into a list, the newest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
         self._runs: dict[str, RunFold] = {}
         self._words: dict[str, str] = {}
 
@@ -191,6 +207,8 @@ class Runs:
             self._runs[event.run] = accepted(event, self._word)
         elif (run := self._runs.get(event.run)) is not None:
             run.apply(event)
+            if event.type == RunEnd.type:
+                run.price(self._prices)
 
     def view(self) -> list[RunRow]:
         return [run.row for run in reversed(self._runs.values())]
@@ -234,12 +252,19 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
                 awaits=[],
                 deadline=None,
                 duration_s=_seconds(run.row.started_at, event.time),
-                tokens=payload.usage.input_tokens + payload.usage.output_tokens,
+                tokens=payload.usage.tokens,
+                models=_models(payload, shares=bool(run.row.origin)),
                 attributes={**run.row.attributes, **attributes(run.paths, {"output": payload.output})},
             )
         case _:
             pass
     run.change(status=run.status())
+
+
+def _models(end: RunEnd, *, shares: bool) -> list[ModelUsage]:
+    """What a run has used, as its end says. What an older one does not say is of no model that is known; what a fork's
+    sum has beyond that, its origin has paid for."""
+    return end.models if shares else parts(end.usage, end.models)
 
 
 def _seconds(start: dt.datetime | None, end: dt.datetime) -> float | None:

@@ -20,12 +20,13 @@ NESTING_MAX = 50
 """How long a question may be, and how deep its parentheses."""
 
 Op = Literal["=", "!=", "~", "!~", "<", "<=", ">", ">="]
-Kind = Literal["text", "status", "number", "duration", "time", "words", "value"]
+Kind = Literal["text", "status", "number", "amount", "duration", "time", "words", "value"]
 
 _OPS: dict[Kind, tuple[Op, ...]] = {
     "text": ("=", "!=", "~", "!~"),
     "status": ("=", "!="),
     "number": ("=", "!=", "<", "<=", ">", ">="),
+    "amount": ("<", "<=", ">", ">="),
     "duration": ("<", "<=", ">", ">="),
     "time": ("<", "<=", ">", ">="),
     "words": ("~", "!~"),
@@ -42,12 +43,14 @@ FIELDS: dict[str, Kind] = {
     "warning": "text",
     "worker": "text",
     "origin": "text",
+    "parent": "text",
     "encryption_key": "text",
     "accepted": "time",
     "started": "time",
     "ended": "time",
     "duration": "duration",
     "tokens": "number",
+    "cost": "amount",
     "claims": "number",
     "input": "words",
     "output": "words",
@@ -246,6 +249,10 @@ class _Reading:
                 if not re.fullmatch(r"[0-9]{1,15}", text):
                     raise self._wrong(at, f"{text!r} is no number", "a whole number")
                 return Term(field, op, int(text))
+            case "amount":
+                if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text):
+                    raise self._wrong(at, f"{text!r} is no amount", "US dollars, such as 0.5")
+                return Term(field, op, float(text))
             case "duration":
                 return Term(field, op, self._seconds(text, at))
             case "time":

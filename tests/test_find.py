@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.bus.asking import api
-from callboard.bus.effects import Failure, Usage
-from callboard.bus.events import ForkedFrom, RunEnd, RunFailed, RunParked, RunStart
+from callboard.bus.effects import Failure, ModelUsage, Usage
+from callboard.bus.events import ForkedFrom, Parent, RunEnd, RunFailed, RunParked, RunStart
 from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.bus.prices import Cost
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.run_texts import Texts
@@ -62,7 +63,8 @@ def run_log(number: int, input: Any = None, output: Any = None) -> Log:
         log.add(RunFailed(error))
         log.add(RunEnd("failed", error=error))
     else:
-        log.add(RunEnd("completed", output, usage=Usage(number * 100, 3)))
+        usage = Usage(number * 100, 3)
+        log.add(RunEnd("completed", output, usage=usage, models=[ModelUsage("openai:gpt-5", usage)]))
     return log
 
 
@@ -127,6 +129,7 @@ def holds(test: Where, row: RunRow) -> bool:
                 "duration": row.duration_s,
                 "tag": row.tags.get(test.name),
             }
+            said["cost"] = row.cost.usd if row.cost is not None else None
             have = said[field] if field in said else getattr(row, field)
             if op in ("~", "!~"):
                 return (str(value).casefold() in (have or "").casefold()) == (op == "~")
@@ -157,6 +160,7 @@ def questions() -> st.SearchStrategy[str]:
             *("attr.order='order 4'", "attr.order!='order 4'", "attr.line=sku1", "attr.line~sKU1", "attr.line!~sku1"),
             *("attr.sku=sku0", "attr.sure=true", "attr.sure!=true", "attr.sum=102", "attr.sum=102.0", "attr.sum>101.5"),
             *("attr.sum<=104", "attr.sum!=102", "attr.order>1", "attr.none=x", "attr.none!=x", "attr.sum~10"),
+            *("cost<0.5", "cost>=0.0012", "parent=Run-1"),
             *("run=Run-3", "run~run-1", "language=workflow", "language=flow"),
         ]
     )
@@ -281,7 +285,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (6, "119568db9d3a")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (7, "f12cc85d68c0")
 
 
 def test_forks_of_a_run_are_found() -> None:
@@ -470,3 +474,28 @@ async def test_runs_are_found_by_what_stands_in_them(connection: Connection, cal
     assert await listed("attr.found<=4") == [runs[2], runs[0]]
     rows = (await caller.ask("runs", {"where": f"run={fork}"}))["runs"]
     assert rows[0]["attributes"] == {"who": "grace", "found": 40}
+
+
+def test_costs_are_summed_without_counting_children_twice() -> None:
+    logs: list[Log] = []
+    for number, (definition, parent) in enumerate([("cake", ""), ("cake", ""), ("bread", ""), ("crumb", "Run-0")]):
+        log = Log(f"Run-{number}", definition)
+        log.wait(40_000 * number)
+        log.accepted(parent=Parent(parent, "a#1.1!child", 1) if parent else None)
+        log.add(RunStart(definition, None))
+        usage = Usage(1_000_000, 100_000)
+        models = [ModelUsage("openai:gpt-5", usage)] if number != 1 else [ModelUsage("mine:own", usage)]
+        log.add(RunEnd("completed", usage=usage, models=models))
+        logs.append(log)
+    index = indexed(logs)
+    every = where("", STATUSES, NOW)
+    assert [(one.name, one.runs, one.usage.tokens, one.cost) for one in index.costs(every, "definition")] == [
+        ("cake", 2, 2_200_000, Cost(2.25, 1_100_000)),
+        ("bread", 1, 1_100_000, Cost(2.25)),
+    ]
+    assert [(one.name, one.cost.usd) for one in index.costs(every, "model")] == [("openai:gpt-5", 4.5), ("mine:own", 0)]
+    assert sum(one.runs for one in index.costs(every, "day")) == 3
+    assert [one.name for one in index.costs(where("definition=bread", STATUSES, NOW), "definition")] == ["bread"]
+    assert found(index, "cost>=2.25") == [3, 2, 0]
+    assert found(index, "cost>2.3") == []
+    assert found(index, "parent=Run-0") == [3]

@@ -22,7 +22,7 @@ from callboard.projections.where import Both, Where
 from callboard.runtime.api.keeping import Kept
 from callboard.runtime.api.statuses import Statuses, depends
 from callboard.runtime.index.following import Following
-from callboard.runtime.index.store import RunIndex
+from callboard.runtime.index.store import By, RunIndex, Spending
 from callboard.runtime.run.log import events_of, read_run
 
 QUESTIONS_MAX = 10_000
@@ -105,6 +105,10 @@ class Listings:
         """The forks of a run. Raises as `page`."""
         return await self._ask(tenant, Both(()), lambda index: index.forks_of(run))
 
+    async def costs(self, tenant: str, where: Where, by: By) -> list[Spending]:
+        """What the runs that are wanted have cost. Raises as `page`."""
+        return await self._ask(tenant, where, lambda index: index.costs(where, by))
+
     async def versions(self, tenant: str) -> dict[str, int]:
         """How many runs there are of each definition, by hash. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.versions)
@@ -120,7 +124,9 @@ class Listings:
         return await following.ask(question)
 
     def _kept_runs(self, tenant: str) -> Following:
-        return self._runs.of(tenant) or self._begun(self._runs, tenant, Following(self._log, tenant, self._folder))
+        return self._runs.of(tenant) or self._begun(
+            self._runs, tenant, Following(self._log, tenant, self._folder, self.prices)
+        )
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "watch": "watch:watch",
         "runs": "runs:runs",
+        "cost": "cost:cost",
         "definitions": "definitions:definitions",
         "inbox": "inbox:inbox",
         "show": "show:show",

@@ -6,13 +6,16 @@ from contextlib import asynccontextmanager
 import click
 
 from callboard.bus.asking import api
+from callboard.bus.effects import Usage
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded
+from callboard.bus.prices import Cost, dollars
 from callboard.projections.renders import duration_text
 from callboard.projections.runs import RunRow
 from callboard.projections.where import Where
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import COLOURS
+from callboard.runtime.index.store import By, Spending
 from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
@@ -33,6 +36,33 @@ async def list_runs(config: Config, settings: Settings, question: Where, limit: 
     click.echo(_table(found) if found else "No runs.")
     if beyond:
         click.echo(f"{beyond} more; see --limit, --status and --where.", err=True)
+
+
+async def list_costs(config: Config, settings: Settings, question: Where, by: By) -> None:
+    """Print what the runs of the tenant that are wanted have cost, and the sum."""
+    async with reach(config, reads=True, name="callboard cost") as connection, listings(connection) as runs:
+        found = await runs.costs(config.tenant, question, by)
+    if settings.as_json:
+        click.echo(compact(found))
+        return
+    lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_sums(one) for one in found)]
+    if len(found) > 1 and by != "model":
+        usage = sum((one.usage for one in found), Usage())
+        cost = Cost(sum(one.cost.usd for one in found), sum(one.cost.unknown_tokens for one in found))
+        lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
+    click.echo(_aligned(lines) if found else "No run that has ended has used a model.")
+
+
+def _sums(one: Spending) -> tuple[str, ...]:
+    name = one.name or "(not told)"
+    return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
+
+
+def _aligned(lines: list[tuple[str, ...]]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 @asynccontextmanager
@@ -60,7 +90,7 @@ async def standing_events(log: JetStreamLog, filter: str) -> "AsyncGenerator[Asy
 
 
 def _table(rows: list[RunRow]) -> str:
-    head = ("run", "status", "definition", "accepted", "took", "error")
+    head = ("run", "status", "definition", "accepted", "took", "cost", "error")
     lines = [head, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     text: list[str] = []
@@ -76,4 +106,5 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
     warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
     why = "  ".join(part for part in (row.error, warned) if part)
-    return row.run, row.status, row.definition, local(row.accepted_at), passed, why
+    cost = dollars(row.cost) if row.cost is not None else ""
+    return row.run, row.status, row.definition, local(row.accepted_at), passed, cost, why

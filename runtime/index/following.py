@@ -16,6 +16,7 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, whole
+from callboard.bus.prices import Prices, list_prices
 from callboard.bus.purging import Gone
 from callboard.runtime.index.files import slot
 from callboard.runtime.index.store import RunIndex, Taken, mark_of, remove
@@ -38,7 +39,8 @@ IN_MEMORY_MAX = 120_000
 class Following:
     """The index of a tenant's runs, over the log. Run it in a task."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, folder: Path | None) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, folder: Path | None, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
         self._log = log
         self._tenant = tenant
         self._folder = folder
@@ -118,7 +120,7 @@ class Following:
 
     async def _open(self, path: Path | None) -> None:
         source = await self._source()
-        index = await self._in_thread(lambda: _opened(path, source))
+        index = await self._in_thread(lambda: _opened(path, source, self._prices))
         self._index = index
         await self._forget(index)
         if index.sequence and not await self._holds(index):
@@ -132,7 +134,8 @@ class Following:
         answer = await api(self._log.requests, f"STREAM.INFO.{self._log.stream}", {})
         if "error" in answer:
             raise NoAnswer(str(answer["error"].get("description")))
-        return f"{self._log.stream} {self._log.subjects.prefix} {answer['created']}"
+        # By other prices, runs have cost something else.
+        return f"{self._log.stream} {self._log.subjects.prefix} {answer['created']} {self._prices.digest}"
 
     async def _holds(self, index: RunIndex) -> bool:
         """Whether the log has the event up to which the index had come, and as many runs before it."""
@@ -201,11 +204,11 @@ class Following:
         grown.set()
 
 
-def _opened(path: Path | None, source: str) -> RunIndex:
+def _opened(path: Path | None, source: str, prices: Prices) -> RunIndex:
     try:
-        return RunIndex(path, source, IN_FILE_MAX if path is not None else IN_MEMORY_MAX)
+        return RunIndex(path, source, IN_FILE_MAX if path is not None else IN_MEMORY_MAX, prices)
     except (sqlite3.Error, OSError) as error:
         if path is None:
             raise
         logger.warning("the index is kept in memory", file=str(path), error=str(error))
-        return RunIndex(None, source, IN_MEMORY_MAX)
+        return RunIndex(None, source, IN_MEMORY_MAX, prices)

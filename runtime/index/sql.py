@@ -25,6 +25,8 @@ _COLUMNS = {
     "ended": "ended",
     "duration": "duration",
     "tokens": "tokens",
+    "cost": "cost",
+    "parent": "parent",
     "claims": "claims",
 }
 

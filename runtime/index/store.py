@@ -9,17 +9,19 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from callboard.bus.events import Event, RunAccepted
+from callboard.bus.effects import Usage
+from callboard.bus.events import Event, RunAccepted, RunEnd
+from callboard.bus.prices import Bill, Cost, Prices, list_prices
 from callboard.projections.run_texts import Texts, texts
 from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import KEY, WARNING, Values, condition
 
-VERSION = 6
+VERSION = 7
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -32,8 +34,8 @@ SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value);
 CREATE TABLE runs (
   place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
-  told TEXT, at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, claims INTEGER,
-  worker TEXT, error TEXT, words TEXT, origin TEXT, state BLOB
+  told TEXT, at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, cost REAL,
+  claims INTEGER, worker TEXT, error TEXT, words TEXT, origin TEXT, parent TEXT, state BLOB
 );
 CREATE INDEX runs_of_definition ON runs (definition, place);
 CREATE INDEX runs_of_status ON runs (status, place);
@@ -48,17 +50,39 @@ CREATE TABLE attributes (
 ) WITHOUT ROWID;
 CREATE INDEX numbers ON attributes (name, number) WHERE number IS NOT NULL;
 CREATE INDEX attributes_of_run ON attributes (place);
+CREATE TABLE bills (
+  place INTEGER, model TEXT, input INTEGER, output INTEGER, pico INTEGER, unknown INTEGER, PRIMARY KEY (place, model)
+) WITHOUT ROWID;
 CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
 """
 
 _COLUMNS = (
-    "place, run, definition, hash, language, status, at_work, accepted, started, ended, duration, tokens, claims, "
-    "worker, error, words, origin, state"
+    "place, run, definition, hash, language, status, at_work, accepted, started, ended, duration, tokens, cost, "
+    "claims, worker, error, words, origin, parent, state"
 )
 _PUT = f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RunFold).decode
+
+
+By = Literal["definition", "day", "model"]
+"""What sums of costs are told apart by; the day (UTC) is that of a run's end."""
+
+_GROUPS: Mapping[By, str] = {
+    "definition": "runs.definition",
+    "day": "date(runs.ended, 'unixepoch')",
+    "model": "bills.model",
+}
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """What so many runs have used and what that has cost, which have ``name`` in common."""
+
+    name: str
+    runs: int
+    usage: Usage
+    cost: Cost
 
 
 class Taken(NamedTuple):
@@ -76,8 +100,9 @@ class _Kept(NamedTuple):
 class RunIndex:
     """The runs of one tenant, as far as the events up to `sequence` say."""
 
-    def __init__(self, path: Path | None, source: str, runs_max: int) -> None:
-        """Open the index in a file, or a new one in memory; ``source`` says which stream it is of.
+    def __init__(self, path: Path | None, source: str, runs_max: int, prices: Prices | None = None) -> None:
+        """Open the index in a file, or a new one in memory; ``source`` says which stream it is of, and what runs have
+        cost by which ``prices``.
 
         An index of another source or version, or one that is damaged, is emptied.
 
@@ -85,6 +110,7 @@ class RunIndex:
         :raises OSError: likewise
         """
         self.runs_max = runs_max
+        self._prices = prices or list_prices()
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
         self._db = self._opened(path, source)
         self.sequence = int(self._meta("sequence"))
@@ -110,7 +136,7 @@ class RunIndex:
 
     def clear(self) -> None:
         """Forget everything."""
-        for table in ("runs", "tags", "attributes", "texts"):
+        for table in ("runs", "tags", "attributes", "bills", "texts"):
             self._db.execute(f"DELETE FROM {table}")
         self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
         self._db.commit()
@@ -135,6 +161,7 @@ class RunIndex:
                     self._take(one, changed)
             self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
             self._mark(changed.values())
+            self._bill(changed.values())
             self._keep_newest()
             mark = mark_of(taken[-1].event) if taken else self.mark
             known = [(sequence, "sequence"), (mark, "mark")]
@@ -162,6 +189,8 @@ class RunIndex:
                 return
             kept = known
             kept.fold.apply(event)
+            if event.type == RunEnd.type:
+                kept.fold.price(self._prices)
         self._folds[event.run] = changed[event.run] = kept
         self._folds.move_to_end(event.run)
         if (said := texts(event)) is not None:
@@ -197,6 +226,19 @@ class RunIndex:
         values = [(*value, place) for row, place in kept for value in _values(row)]
         self._db.executemany("INSERT OR IGNORE INTO attributes VALUES (?, ?, ?, ?)", values)
 
+    def _bill(self, changed: Iterable[_Kept]) -> None:
+        bills: list[tuple[Any, ...]] = []
+        for kept in changed:
+            row, sums = kept.fold.row, dict[str, tuple[Usage, Bill]]()
+            for one in row.models if row.ended_at is not None else []:
+                usage, bill = sums.get(one.model, (Usage(), Bill()))
+                sums[one.model] = usage + one.usage, bill + self._prices.bill([one], row.ended_at or row.accepted_at)
+            bills += [
+                (kept.place, model, usage.input_tokens, usage.output_tokens, bill.pico, bill.unknown_tokens)
+                for model, (usage, bill) in sums.items()
+            ]
+        self._db.executemany("INSERT OR REPLACE INTO bills VALUES (?, ?, ?, ?, ?, ?)", bills)
+
     def _keep_newest(self) -> None:
         if (beyond := self.count - self.runs_max) > 0:
             old = self._db.execute("SELECT place FROM runs ORDER BY place LIMIT ?", (beyond,))
@@ -205,7 +247,13 @@ class RunIndex:
 
     def _forget(self, places: Sequence[int]) -> None:
         self.count -= len(places)
-        for table, key in (("runs", "place"), ("tags", "place"), ("attributes", "place"), ("texts", "rowid")):
+        for table, key in (
+            ("runs", "place"),
+            ("tags", "place"),
+            ("attributes", "place"),
+            ("bills", "place"),
+            ("texts", "rowid"),
+        ):
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
     def forget(self, runs: Sequence[str], gone: int) -> None:
@@ -272,6 +320,24 @@ class RunIndex:
     def counts(self) -> dict[RowStatus, int]:
         """How many runs there are of each status; of a run at work it is coarse."""
         return dict(self._asked("SELECT status, count(*) FROM runs GROUP BY status", []))
+
+    def costs(self, where: Where, by: By) -> list[Spending]:
+        """What the runs that are wanted, and have ended, have cost, by what they have in common; the dearest first.
+
+        A child run is not counted by itself: its parent's end has it too.
+        """
+        found = condition(where)
+        # Whole sums of trillionths of a dollar would not fit a column.
+        sql = (
+            f"SELECT {_GROUPS[by]}, count(DISTINCT runs.place), sum(input), sum(output), "
+            "sum(pico / 1000000), sum(pico % 1000000), sum(unknown) FROM runs JOIN bills ON bills.place = runs.place "
+            f"WHERE runs.place IN (SELECT place FROM runs WHERE parent = '' AND ({found.sql})) GROUP BY 1 ORDER BY 1"
+        )
+        rows = [
+            Spending(name, runs, Usage(input, output), Bill(micro * 1_000_000 + pico, unknown).cost)
+            for name, runs, input, output, micro, pico, unknown in self._asked(sql, found.values)
+        ]
+        return rows if by == "day" else sorted(rows, key=lambda row: (-row.cost.usd, -row.cost.unknown_tokens))
 
     def versions(self) -> dict[str, int]:
         """How many runs there are of each definition, by hash."""
@@ -355,10 +421,12 @@ def _row(kept: _Kept) -> tuple[Any, ...]:
         ended,
         row.duration_s,
         row.tokens,
+        row.cost.usd if row.cost is not None else None,
         row.claims,
         row.worker,
         row.error,
         "\n".join((row.run, row.definition, row.error or "")).casefold(),
         row.origin,
+        row.parent,
         _encode(kept.fold),
     )

@@ -91,6 +91,7 @@ def build_stage(
         **({"pressed": pressed} if pressed is not None else {}),
     )
     stage.ledger.warned.apply("", admission.accepted)
+    stage.ledger.usage.shared = forked.n if forked is not None else 0
     return stage, started
 
 

@@ -18,9 +18,13 @@ class _Outcome(msgspec.Struct):
 
 
 class UsageFold:
-    """Adds up each outcome once: when it is numbered, whether or not it is ever delivered."""
+    """Adds up each outcome once: when it is numbered, whether or not it is ever delivered.
 
-    def __init__(self) -> None:
+    ``models`` has what was used behind event ``shared``: what a fork has of its origin, that has paid for.
+    """
+
+    def __init__(self, shared: int = 0) -> None:
+        self.shared = shared
         self.total = Usage()
         self.models = Tally()
         self._counted: set[str] = set()
@@ -36,6 +40,6 @@ class UsageFold:
         self.total += outcome.usage
         ended = event.type == ChildEnd.type
         found = parts(outcome.usage, outcome.models) if ended else [used(outcome.model, outcome.usage)]
-        for one in found:
+        for one in found if event.n > self.shared else []:
             self.models.add(one)
         return found

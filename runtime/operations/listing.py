@@ -18,7 +18,7 @@ async def listings(connection: Connection) -> AsyncGenerator[Listings]:
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            yield Listings(connection.log, tasks, _folder(connection))
+            yield Listings(connection.log, tasks, _folder(connection), prices=connection.config.price_table())
         except Exception as caught:
             # Raised below: the task group would wrap it.
             error = caught

@@ -118,7 +118,8 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
         runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
     for node in reversed(_entered(events)):
         runlog.state(ev.NodeExit(outcome="cancelled", error=cause), node=node)
-    usage = UsageFold()
+    forked = origin_of(events[0])
+    usage = UsageFold(forked.n if forked is not None else 0)
     for event in events:
         usage.count(event)
     begun = [event for event in events if event.type == ev.RunStart.type]
