@@ -12,7 +12,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 import pytest
-from playwright.async_api import Page, Request, expect
+from playwright.async_api import Page, Request, Route, expect
 
 from callboard.bus.events import NodeOutcome, decode_event
 from callboard.projections.projection import fold
@@ -88,6 +88,20 @@ async def test_nothing_but_the_page_itself_is_asked_for(stage: Stage) -> None:
     await page.get_by_role("link", name="failed in 24 h").click()
     await expect(page.get_by_role("row").filter(has_text="at-home")).to_contain_text("failed")
     assert hosts == {stage.client.base_url.netloc.decode()}
+
+
+async def test_a_store_that_fills_up_is_told_on_the_front(stage: Stage) -> None:
+    page = await stage.browser.page("about:blank")
+
+    async def fuller(route: Route) -> None:
+        found = await (await route.fetch()).json()
+        found["workers"][0]["load"]["store"] = 0.787
+        await route.fulfill(json=found)
+
+    await page.route("**/workers", fuller)
+    await stage.start("stored")
+    await page.goto(stage.url())
+    await expect(page.locator(".home .failure")).to_contain_text("The store is 78 % full.")
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
