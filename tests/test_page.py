@@ -468,6 +468,30 @@ async def test_runs_that_are_picked_are_cancelled_together(stage: Stage) -> None
     await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
 
 
+async def test_runs_are_picked_with_a_mouse(stage: Stage) -> None:
+    for number in range(4):
+        await stage.start(f"boxed-{number}")
+    page = await stage.browser.page(stage.url("runs?q=boxed-"))
+    boxes = page.locator(".list-row").get_by_role("checkbox")
+    await expect(boxes).to_have_count(4)
+    await expect(page.locator(".list-row .pick").nth(1)).to_have_css("opacity", "0")
+    await page.locator(".list-row").nth(0).hover()
+    await expect(page.locator(".list-row .pick").nth(0)).to_have_css("opacity", "1")
+    await boxes.nth(0).click()
+    await expect(page.get_by_text("1 run picked")).to_be_visible()
+    await expect(page.locator(".list-row .pick").nth(1)).to_have_css("opacity", "1")
+    await boxes.nth(2).click(modifiers=["Shift"])
+    await expect(page.get_by_text("3 runs picked")).to_be_visible()
+    await boxes.nth(1).dblclick()
+    await boxes.nth(1).click()
+    await expect(page.get_by_text("2 runs picked")).to_be_visible()
+    picked = [await box.is_checked() for box in await boxes.all()]
+    assert picked == [True, False, True, False]
+    assert httpx.URL(page.url).path.endswith("/runs")
+    await page.get_by_role("button", name="Pick none").click()
+    await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
+
+
 async def test_filters_are_saved_each_as_a_link(stage: Stage) -> None:
     page = await stage.browser.page(stage.url("runs?q=nobody&status=failed"))
     await page.get_by_text("Saved", exact=True).click()

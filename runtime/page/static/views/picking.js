@@ -14,6 +14,7 @@ export class Picking {
     this.changed = changed
     /** @type {Set<string>} */
     this.runs = new Set()
+    this.last = ''
     this.element = h('span', {class: 'verbs', hidden: true, role: 'group', 'aria-label': 'Picked runs'})
     this.said = h('span', {role: 'status'})
   }
@@ -22,12 +23,37 @@ export class Picking {
   turn(run) {
     if (readsOnly) return
     if (!this.runs.delete(run)) this.runs.add(run)
-    fill(this.said, `${some(this.runs.size, 'run')} picked`)
+    this.last = run
     this.draw()
+  }
+
+  /** Pick all from the one that was turned last, or only this one. @param {string} run @param {string[]} listed */
+  reach(run, listed) {
+    const [from, to] = [listed.indexOf(this.last), listed.indexOf(run)].sort((a, b) => a - b)
+    if (from < 0) return this.turn(run)
+    for (const one of listed.slice(from, to + 1)) this.runs.add(one)
+    this.last = run
+    this.draw()
+  }
+
+  /**
+   * What one picks a run by with a mouse; it is seen where that is, and as long as any is picked.
+   * @param {string} run @param {() => string[]} listed
+   */
+  box(run, listed) {
+    if (readsOnly) return null
+    const stay = (/** @type {Event} */ event) => event.stopPropagation()
+    const box = h('input', {type: 'checkbox', tabindex: '-1', 'aria-label': `Pick ${run}`, onclick: (/** @type {MouseEvent} */ event) => {
+      if (event.shiftKey) this.reach(run, listed())
+      else this.turn(run)
+    }})
+    box.checked = this.runs.has(run)
+    return h('label', {class: 'pick', onclick: stay, ondblclick: stay}, box)
   }
 
   draw() {
     this.element.hidden = !this.runs.size
+    fill(this.said, `${some(this.runs.size, 'run')} picked`)
     fill(this.element, this.said,
       h('button', {onclick: () => this.cancel()}, 'Cancel…'),
       h('button', {onclick: () => this.retry()}, 'Retry…'),

@@ -67,7 +67,7 @@ export class RunsView extends HTMLElement {
     this.picking = new Picking(() => this.drawn())
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
-      head: headings('run-row', ['Status', 'Run', 'Definition', 'Started', 'Took', 'Tokens']),
+      head: this.headings(),
       opened: (index) => go(to(['runs', this.rows[index].run])),
       ended: () => this.load(false),
     })
@@ -76,6 +76,12 @@ export class RunsView extends HTMLElement {
       h('div', {class: 'sheet'}, list.element, this.note),
     )
     return list
+  }
+
+  headings() {
+    const made = headings('run-row', ['Status', 'Run', 'Definition', 'Started', 'Took', 'Tokens'])
+    made.prepend(h('span', {role: 'columnheader', class: 'picks'}, h('span', {class: 'heard'}, 'Picked')))
+    return made
   }
 
   typed() {
@@ -112,6 +118,7 @@ export class RunsView extends HTMLElement {
 
   drawn() {
     this.list.set(this.rows.length)
+    this.list.element.classList.toggle('picking', this.picking.runs.size > 0)
     this.known.replaceChildren(...[...new Set(this.rows.map((one) => one.definition))].sort().map((value) => h('option', {value})))
     const filtered = FILTERS.some((name) => this.asked[name])
     this.list.element.classList.toggle('empty', !this.rows.length)
@@ -135,8 +142,9 @@ export class RunsView extends HTMLElement {
       one.error && over(one.status) ? cell({class: 'code', title: one.error}, one.error) : one.tokens ? `${count(one.tokens)} tok` : '',
     ]
     const picked = this.picking.runs.has(one.run)
-    if (picked) cells[1] = h('span', {}, cells[1], h('span', {class: 'heard'}, ', picked'))
-    return row(`run-row${picked ? ' picked' : ''}`, cells)
+    const made = row(`run-row${picked ? ' picked' : ''}`, cells)
+    made.prepend(cell({class: 'picks'}, this.picking.box(one.run, () => this.rows.map((each) => each.run))))
+    return made
   }
 
   /** @param {string} key @returns {boolean} whether it means something here */
