@@ -6,32 +6,32 @@ warm unless it says cold: the median of `TIMES`.
 
 import statistics
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
 from playwright.async_api import Page
 
+from benchmarks.page_flood import floods, idle_viewer
+from benchmarks.page_store import many_runs, publish, stage
 from benchmarks.staffed import quiet
+from callboard.bus.events import HumanAsked, Outline, OutlineEdge, OutlineNode
 from callboard.bus.log import EventLog
-from callboard.runtime.api.connection import open_connection
-from callboard.runtime.http.address import listening, url_of
-from callboard.runtime.http.serving import serve_app
-from callboard.runtime.settings.config import load
+from callboard.projections.drawing.geometry import geometry
 from tests.browser import Opened, opened
-from tests.http_house import application
 from tests.logs import Log
-from tests.page_stage import TENANT, long_run, put
+from tests.page_stage import long_run, put
 
 LOOPS = 12_500
 """Of the long run: each is eight events."""
 
-RUNS = 10_000
+RUNS = 100_000
 TIMES = 5
 TABS = 12
 APPENDED = 40
+ASKED = 10
+NODES = 500
 SCROLLED_S = 5
 
 LIVE = "live"
@@ -52,17 +52,6 @@ NOTED = """() => {
     new MutationObserver(note).observe(place, {childList: true, characterData: true, subtree: true})
 }"""
 """Has a page note when it tells that it has come to an event."""
-
-
-@asynccontextmanager
-async def stage(home: Path) -> AsyncGenerator[tuple[EventLog, str]]:
-    """A server with the application over it; yields its log and its address."""
-    config = load({"data_dir": home, "sync": "1s", "tenant": TENANT}, env={}, cwd=home)
-    with listening("127.0.0.1", 0, "http") as bound:
-        async with open_connection(config, "bench") as connection, anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_app, application(connection, tasks), bound)
-            yield connection.log, f"{url_of(bound)}/t/{TENANT}"
-            tasks.cancel_scope.cancel()
 
 
 async def until(page: Page, script: str, argument: object = None) -> float:
@@ -94,23 +83,46 @@ def told(what: str, value: float, unit: str, bound: float) -> None:
 async def report() -> None:
     """Print all figures."""
     quiet()
+    drawing()
     with TemporaryDirectory() as home:
         async with stage(Path(home)) as (log, url):
-            for number in range(RUNS):
-                await put(log, f"run-{number:06}", [Log(f"run-{number:06}", "short").accepted()])
+            began = time.perf_counter()
+            await publish(log, many_runs(RUNS))
+            print(f"{RUNS:,} runs stored in {time.perf_counter() - began:.0f} s", flush=True)
             events = long_run(LONG, LOOPS)
             await put(log, LONG, events)
             async for browser in opened():
                 await lists(browser, url)
                 await runs(browser, url, len(events))
                 await news(browser, log, url)
+                await questions(browser, log, url)
+                await floods(browser, log, url, told)
+            await idle_viewer(log, url, told)
+
+
+def drawing() -> None:
+    """The geometry of a large graph."""
+    nodes = [OutlineNode(f"n{i}", f"Node {i}") for i in range(NODES)]
+    edges = [OutlineEdge(f"n{i // 2 if i % 3 else max(0, i - 7)}", f"n{i}") for i in range(1, NODES)]
+    edges += [OutlineEdge(f"n{i}", f"n{min(NODES - 1, i + 11)}") for i in range(0, NODES - 1, 3)]
+    took: list[float] = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        geometry(Outline(nodes, edges))
+        took.append(time.perf_counter() - began)
+    told(f"drawing of {NODES} nodes", statistics.median(took) * 1_000, "ms", 500)
 
 
 async def lists(browser: Opened, url: str) -> None:
-    page = await browser.page(f"{url}/runs")
-    await until(page, FIRST_ROW, ".list")
+    page = await browser.page(f"{url}/runs", width=1440, height=900)
+    took = await until(page, FIRST_ROW, ".list")
+    print(f"{RUNS:,} runs, the index is made: first row {took / 1_000:.1f} s", flush=True)
     first = await median_ms(lambda: seen_ms(page, f"{url}/runs", FIRST_ROW, ".list"))
     told(f"{RUNS:,} runs: first row", first, "ms", 200)
+    failed = await median_ms(lambda: seen_ms(page, f"{url}/runs?status=failed", FIRST_ROW, ".list"))
+    told(f"{RUNS:,} runs, those that failed: first row", failed, "ms", 200)
+    nodes = await page.evaluate("() => document.querySelectorAll('body *').length")
+    told("elements", nodes, "", 600)
     await browser.close_pages()
 
 
@@ -179,6 +191,23 @@ async def news(browser: Opened, log: EventLog, url: str) -> None:
     await put(log, LIVE, [grown[3 + APPENDED]], after)
     for tab in page.context.pages:
         await until(tab, f"() => document.querySelector('cb-run').run.last === {4 + APPENDED}")
+    await browser.close_pages()
+
+
+async def questions(browser: Opened, log: EventLog, url: str) -> None:
+    """A question that is asked is in the inbox."""
+    page = await browser.page(f"{url}/inbox")
+    await until(page, "() => document.querySelector('.live .live')")
+    delays: list[float] = []
+    for number in range(1, ASKED + 1):
+        asking = Log(f"asks-{number}", "asks").started(Outline([OutlineNode("ask")]))
+        asking.enter("ask")
+        asking.add(HumanAsked("really?", "confirm"), "ask", 1, 1, "ask")
+        await put(log, asking.run, asking.events)
+        began = time.perf_counter()
+        await until(page, "(n) => document.querySelectorAll('.inbox-row').length >= n", number)
+        delays.append((time.perf_counter() - began) * 1_000)
+    told("a question is in the inbox", statistics.median(delays), "ms", 500)
     await browser.close_pages()
 
 

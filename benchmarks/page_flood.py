@@ -1,0 +1,126 @@
+"""Floods: what the page does while thousands of events a second come, and what one costs that reads nothing."""
+
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+from playwright.async_api import Page
+
+from benchmarks.page_store import many_runs, publish
+from callboard.bus.effects import Usage
+from callboard.bus.events import Event, ModelCall, ModelResult
+from callboard.bus.jetstream import JetStreamLog
+from tests.browser import Opened
+from tests.logs import Log
+from tests.page_stage import long_run, put
+
+EVENTS_PER_S = 5_000
+FLOOD_S = 6
+STEP_S = 0.1
+TASK_MS = 50
+
+IDLE_S = 60
+ALONE_S = 5
+APPENDS_PER_S = 20
+SAID_CHARS = 20_000
+
+Tell = Callable[[str, float, str, float], None]
+
+LONG_TASKS = """() => {
+    window.tasks = [0]
+    new PerformanceObserver((seen) => window.tasks.push(...seen.getEntries().map((one) => one.duration)))
+        .observe({type: 'longtask'})
+}"""
+"""Has a page note its tasks that take longer than 50 ms."""
+
+
+async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell) -> None:
+    """One run that grows, and a list in which runs begin and end."""
+    grown = long_run("flood", EVENTS_PER_S * FLOOD_S // 8)
+    await put(log, "flood", grown[:3])
+    page = await _watching(browser, f"{url}/runs/flood")
+    took = await _flood(log, grown[3:])
+    await _arrived(page, "() => document.querySelector('cb-run').run.last", len(grown))
+    await _told(page, tell, f"a run of {len(grown) / took:,.0f} events/s: longest task")
+    page = await _watching(browser, f"{url}/runs")
+    events = list(many_runs(EVENTS_PER_S * FLOOD_S // 4, "burst"))
+    took = await _flood(log, events)
+    runs = f"burst-{EVENTS_PER_S * FLOOD_S // 4 - 1:06}"
+    await _arrived(page, f"() => document.querySelector('cb-runs').rows[0].run === '{runs}' ? 1 : 0", 1)
+    await _told(page, tell, f"a list with {len(events) / took:,.0f} events/s: longest task")
+
+
+async def _watching(browser: Opened, url: str) -> Page:
+    page = await browser.page(url, width=1440, height=900)
+    await page.locator(".live .live").wait_for()
+    await page.locator(".list-row .glyph").first.wait_for()
+    await page.evaluate(LONG_TASKS)
+    return page
+
+
+async def _flood(log: JetStreamLog, events: Sequence[Event]) -> float:
+    """Store events at a pace; return how long that took."""
+    began, step = time.perf_counter(), int(EVENTS_PER_S * STEP_S)
+    for start in range(0, len(events), step):
+        await publish(log, iter(events[start : start + step]))
+        due = began + (start + step) / EVENTS_PER_S
+        await anyio.sleep(max(0, due - time.perf_counter()))
+    return time.perf_counter() - began
+
+
+async def _arrived(page: Page, what: str, wanted: int) -> None:
+    await page.evaluate(
+        f"async (wanted) => {{ while ((({what})()) < wanted) await new Promise((done) => setTimeout(done, 50)) }}",
+        wanted,
+    )
+
+
+async def _told(page: Page, tell: Tell, what: str) -> None:
+    tasks: list[float] = await page.evaluate("() => window.tasks")
+    tell(what, max(tasks), "ms", TASK_MS)
+    await page.context.close()
+
+
+async def idle_viewer(log: JetStreamLog, url: str, tell: Tell) -> None:
+    """Somebody follows a run and takes nothing, while it goes on."""
+    said = "x" * SAID_CHARS
+    events = Log("wordy", "wordy").started()
+    for turn in range((ALONE_S + IDLE_S) * APPENDS_PER_S // 2):
+        events.add(ModelCall("turn", "scripted", "00"), "loop", 1, 1, f"turn.{turn}")
+        events.add(ModelResult(text=said, usage=Usage(120, 20)), "loop", 1, 1, f"turn.{turn}")
+    after = await put(log, "wordy", events.events[:2])
+    alone, after = await _paced(log, events.events[2 : ALONE_S * APPENDS_PER_S], after)
+    before = _resident_bytes()
+    with _follower(url, "wordy"):
+        beside, after = await _paced(log, events.events[ALONE_S * APPENDS_PER_S :], after)
+    tell(f"a viewer that reads nothing for {IDLE_S} s: memory", (_resident_bytes() - before) / 2**20, "MiB", 16)
+    tell("beside it an append takes, of what it took before", beside / alone * 100, "%", 120)
+
+
+async def _paced(log: JetStreamLog, events: Sequence[Event], after: int) -> tuple[float, int]:
+    """Append events one by one; return the median of what each took, and the last sequence."""
+    took: list[float] = []
+    for event in events:
+        began = time.perf_counter()
+        after = await put(log, event.run, [event], after)
+        took.append(time.perf_counter() - began)
+        await anyio.sleep(max(0, 1 / APPENDS_PER_S - took[-1]))
+    return statistics.median(took), after
+
+
+def _follower(url: str, run: str) -> socket.socket:
+    """A connection that asks for what comes, and reads nothing."""
+    parts = urlsplit(url)
+    found = socket.create_connection((parts.hostname, parts.port))
+    asked = f"/api{parts.path.removeprefix('/t')}/live?topics=run:{run}"
+    found.sendall(f"GET {asked} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+    return found
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
