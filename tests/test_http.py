@@ -1,6 +1,7 @@
 """The runtime over HTTP: real requests over a socket, with a worker behind them."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
-from callboard.runtime.http.address import AddressUnusable, check_address
+from callboard.runtime.http.address import AddressUnusable, check_address, listening
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
 from tests.cli_stage import Place
@@ -295,6 +296,14 @@ def test_only_the_loopback_is_served_without_a_token() -> None:
         check_address("0.0.0.0", 8723, None, "http")
     assert (caught.value.code, "CALLBOARD_HTTP_TOKEN" in caught.value.remedy) == ("http.token_missing", True)
     check_address("0.0.0.0", 8723, TOKEN, "http")
+
+
+def test_an_answer_does_not_wait_for_the_receipt_of_its_first_part() -> None:
+    with listening("127.0.0.1", 0, "http") as bound, socket.create_connection(bound.getsockname()):
+        bound.setblocking(True)
+        accepted, _ = bound.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # -- the document -----------------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ def listening(host: str, port: int, kind: str) -> socket.socket:
             f"{kind}.address", f"cannot listen: {reason}", f"{host}:{port}", "Choose another."
         ) from error
     found.setblocking(False)
+    # Of each connection that comes in, too: an answer in two parts does not wait until the first is acknowledged.
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found
 
 

@@ -76,6 +76,34 @@ export function framed(draw) {
   }
 }
 
+/**
+ * As `framed`; but what takes long is called less often, so that most of the time is left to others.
+ * @param {() => void} draw
+ * @returns {() => void}
+ */
+export function paced(draw) {
+  let free = 0, waiting = 0
+  const timed = framed(() => {
+    const began = performance.now()
+    draw()
+    const now = performance.now()
+    free = now - began > SLOW_MS ? now + REST_TIMES * (now - began) : 0
+  })
+  return () => {
+    if (waiting) return
+    const wait = free - performance.now()
+    if (wait <= 0) return timed()
+    waiting = setTimeout(() => {
+      waiting = 0
+      timed()
+    }, wait)
+  }
+}
+
+const SLOW_MS = 10
+const REST_TIMES = 2
+/** How much longer a slow drawing rests than it took. */
+
 /** Say something to those who hear the page, politely and not too often. */
 const SPOKEN_MS = 5_000
 let spoken = 0

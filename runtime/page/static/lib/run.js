@@ -60,8 +60,8 @@ export class Run {
     this.tokens = []
     /** @type {number[]} */
     this.failures = []
-    /** @type {{from: string, path: string, to: string, n: number}[]} */
-    this.routes = []
+    /** @type {Map<string, {from: string, path: string, to: string, n: number}>} ways that were taken, each as it was first */
+    this.ways = new Map()
     this.started = false
     this.cancelling = false
     this.final = ''
@@ -127,7 +127,11 @@ export class Run {
         break
       }
       case 'node.retry': this.owner(row).retries++; break
-      case 'route': this.routes.push({from: last(row.path), path: row.path, to: row.name, n: row.n}); break
+      case 'route': {
+        const way = `${row.path} ${row.name}`
+        if (!this.ways.has(way)) this.ways.set(way, {from: last(row.path), path: row.path, to: row.name, n: row.n})
+        break
+      }
     }
   }
 
@@ -252,13 +256,13 @@ export class Run {
     for (const [path, spans] of this.byPath) {
       const id = known.has(path) ? path : plain.get(path.replace(/\[\d*\]/g, '[]')) ?? (known.has(last(path)) ? last(path) : null)
       if (id === null) continue
-      const begun = spans.filter((one) => one.n0 <= n)
-      if (!begun.length) continue
-      const status = this.outcomeAt(/** @type {Span} */ (begun.at(-1)), n)
+      const begun = firsts(spans.length, (i) => spans[i].n0 <= n)
+      if (!begun) continue
+      const status = this.outcomeAt(spans[begun - 1], n)
       const other = found.get(id)
       found.set(id, {
         status: other && urgency(other.status) < urgency(status) ? other.status : status,
-        times: begun.length + (other?.times ?? 0),
+        times: begun + (other?.times ?? 0),
       })
     }
     return found
@@ -308,14 +312,17 @@ function span(kind, path, iteration, name, key, n, time) {
 }
 
 /** The last of pairs whose number is not behind n. @template T @param {[number, T][]} pairs @param {number} n */
-function before(pairs, n) {
-  let low = 0, high = pairs.length
+const before = (pairs, n) => pairs[firsts(pairs.length, (i) => pairs[i][0] <= n) - 1]
+
+/** How many of so many things, in their order, hold before the first that does not. @param {number} count @param {(index: number) => boolean} hold */
+function firsts(count, hold) {
+  let low = 0, high = count
   while (low < high) {
     const middle = (low + high) >> 1
-    if (pairs[middle][0] <= n) low = middle + 1
+    if (hold(middle)) low = middle + 1
     else high = middle
   }
-  return pairs[low - 1]
+  return low
 }
 
 /**

@@ -9,6 +9,7 @@ const FOLDED_SHARE = 0.04, FOLDED_SHARE_MAX = 0.25
 /** How wide a folded gap is, beside all that is not: together not more than the second. */
 const SHORT_MS = 2_000
 /** A shorter gap is never folded. */
+const SAMPLED_MAX = 2_000
 const MARKS = 6
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
 
@@ -19,9 +20,8 @@ const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10
  * @returns {Scale}
  */
 export function scaleOf(run, n, until) {
-  const times = run.rows.slice(0, n).map((row) => row.time)
-  const from = times[0] ?? until
-  const gaps = idle(run, n, times, until)
+  const from = run.rows[0]?.time ?? until
+  const gaps = idle(run, Math.min(n, run.last), from, until)
   const most = Math.max(1, until - from - gaps.reduce((sum, gap) => sum + gap.end - gap.start, 0))
   const width = most * Math.max(FOLDED_SHARE, FOLDED_SHARE_MAX / Math.max(gaps.length, 1))
   const whole = most + gaps.length * width
@@ -38,18 +38,22 @@ export function scaleOf(run, n, until) {
   return {place, folds, marks: marks(place, from, until, most, gaps), from, until}
 }
 
-/** @param {Run} run @param {number} n @param {number[]} times @param {number} until */
-function idle(run, n, times, until) {
-  const lengths = Float64Array.from(times, (time, i) => (times[i + 1] ?? until) - time).filter((gap) => gap > 0).sort()
-  const bound = Math.max(SHORT_MS, LONG * (lengths[lengths.length >> 1] ?? 0), (until - (times[0] ?? until)) * FOLDED_SHARE * 2)
+/** @param {Run} run @param {number} n how many events @param {number} from @param {number} until */
+function idle(run, n, from, until) {
+  const {rows} = run
+  const time = (/** @type {number} */ i) => (i < n ? rows[i].time : until)
+  // Of very many gaps some say well enough how long they are.
+  const apart = Math.max(1, Math.ceil(n / SAMPLED_MAX))
+  const lengths = Float64Array.from({length: Math.ceil(n / apart)}, (_, i) => time(i * apart + 1) - time(i * apart)).filter((gap) => gap > 0).sort()
+  const bound = Math.max(SHORT_MS, LONG * (lengths[lengths.length >> 1] ?? 0), (until - from) * FOLDED_SHARE * 2)
   /** @type {{start: number, end: number}[]} */
   const found = []
   for (const [at, status] of run.statuses) {
     if (at > n || !/^(waiting:(human|timer|signal|tool)|waiting$|paused|accepted)/.test(status)) continue
     // A run that waits tells little; its idle stretches lie close behind the event from which on it waited.
     for (let i = at - 1; i < n && run.statusAt(i + 1) === status; i++) {
-      const end = times[i + 1] ?? until
-      if (end - times[i] > bound && found.at(-1)?.start !== times[i]) found.push({start: times[i], end})
+      const start = time(i), end = time(i + 1)
+      if (end - start > bound && found.at(-1)?.start !== start) found.push({start, end})
     }
   }
   found.sort((a, b) => a.start - b.start)

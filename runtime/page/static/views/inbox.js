@@ -13,7 +13,7 @@ import {failure, nothing} from './parts.js'
 const ROW_PX = 58
 const TICK_MS = 1_000
 const QUESTIONS_MAX = 1_000
-const GATHER_MS = 30
+const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 const ANSWER_WAIT_S = 10
 
 /** How many questions are open, for whoever wants to know. */
@@ -21,7 +21,7 @@ const ANSWER_WAIT_S = 10
 const watchers = new Set()
 /** @type {any[]} */
 let known = []
-let asking = 0
+let asking = 0, asked = 0
 let following = false
 
 /** @param {(questions: any[]) => void} watcher */
@@ -40,18 +40,20 @@ export function watch(watcher) {
   return () => watchers.delete(watcher)
 }
 
-function gather() {
-  clearTimeout(asking)
-  asking = setTimeout(load, GATHER_MS)
+/** Ask again, however much comes meanwhile, soon, and not too often. @param {number} [wait] */
+function gather(wait = GATHER_MS) {
+  asking ||= setTimeout(load, Math.max(wait, asked + AGAIN_MS - Date.now()))
 }
 
 async function load() {
+  asking = 0
+  asked = Date.now()
   try {
     const {questions} = await get(['questions'], {limit: QUESTIONS_MAX})
     known = questions
     watchers.forEach((watcher) => watcher(known))
   } catch (error) {
-    if (error instanceof Refused && error.status !== 401) gather()
+    if (error instanceof Refused && error.status !== 401) gather(RETRY_MS)
   }
 }
 

@@ -16,6 +16,8 @@ import {failure, nothing, remedy} from './parts.js'
 const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
 export const TABS = ['saw', 'said', 'raw', 'error']
 const WORDS = {saw: 'Saw', said: 'Said', raw: 'Raw', error: 'Error'}
+const FILL_MS = 250
+/** How long the content of one thing stays before that of another is asked for. */
 const KEPT_MAX = 200
 /** Events whose content is kept. */
 
@@ -31,6 +33,8 @@ export class Inspector {
     this.body = h('div', {class: 'inspector-body', role: 'tabpanel', id: 'inspected', tabindex: '0', 'aria-label': 'Inspected'})
     this.element = h('div', {class: 'inspector'}, this.head, this.tabs, this.body)
     this.turn = 0
+    this.filling = 0
+    this.filled = 0
     this.shown = ''
   }
 
@@ -45,7 +49,15 @@ export class Inspector {
     this.shown = shown
     this.title()
     fill(this.tabs, TABS.map((tab) => this.button(tab)))
-    if (run.last) this.fill()
+    if (run.last) this.soon()
+  }
+
+  /** Of a run that goes on something else is looked at with every event: its content is asked for now and then. */
+  soon() {
+    this.turn++
+    this.body.setAttribute('aria-busy', 'true')
+    clearTimeout(this.filling)
+    this.filling = setTimeout(() => this.fill(), Math.max(0, this.filled + FILL_MS - Date.now()))
   }
 
   /** @param {string} tab */
@@ -109,8 +121,8 @@ export class Inspector {
 
   async fill() {
     const looked = /** @type {Looked} */ (this.looked)
-    const turn = ++this.turn
-    this.body.setAttribute('aria-busy', 'true')
+    const {turn} = this
+    this.filled = Date.now()
     let content
     try {
       content = await this.content(looked)

@@ -1,7 +1,7 @@
 // One run: how it stands, its graph, its waterfall, its events, and what is behind each; at the last event or any other.
 
 import {get, Refused, to} from '../lib/api.js'
-import {fill, framed, h, say} from '../lib/dom.js'
+import {fill, h, paced, say} from '../lib/dom.js'
 import {count, duration, instant, moment, some} from '../lib/format.js'
 import {follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
@@ -67,7 +67,7 @@ export class RunView extends HTMLElement {
     /** @type {HTMLElement[]|undefined} */
     this.origin = undefined
     this.loaded = false
-    this.asked = framed(() => this.draw())
+    this.asked = paced(() => this.draw())
     this.build()
     this.aborted = new AbortController()
     this.ticking = setInterval(() => this.tick(), TICK_MS)
@@ -314,7 +314,7 @@ export class RunView extends HTMLElement {
     this.waterfall.show(run, n, span)
     const ids = this.graph.ids
     const shown = run.shown(n, ids)
-    const ways = new Set(run.routes.filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))
+    const ways = new Set([...run.ways.values()].filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))
     this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
     this.entries(n)
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null

@@ -3,7 +3,7 @@
 import {get, to} from '../lib/api.js'
 import {chip, LISTED, look, over} from '../lib/status.js'
 import {count, duration, instant, when} from '../lib/format.js'
-import {h, say} from '../lib/dom.js'
+import {h, paced, say} from '../lib/dom.js'
 import {cell, headings, List, row} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
 import {failure, nothing} from './parts.js'
@@ -31,6 +31,8 @@ export class RunsView extends HTMLElement {
     this.rows = []
     /** @type {any[]} */
     this.news = []
+    /** @type {Map<string, any>} rows and news, by their runs */
+    this.byRun = new Map()
     this.more = true
     this.list ??= this.build()
     for (const name of FILTERS) this.fields[name].value = this.asked[name]
@@ -65,6 +67,7 @@ export class RunsView extends HTMLElement {
     this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
     this.note = h('div', {class: 'note'})
     this.picking = new Picking(() => this.drawn())
+    this.heard = paced(() => this.isConnected && this.shown())
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
       head: this.headings(),
@@ -105,7 +108,10 @@ export class RunsView extends HTMLElement {
       const asked = QUESTION.test(q) ? {...rest, where: q} : this.asked
       const answer = await get(['runs'], {...asked, limit: PAGE, before}, loading.signal)
       if (loading.signal.aborted) return
-      this.rows = anew ? answer.runs : [...this.rows, ...answer.runs]
+      if (anew) this.byRun.clear()
+      const more = answer.runs.filter((/** @type {any} */ one) => !this.byRun.has(one.run))
+      for (const one of more) this.byRun.set(one.run, one)
+      this.rows = anew ? more : [...this.rows, ...more]
       this.more = answer.more
       if (anew) this.news = []
       this.drawn()
@@ -119,7 +125,8 @@ export class RunsView extends HTMLElement {
   drawn() {
     this.list.set(this.rows.length)
     this.list.element.classList.toggle('picking', this.picking.runs.size > 0)
-    this.known.replaceChildren(...[...new Set(this.rows.map((one) => one.definition))].sort().map((value) => h('option', {value})))
+    const definitions = new Set(this.rows.map((one) => one.definition))
+    if (definitions.size !== this.known.children.length) this.known.replaceChildren(...[...definitions].sort().map((value) => h('option', {value})))
     const filtered = FILTERS.some((name) => this.asked[name])
     this.list.element.classList.toggle('empty', !this.rows.length)
     if (this.rows.length) this.note.replaceChildren()
@@ -166,11 +173,16 @@ export class RunsView extends HTMLElement {
   hear(told) {
     const before = this.news.length
     for (const one of told) if (one.sequence !== null) this.apply(one.event)
-    if (this.news.length > before && this.list.element.scrollTop === 0) this.merge()
-    this.drawn()
+    this.heard()
     // Which new runs a question is about only the server says.
     if (QUESTION.test(this.asked.q)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
     if (this.news.length > before) say(`${this.news.length} new runs`)
+  }
+
+  /** What has come is shown at the top, unless one looks further down. */
+  shown() {
+    if (this.news.length && this.list.element.scrollTop === 0) this.merge()
+    else this.drawn()
   }
 
   again() {
@@ -179,8 +191,7 @@ export class RunsView extends HTMLElement {
   }
 
   merge() {
-    const known = new Set(this.rows.map((one) => one.run))
-    this.rows = [...this.news.filter((one) => !known.has(one.run)), ...this.rows]
+    this.rows = [...this.news.reverse(), ...this.rows]
     this.news = []
     this.list.element.scrollTop = 0
     this.drawn()
@@ -188,11 +199,13 @@ export class RunsView extends HTMLElement {
 
   /** @param {any} event */
   apply(event) {
-    const known = this.rows.find((one) => one.run === event.run) ?? this.news.find((one) => one.run === event.run)
+    const known = this.byRun.get(event.run)
     if (event.type === 'run.accepted' && !known) {
       const {definition} = event.payload
       const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time}
-      if (this.fits(one)) this.news.unshift(one)
+      if (!this.fits(one)) return
+      this.byRun.set(one.run, one)
+      this.news.push(one)
     } else if (known) {
       change(known, event)
     }
