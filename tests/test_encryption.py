@@ -15,6 +15,7 @@ from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log import readable, recorded, whole
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
+from callboard.projections.runs import accepted
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.histories import Histories
 from callboard.runtime.operations.archiving import archive_runs
@@ -63,6 +64,15 @@ def test_a_run_can_be_looked_at_without_its_key(name: str) -> None:
     accepted = ev.payload_of(plain[0])
     assert isinstance(accepted, ev.RunAccepted)
     assert json.dumps(accepted.definition.source) not in json.dumps(views)
+
+
+def test_what_is_encrypted_is_no_attribute() -> None:
+    first = decode_event(golden_lines("bake")[0])
+    payload = msgspec.json.decode(first.payload)
+    payload["start"]["attributes"] = {"guests": "input.guests"}
+    first = msgspec.structs.replace(first, payload=msgspec.Raw(msgspec.json.encode(payload)))
+    assert accepted(first).row.attributes == {"guests": 2}
+    assert accepted(encrypted(first)).row.attributes == {}
 
 
 def test_every_event_has_an_encrypted_form() -> None:

@@ -15,6 +15,7 @@ from tests.flows import flow, returned
 from tests.graphs import condition, graph, step, webhook
 from tests.playbook_cases import A, declared, doc, steps
 from tests.test_forks import TENANT, events_of, forked, start
+from tests.test_golden import replayed
 from tests.test_service import Caller
 from tests.test_service import caller as caller  # the fixtures
 from tests.test_service import connection as connection
@@ -47,8 +48,19 @@ async def test_a_variable_of_a_flow_is_set(connection: Connection, caller: Calle
     third, result = await forked(caller, fork, **{"from": "done"}, variables={"who": "Joan"})
     assert result["output"] == "Joan"
     for run in (fork, second, third):
-        check_replay(language, RunRef(TENANT, run), await events_of(connection, run))
+        events = await events_of(connection, run)
+        check_replay(language, RunRef(TENANT, run), events)
+        # Wherever a worker dies, the next one sets them where this one did.
+        parted = json.loads(bytes(events[0].payload))["forked_from"]["n"]
+        for n in range(parted, len(events)):
+            rest = [_stated(event) for event in events[n:]]
+            assert all(_stated(event) in rest for event in replayed(events[:n])), f"after event {n}"
     before = next(event.n for event in await events_of(connection, origin) if event.path.endswith("look")) - 1
+    # Looked at as it was before, it has them not yet.
+    earlier = replayed((await events_of(connection, fork))[: before - 1])
+    assert [
+        bytes(event.payload) for event in earlier if event.type == "run.end" and b"Grace" in bytes(event.payload)
+    ] == []
     found = compare_logs(await events_of(connection, origin), await events_of(connection, fork))
     assert Difference("/variables", right={str(before): {"who": "Grace"}}) in found.start
     assert found.output == [Difference("", "Ada", "Grace")]
@@ -67,6 +79,10 @@ async def test_a_variable_of_a_graph_is_set(connection: Connection, caller: Call
     ]
     assert outputs[0]["result"] != outputs[1]["result"]
     check_replay(language, RunRef(TENANT, fork), await events_of(connection, fork))
+
+
+def _stated(event: Any) -> tuple[str, str, bytes]:
+    return event.type, event.key or event.path, bytes(event.payload)
 
 
 def _left(event: Any, path: str) -> bool:

@@ -79,7 +79,7 @@ def build_stage(
         state=admission.start.state,
         tallies=payload.tallies,
     )
-    forked = admission.accepted.forked_from
+    forked = _so_far(admission.accepted.forked_from, events[-1].n)
     stage = Stage(
         info,
         Journal(ref, events, {forked.n, *forked.variables} if forked is not None else ()),
@@ -93,6 +93,14 @@ def build_stage(
     stage.ledger.warned.apply("", admission.accepted)
     stage.ledger.usage.shared = forked.n if forked is not None else 0
     return stage, started
+
+
+def _so_far(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
+    """What a fork takes over, without the variables that are set behind the last event that is looked at."""
+    if forked is None or not forked.variables:
+        return forked
+    variables = {n: values for n, values in forked.variables.items() if n <= last}
+    return msgspec.structs.replace(forked, variables=variables)
 
 
 def _parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
