@@ -359,6 +359,20 @@ async def test_a_question_is_answered_by_keys_alone(stage: Stage) -> None:
     assert [one["event"]["payload"]["user_response"] for one in answered] == ["North"]
 
 
+async def test_a_run_that_asks_leads_to_its_question(stage: Stage) -> None:
+    for run in ("asks-first", "asks-then"):
+        await stage.start(run, {"definition": {"source": ASKING.replace("Which", f"{run}: which")}}, end=False)
+    page = await stage.browser.page(stage.url("runs/asks-then"))
+    await page.get_by_role("link", name="Answer…").click()
+    await expect(page.get_by_role("heading", name="asks-then: which carrier takes it?")).to_be_visible()
+    await page.get_by_text("South").click()
+    await page.get_by_role("button", name="Answer").click()
+    await page.goto(stage.url("runs/asks-then"))
+    await expect(page.locator(".run-title .status")).to_contain_text("completed")
+    await expect(page.get_by_role("link", name="Answer…")).to_have_count(0)
+    await stage.client.post("/runs/asks-first/kill", json={})
+
+
 async def test_a_run_is_started_with_a_form_of_what_its_definition_wants(stage: Stage) -> None:
     await stage.client.post("/definitions", json={"name": "wanting", "source": WITH_INPUTS})
     page = await stage.browser.page(stage.url("definitions"))

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from playwright.async_api import Page, Request, expect
+from playwright.async_api import Page, Request, Route, expect
 
 from callboard.bus.effects import Usage
 from callboard.bus.events import RunEnd
@@ -103,6 +103,26 @@ async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
         await asked(page, scrolled, share)
         assert await elements(page) <= ELEMENTS_MAX, share
         assert await page.locator(".event-row.list-row").count() > 5
+
+
+async def test_what_is_still_being_read_is_not_said_to_run(stage: Stage) -> None:
+    events = long_run("read", 250)
+    await put(stage.connection.log, "read", events)
+    page = await stage.browser.page("about:blank")
+    go_on = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        if "after=0" not in route.request.url:
+            await go_on.wait()
+        await route.continue_()
+
+    await page.route("**/index?*", hold)
+    await page.goto(stage.url("runs/read"))
+    await expect(page.locator(".run-title")).to_contain_text("reading…")
+    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    assert await page.locator(".run-title .status, .run-title .verbs").count() == 0
+    go_on.set()
+    await expect(page.locator(".run-title .status")).to_contain_text("completed")
 
 
 async def test_twelve_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ export class HomeView extends HTMLElement {
   /** Say how full the store is, as the workers know it, if that is worth a word. */
   async measure() {
     const {store} = this
-    const found = await get(['workers']).catch(() => ({workers: []}))
+    const found = await get(['workers']).catch(() => ({workers: /** @type {any[]} */ ([])}))
     const share = Math.max(0, ...found.workers.map((/** @type {any} */ one) => one.load?.store ?? 0))
     if (store && share > FILLS) fill(store, h('div', {class: 'failure'}, h('strong', {}, `The store is ${Math.floor(share * 100)} % full.`), h('p', {}, 'Make room before it is: free disk space, raise the limit, or purge runs that are over.')))
   }

@@ -311,7 +311,7 @@ export class RunView extends HTMLElement {
     if (this.node && !this.picked) this.picked = [...run.latest.values()].findLast((one) => last(one.path) === this.node || one.path === this.node)?.n0
     const at = Math.min(this.node ? this.picked ?? n : this.n ?? this.settled(), run.last)
     const span = run.spanOf(at)
-    this.waterfall.show(run, n, span)
+    this.waterfall.show(run, n, span, this.loaded)
     const ids = this.graph.ids
     const shown = run.shown(n, ids)
     const ways = new Set([...run.ways.values()].filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))
@@ -361,19 +361,22 @@ export class RunView extends HTMLElement {
     const id = /** @type {string} */ (this.run_id)
     const status = run.last ? run.statusAt(run.last) : 'accepted'
     const {t0, t1} = run.root
-    const lasted = run.last ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
+    // How it stands is known once it has been read to its end.
+    const read = this.loaded || over(status)
+    const lasted = run.last && read ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
     const tokens = run.tokensAt(run.last)
-    const parts = `${status} ${lasted} ${tokens} ${n} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
+    const parts = `${status} ${read} ${lasted} ${tokens} ${n} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
     const failed = ending?.error ?? (ending?.code ? ending : null)
-    const standing = `${status} ${failed?.code} ${id}`
+    const asked = [...run.open.values()].find((one) => one.kind === 'human')
+    const standing = `${status} ${read} ${failed?.code} ${asked?.key} ${id}`
     if (standing !== this.stood) {
       this.stood = standing
       this.told = h('div', {class: 'facts'})
       fill(
         this.head,
-        h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), chip(status), h('span', {class: 'stretch'}), verbs(id, status, run)),
+        h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read || !run.last ? chip(status) : h('span', {class: 'soft'}, 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
         this.told,
         failed ? h('p', {class: 'why'}, h('code', {class: 'code'}, failed.code), ' ', String(failed.message ?? '').slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
       )

@@ -58,7 +58,7 @@ export class RunsView extends HTMLElement {
       h('select', {'aria-label': label, onchange: () => this.narrow()}, options.map(([value, word]) => h('option', {value}, word)))
     /** @type {Record<string, HTMLInputElement|HTMLSelectElement>} */
     this.fields = {
-      q: h('input', {type: 'search', placeholder: 'Find a run, a word, or status=failed and …', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
+      q: h('input', {type: 'search', placeholder: 'Find a run, a word, or status=failed …', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
       status: choice('status', 'Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
       definition: h('input', {type: 'text', list: 'definitions-known', placeholder: 'any definition', 'aria-label': 'Definition', oninput: () => this.typed()}),
       since: choice('since', 'Since', SINCE),

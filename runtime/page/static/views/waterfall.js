@@ -43,12 +43,12 @@ export class Waterfall {
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint())
   }
 
-  /** @param {Run} run @param {number} n @param {Span|null} chosen */
-  show(run, n, chosen) {
+  /** @param {Run} run @param {number} n @param {Span|null} chosen @param {boolean} [whole] whether all of it has been read */
+  show(run, n, chosen, whole = true) {
     this.run = run
     this.n = n
     this.lines = run.lines(n, this.folded)
-    this.live = !run.final && n >= run.last
+    this.live = whole && !run.final && n >= run.last
     this.scale = scaleOf(run, n, this.until())
     this.list.set(this.lines.length)
     const index = chosen ? this.lines.indexOf(chosen) : -1
