@@ -29,6 +29,7 @@ from callboard.bus.memory import MemoryLog
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import Ending, RunActor
@@ -75,6 +76,7 @@ class Theatre:
     always_replay: bool = field(default_factory=lambda: os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true")
     secret: dict[str, str] = field(default_factory=dict[str, str])
     prices: Prices = field(default_factory=list_prices)
+    allowances: Allowances = field(default_factory=lambda: Allowances({}, list_prices()))
     executed: list[str] = field(default_factory=list[str])
     """Keys of effects in the order in which they were carried out, repetitions included."""
     acting: RunActor | None = None

@@ -24,6 +24,7 @@ from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.pace import Pace
 from callboard.testing.toolsets import Listing, scripting
@@ -75,6 +76,8 @@ class Services:
     """What happens instead of an effect, by its key: it never ends."""
     prices: Prices = field(default_factory=list_prices)
     """What models cost."""
+    allowances: Allowances = field(default_factory=lambda: Allowances({}, list_prices()))
+    """What tenants and definitions may use: whatever they want."""
 
     def __post_init__(self) -> None:
         self.effects = anyio.CapacityLimiter(EFFECTS_AT_ONCE)

@@ -47,8 +47,9 @@ from callboard.runtime.admission.run_ids import derived_run_id
 from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.admission.versions import meant
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.run.bundles import with_registered
-from callboard.runtime.run.log import RunLog
+from callboard.runtime.run.log import RunLog, utc_now
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +98,9 @@ class Admission:
         check: Callable[[StartRun, Plan[Any] | None], list[Problem]],
         forks: Forks,
         guest: bool = False,
+        allowances: Allowances | None = None,
     ) -> None:
+        self._allowances = allowances
         self._home = worker if guest else ""
         self._check = check
         self._forks = forks
@@ -244,6 +247,8 @@ class Admission:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
+        if parent is None and (exhausted := await self._exhausted(ref, plan)):
+            return Verdict("rejected", examined.run_id, problems=exhausted)
         if await gone(self._log, ref) is not None:
             return Verdict("rejected", run, problems=[_purged(run)])
         trace = ev.Traced(
@@ -282,6 +287,18 @@ class Admission:
                 return Verdict("accepted", run, duplicate, warnings=warnings)
         await self._call(ref, call)
         return Verdict("accepted", run, duplicate, warnings=warnings)
+
+    async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
+        """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""
+        definition, now = definition_token(plan.definition), utc_now()
+        found = self._allowances.exhausted(ref.tenant, definition, now) if self._allowances is not None else []
+        if not found or await self._log.last(ref) is not None:
+            return []
+        told = "the budget of {0.name} is used up: {0.sums}"
+        return [
+            Problem("budget.used_up", told.format(one), expected=f"a start from {one.until.isoformat()} on")
+            for one in found
+        ]
 
     async def _forked(
         self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]

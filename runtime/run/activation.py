@@ -14,6 +14,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.run.log import RunLog
@@ -54,6 +55,8 @@ class Services(Protocol):
     """Whether runs are replayed after every outcome, as a test of replay itself."""
     prices: Prices
     """What models cost, for budgets."""
+    allowances: Allowances
+    """What the runs of a tenant, or of a definition, may use together."""
 
     @property
     def children(self) -> Children:

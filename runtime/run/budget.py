@@ -22,6 +22,9 @@ from callboard.runtime.interpreter.usage import UsageFold
 
 REASON = "budget"
 
+ANCESTOR = "run "
+"""What stands before the id of the run that holds another."""
+
 HELD_MAX = 900
 """Children that go on together with a run: so many messages go into one batch with that."""
 
@@ -46,6 +49,8 @@ class Budget:
         """What children that go on have said they used, by the key of their effect."""
         self._held: dict[str, None] = {}
         self._stands = False
+        self.paused_by: set[str] = set()
+        """Who, or which budget that it shares, has paused the run for a budget."""
         self.held = False
         """Whether the run stands still because an ancestor's budget is used up."""
         self.releasing: list[str] = []
@@ -86,7 +91,8 @@ class Budget:
         """Take an event in which a pause begins or ends, or a child says what it has used; return that."""
         match ev.payload_of(event):
             case ev.RunPaused(reason="budget", by=by):
-                self._stands, self.held = True, by is not None
+                self._stands, self.held = True, (by or "").startswith(ANCESTOR)
+                self.paused_by.add(by or "")
                 # Only one of its own making is a grant: of what it may use itself.
                 self._times += by is None
             case ev.RunResumed():

@@ -18,7 +18,7 @@ from callboard.bus.events import Event
 from callboard.bus.log import RunMessage
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Activation, Command
-from callboard.runtime.run.budget import REASON, Budget
+from callboard.runtime.run.budget import ANCESTOR, REASON, Budget
 from callboard.runtime.run.inbox import Inbox
 
 TOLD = frozenset({ev.ModelResult.type, ev.EffectResult.type, ev.ChildUsage.type})
@@ -99,7 +99,7 @@ class ChildBudgets:
         """Return what is to be stored with an event for other runs of the family."""
         if not self.concerns(event):
             return []
-        ref, by = self._active.ref, f"run {self._active.ref.run}"
+        ref, by = self._active.ref, f"{ANCESTOR}{self._active.ref.run}"
         told = self._told(event)
         found = [] if told is None or self._parent is None else [_told(ref, self._parent, told)]
         if event.type == ev.ChildUsage.type and self._budget.holds(event.key):

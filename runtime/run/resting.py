@@ -1,6 +1,6 @@
 """Resting: what an active run does when there is nothing to do: it waits, lingers, and at last parks.
 
-Emits: run.parked, timer.fired
+Emits: run.parked, run.paused, timer.fired
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ from callboard.bus.log import Alarm
 from callboard.bus.subjects import partition_of
 from callboard.projections.status import standing
 from callboard.runtime.run.activation import Activation
-from callboard.runtime.run.budget import Budget
+from callboard.runtime.run.budget import REASON, Budget
 from callboard.runtime.run.in_flight import InFlight
 
 
@@ -39,11 +39,23 @@ class Rest:
         return True
 
     def keep_budget(self) -> bool:
-        """Record that the run has used its budget up, if it has, and nobody has stopped it yet."""
-        if self._stopped() or (stated := self._budget.used_up(self._active.runlog.clock())) is None:
+        """Record that the run has used its budget up, or one that it shares, if nobody has stopped it yet."""
+        if self._stopped():
+            return False
+        now = self._active.runlog.clock()
+        if (stated := self._budget.used_up(now) or self._shared_up(now)) is None:
             return False
         self._active.runlog.state(stated)
         return True
+
+    def _shared_up(self, now: dt.datetime) -> ev.RunPaused | None:
+        """The pause for a budget of the tenant or the definition; who is resumed goes on for the rest of its window."""
+        active = self._active
+        for one in active.services.allowances.exhausted(active.ref.tenant, active.runlog.definition, now):
+            if one.pauses and one.mark not in self._budget.paused_by:
+                message = f"the budget of {one.name} is used up: {one.sums}, until {one.until.isoformat()}"
+                return ev.RunPaused(reason=REASON, by=one.mark, message=message)
+        return None
 
     def _stopped(self) -> bool:
         stage = self._active.stage

@@ -22,6 +22,8 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.payloads import INLINE_BYTES_MAX
 from callboard.bus.prices import Prices, list_prices, read_prices
+from callboard.runtime.budgets.allowances import Allowance, Allowances
+from callboard.runtime.settings.budget_settings import BUDGETS
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
@@ -116,6 +118,9 @@ class Config(BaseModel):
     )
     prices: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="what models cost, where not what the list says; a table"
+    )
+    budgets: dict[str, Any] = Field(
+        default_factory=dict[str, Any], description="what runs of a tenant or definition may use together; a table"
     )
     embedding: Name | None = Field(
         None, description="what embeds texts of memories, as provider or provider:model; none: words are counted"
@@ -225,6 +230,10 @@ class Config(BaseModel):
         """Return what models cost: as configured, and otherwise as the list has it."""
         return Prices(read_prices(self.prices)[0], list_prices()) if self.prices else list_prices()
 
+    def allowances(self) -> Allowances:
+        """Return the budgets of tenants and definitions, of which nothing has been used yet."""
+        return Allowances(msgspec.convert(self.budgets, dict[str, Allowance], strict=False), self.price_table())
+
     def worker_processes(self) -> int:
         """Return how many worker processes `callboard up` and `callboard worker` are to keep."""
         return self.workers or min(cores(), WORKERS_MAX)
@@ -322,6 +331,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "oauth": OAUTH,
     "webhooks": WEBHOOKS,
     "prices": PRICES,
+    "budgets": BUDGETS,
     "notify": NOTIFY,
     "retention": RETENTION,
 }

@@ -13,6 +13,7 @@ from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Outbox
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.budgets.following import Following
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.export.scraping import Scraped
 from callboard.runtime.notify.office import telling
@@ -56,6 +57,7 @@ async def open_worker(
         definitions=services.definitions,
         check=services.check,
         forks=services.forks,
+        allowances=services.allowances,
     )
     watch = StoreWatch(connection)
     worker = Worker(
@@ -78,6 +80,9 @@ async def open_worker(
         if not guest:
             keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "schedules", keeper.run)
+        if services.allowances.names:
+            following = Following(connection.log, services.allowances)
+            tasks.start_soon(persistently, "budgets", following.run)
         if config.metrics_listen:
             figures = Figures(worker, connection.log, told)
             scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))

@@ -82,6 +82,7 @@ class Services:
         self.partitions = config.partitions
         self.pace = Pace()
         self.prices = config.price_table()
+        self.allowances = config.allowances()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
         self.forks = Forks(log, self.definitions, self._environment, self.secrets)
@@ -93,6 +94,7 @@ class Services:
             check=self.check,
             forks=self.forks,
             guest=guest,
+            allowances=self.allowances,
         )
         self._config = config
         self._nc = nc

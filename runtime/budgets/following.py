@@ -1,0 +1,56 @@
+"""Following: allowances that come to know what is used, from the beginning of their windows on. Run it in a task."""
+
+import datetime as dt
+
+from callboard.bus.asking import direct_get
+from callboard.bus.jetstream import JetStreamLog
+from callboard.runtime.budgets.allowances import COUNTED, Allowances
+
+
+class Following:
+    """Has allowances take what the log says. Until it has come as far as the log was, they know of less.
+
+    Nobody waits for it: as long as the log does not answer, what is known is what counts.
+    """
+
+    def __init__(self, log: JetStreamLog, allowances: Allowances) -> None:
+        self._log = log
+        self._allowances = allowances
+        self._after: int | None = None
+        self._filters = [
+            log.subjects.events(tenant, definition=definition or None, event_type=event_type)
+            for tenant, definition in _reaches(allowances)
+            for event_type in COUNTED
+        ]
+
+    async def run(self) -> None:
+        """Follow the log until cancelled; begun again, it goes on where it was.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        if self._after is None:
+            self._after = await self._before(self._allowances.began(dt.datetime.now(dt.UTC)))
+        async with self._log.follow(self._filters, self._after, decrypting=False) as feed:
+            async for recorded in feed:
+                if recorded.readable:
+                    self._allowances.take(recorded.ref.tenant, recorded.event)
+                self._after = recorded.sequence
+
+    async def _before(self, instant: dt.datetime) -> int:
+        """The sequence behind which everything is that was stored since an instant."""
+        filter = self._log.subjects.events()
+        request = {"next_by_subj": filter, "start_time": instant.isoformat().replace("+00:00", "Z"), "batch": 1}
+        messages, _ = await direct_get(self._log.nc, self._log.stream, request)
+        for message in messages:
+            return int((message.headers or {})["Nats-Sequence"]) - 1
+        last = await self._log.last_message(filter)
+        return last.sequence if last is not None else 0
+
+
+def _reaches(allowances: Allowances) -> list[tuple[str, str]]:
+    """Tenants, and their definitions where not all of them count, so that no filter overlaps with another."""
+    named = [name.partition("/") for name in allowances.names]
+    whole = {tenant for tenant, _, definition in named if not definition}
+    return [(tenant, "") for tenant in sorted(whole)] + [
+        (tenant, definition) for tenant, _, definition in named if definition and tenant not in whole
+    ]

@@ -1,0 +1,32 @@
+"""The settings of budgets: the table ``budgets``, of what the runs of a tenant or a definition may use together.
+
+In the environment, ``CALLBOARD_BUDGETS`` is the same table in JSON.
+"""
+
+from typing import Any
+
+import msgspec
+from pydantic import TypeAdapter
+
+from callboard.runtime.budgets.allowances import Allowance
+from callboard.runtime.settings.tables import Reading, Table
+
+_SHAPE = TypeAdapter(dict[str, dict[str, Any]])
+
+
+def _read(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | None:
+    """Return the table as it was given, if there is nothing wrong with it."""
+    table = reading.shaped(_SHAPE, given)
+    for name, one in (table or {}).items():
+        try:
+            msgspec.convert(one, Allowance, strict=False)
+        except msgspec.ValidationError as error:
+            reading.wrong(str(error), name)
+    return None if reading.problems else table
+
+
+BUDGETS = Table(
+    "a table by `tenant` or `tenant/definition`, each with `tokens`, `usd` or `turns`, and perhaps `per` (hour, day, "
+    "month) and `then` (refuse, pause)",
+    _read,
+)
