@@ -240,13 +240,51 @@ async def test_reload_restores_what_was_looked_at(stage: Stage) -> None:
     assert page.url == before
 
 
-@pytest.mark.parametrize("path", ["runs", "runs/narrow", "runs/narrow?pane=events", "runs/narrow?pane=graph"])
-async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage, path: str) -> None:
-    if path == "runs":
-        await stage.start("narrow")
-    page = await stage.browser.page(stage.url(path), width=390, height=844)
-    await expect(page.get_by_role("heading", level=1)).to_be_visible()
-    assert await asked(page, "() => document.documentElement.scrollWidth") == 390
+async def test_back_restores_what_was_looked_at(stage: Stage) -> None:
+    await stage.start("back-and-forth")
+    page = await stage.browser.page(stage.url("runs?q=back-and&status=failed&since=86400"))
+    await page.get_by_role("link", name="back-and-forth", exact=True).click()
+    await page.get_by_role("row").filter(has_text="model.call").first.click()
+    await page.get_by_role("tab", name="Raw").click()
+    await page.locator(".gnode .hit").nth(1).click()
+    await expect(page.locator(".gnode.chosen")).to_have_count(1)
+    left = page.url
+    assert {"n", "node", "tab"} <= set(httpx.URL(left).params)
+    chosen = await page.locator(".gnode.chosen").get_attribute("data-id")
+    await page.get_by_role("link", name="Definitions").click()
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_role("tab", name="Raw")).to_have_attribute("aria-selected", "true")
+    await expect(page.locator(".gnode.chosen")).to_have_attribute("data-id", chosen or "")
+    assert page.url == left
+    await page.go_back()
+    await expect(page.get_by_label("Find runs")).to_have_value("back-and")
+    await expect(page.get_by_label("Status", exact=True)).to_have_value("failed")
+    await expect(page.get_by_label("Since")).to_have_value("86400")
+
+
+async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
+    name = f"narrow-{EVIL}"[:60]
+    await stage.start(name)
+    await stage.client.post("/definitions", json={"name": "narrow", "source": WITH_INPUTS})
+    await stage.start("narrow-asks", {"definition": {"source": ASKING}}, end=False)
+    run = f"runs/{quote(name, safe='')}"
+    shown = {
+        "": "main > *",
+        "runs": ".run-row .glyph",
+        **{f"{run}?pane={pane}": ".run-title .status" for pane in ("graph", "spans", "events", "inspector")},
+        f"{run}/diff/narrow-asks": ".sides",
+        "inbox": ".inbox-row",
+        "definitions": "td",
+        "definitions/narrow": ".gnode",
+        "start/narrow": ".field",
+        "workers": "table, .nothing",
+    }
+    page = await stage.browser.page("about:blank", width=390, height=844)
+    for path, seen in shown.items():
+        await page.goto(stage.url(path))
+        await expect(page.locator(seen).first).to_be_visible()
+        assert await asked(page, "() => document.documentElement.scrollWidth") == 390, path
 
 
 # -- the stream --------------------------------------------------------------------------------------------------------
