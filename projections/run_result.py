@@ -263,4 +263,4 @@ def _child_of(closed: Opened | None) -> str:
 def _model_of(closed: Opened | None, result: ModelResult) -> str:
     if closed and isinstance(closed.payload, ModelCall):
         return model_name(closed.payload)
-    return result.response_model or ""
+    return result.model or result.response_model or ""

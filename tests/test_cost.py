@@ -8,6 +8,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus import events as ev
+from callboard.bus.effects import Usage
 from callboard.bus.prices import Cost, Prices, list_prices, read_prices
 from callboard.projections.metrics import Metrics
 from callboard.projections.projection import fold
@@ -17,6 +18,7 @@ from callboard.projections.trace import TraceFold
 from callboard.runtime.export.prometheus import families_of
 from callboard.testing import Scenario
 from callboard.testing.plugin import scenario as scenario  # the fixture
+from tests.logs import Log
 from tests.workflows import document
 
 PRICES = Prices(read_prices({"scripted": {"input": 2, "output": 10}})[0], list_prices())
@@ -66,3 +68,24 @@ def test_results_trace_spans_and_figures_say_what_it_has_cost(scenario: Scenario
             value,
             {"callboard.definition.name": "w", "gen_ai.request.model": "scripted"},
         )
+
+
+def test_what_a_fork_has_of_its_origin_that_has_paid_for() -> None:
+    log = Log("fork")
+    log.accepted(forked_from=ev.ForkedFrom(run="origin", n=2))
+    for n in (1, 2):
+        log.add(ev.ModelResult(usage=Usage(1_000, 0), model="scripted"), "a", n, 1, "turn.1")
+    result = fold(Results(PRICES), log.events)
+    assert result.usage == Usage(2_000, 0)
+    assert result.cost == Cost(0.002)
+
+
+def test_what_a_child_has_used_is_priced_by_its_models_and_the_rest_is_unknown() -> None:
+    log = Log("parent")
+    log.accepted()
+    models = [ev.ModelUsage("scripted", Usage(1_000, 0)), ev.ModelUsage("openai:gpt-6-sol", Usage(300_000, 0), 272_000)]
+    log.add(ev.ChildStart({}, "child"), "a", 1, 1, "call")
+    log.add(ev.ChildEnd("completed", usage=Usage(301_500, 0), models=models), "a", 1, 1, "call")
+    assert fold(Results(PRICES), log.events).cost == Cost(0.002 + 1.2, 500)
+    [effect] = [effect for effect in fold(TraceFold(PRICES), log.events).root.effects if effect.kind == "child"]
+    assert effect.cost == Cost(1.202, 500)

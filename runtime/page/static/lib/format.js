@@ -31,6 +31,16 @@ export function count(number) {
   return `${(Math.floor(number / 100_000) / 10).toFixed(1)}M`
 }
 
+/**
+ * What something has cost: `$0.0123`, `≥ $0.0123` where some of it is unknown; nothing where nothing is known.
+ * @param {{usd: number, unknown_tokens: number}|undefined} cost
+ */
+export function dollars(cost) {
+  if (!cost?.usd) return ''
+  const shown = cost.usd < 0.0001 ? '< $0.0001' : `$${cost.usd.toFixed(cost.usd < 1 ? 4 : 2)}`
+  return cost.unknown_tokens ? `≥ ${shown}` : shown
+}
+
 /** @param {number} number */
 export function bytes(number) {
   if (number < 1_024) return `${number} B`

@@ -3,7 +3,7 @@
 import {get, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {follow} from '../lib/follow.js'
-import {count, duration, instant, left, short, when} from '../lib/format.js'
+import {count, dollars, duration, instant, left, short, when} from '../lib/format.js'
 import {chip, look} from '../lib/status.js'
 import {failure, nothing} from './parts.js'
 
@@ -91,7 +91,7 @@ const card = (title, url, rows, more) => h('section', {class: 'card'}, h('header
 /** @param {any} one */
 function run(one) {
   const started = one.started_at ?? one.accepted_at
-  const facts = [one.definition, one.ended_at && one.duration_s !== undefined ? duration(one.duration_s) : '', one.tokens ? `${count(one.tokens)} tok` : '']
+  const facts = [one.definition, one.ended_at && one.duration_s !== undefined ? duration(one.duration_s) : '', one.tokens ? `${count(one.tokens)} tok` : '', dollars(one.cost)]
   return h('a', {class: 'card-row', href: to(['runs', one.run])}, chip(one.status, {small: true}),
     h('span', {class: 'card-name'}, h('strong', {}, one.run), h('span', {class: 'soft'}, one.error ? h('span', {class: 'code'}, one.error) : facts.filter(Boolean).join(' · '))),
     h('time', {class: 'soft', datetime: started, title: instant(started)}, when(started)))

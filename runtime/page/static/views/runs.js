@@ -2,7 +2,7 @@
 
 import {get, to} from '../lib/api.js'
 import {chip, LISTED, look, over} from '../lib/status.js'
-import {count, duration, instant, when} from '../lib/format.js'
+import {count, dollars, duration, instant, when} from '../lib/format.js'
 import {h, paced, say} from '../lib/dom.js'
 import {cell, headings, List, row} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
@@ -146,7 +146,7 @@ export class RunsView extends HTMLElement {
       cell({title: one.definition}, one.definition),
       h('time', {datetime: started, title: instant(started)}, when(started)),
       cell({data: one.ended_at ? {} : {since: started}}, lasted(one)),
-      one.error && over(one.status) ? cell({class: 'code', title: one.error}, one.error) : one.tokens ? `${count(one.tokens)} tok` : '',
+      one.error && over(one.status) ? cell({class: 'code', title: one.error}, one.error) : [one.tokens ? `${count(one.tokens)} tok` : '', dollars(one.cost)].filter(Boolean).join(' · '),
     ]
     const picked = this.picking.runs.has(one.run)
     const made = row(`run-row${picked ? ' picked' : ''}`, cells)
