@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -175,7 +176,7 @@ async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, c
 
 async def question(caller: Caller, run: str) -> dict[str, Any]:
     while not (asked := (await caller.ask("questions", {"run_id": run}))["questions"]):
-        pass
+        await anyio.sleep(0.05)
     return asked[0]
 
 
