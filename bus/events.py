@@ -613,10 +613,10 @@ Payload = (
     | SignalAwaited
     | SignalReceived
     | ChildStart
-    | ChildUsage
     | ChildEnd
     | EffectCancelled
     | RunQuarantined
+    | ChildUsage
 )
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}

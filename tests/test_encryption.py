@@ -175,8 +175,9 @@ async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, c
 
 
 async def question(caller: Caller, run: str) -> dict[str, Any]:
-    while not (asked := (await caller.ask("questions", {"run_id": run}))["questions"]):
-        await anyio.sleep(0.05)
+    with anyio.fail_after(PATIENCE_S):
+        while not (asked := (await caller.ask("questions", {"run_id": run}))["questions"]):
+            pass
     return asked[0]
 
 

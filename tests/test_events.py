@@ -12,12 +12,24 @@ import pytest
 from msgspec import Raw
 
 from callboard.bus import events as ev
-from callboard.bus.effects import Choice, Failure, Message, Recall, Text, ToolOutput, ToolSpec, ToolUse, Usage
+from callboard.bus.effects import (
+    Choice,
+    Failure,
+    Message,
+    ModelUsage,
+    Recall,
+    Text,
+    ToolOutput,
+    ToolSpec,
+    ToolUse,
+    Usage,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "events.jsonl"
 AT = dt.datetime(2026, 11, 20, 11, 0, 0, 1, tzinfo=dt.UTC)
 FAILURE = Failure("flaky.down", "no answer", "error", {"status": 503}, True, Failure("first"), "main/fetch")
 USAGE = Usage(10, 5, 4, 1)
+MODEL = ModelUsage("anthropic:claude-1", USAGE, 200_000)
 MESSAGES = [
     Message("user", [Text("Count."), Recall("gather#1", "/result/data")]),
     Message("assistant", [ToolUse("call_1", "search", {"q": 1})]),
@@ -97,6 +109,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.ChildEnd("completed", 1, [2], FAILURE, USAGE),
     ev.EffectCancelled("tool.call", FAILURE),
     ev.RunQuarantined("log.unreadable", 57, "cb.run.acme.r1.triage.node.enter", "JSON is malformed"),
+    ev.ChildUsage("r2", [MODEL], 3),
 ]
 
 
@@ -108,12 +121,15 @@ ADDED: dict[str, dict[str, Any]] = {
         "warnings": [ev.Problem("SKILL_UNAVAILABLE", "no key", "nodes.a.skills[0]", severity="warning")],
         "trace": ev.Traced("5703e", "acme", "00-0af7-b7ad-01", "a=1"),
         "tags": {"customer": "acme"},
+        "encryption_key": "ada",
     },
+    "run.start": {"tallies": True},
+    "model.result": {"model": "anthropic:claude-1"},
     "run.rejected": {"cause": 7},
     "run.resumed": {"step": True},
     "effect.result": {"model": "openai:text-embedding-3-small"},
-    "run.end": {"warnings": WARNED},
-    "child.end": {"warnings": WARNED},
+    "run.end": {"warnings": WARNED, "models": [MODEL]},
+    "child.end": {"warnings": WARNED, "models": [MODEL]},
 }
 """Members that payloads have got since their golden lines were written."""
 
