@@ -14,6 +14,7 @@ from msgspec import Struct
 from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import effect_key
+from callboard.bus.prices import Cost
 from callboard.projections.effects import failed_result, kind_and_name, outcome_of
 from callboard.projections.projection import known
 
@@ -29,7 +30,8 @@ class Columns(Struct, frozen=True):
     ``n``, ``sequence`` (in the stream) and ``time`` (ms since 1970) are differences to the one before, the first of
     them to ``after``, to 0 and to 0. ``type``, ``path``, ``slot``, ``name`` and ``outcome`` are places in the lists of
     the same name; the effect key is ``path#iteration.attempt!slot``, or what ``keys`` has for the number of the event.
-    ``tokens`` are those of a model's answer, ``size`` are bytes in the log.
+    ``tokens`` are those of a model's answer, ``size`` are bytes in the log; ``costs`` has, by the
+    number of the event, what those have cost that used some.
     """
 
     types: list[str]
@@ -50,14 +52,16 @@ class Columns(Struct, frozen=True):
     tokens: list[int]
     size: list[int]
     keys: dict[int, str]
+    costs: dict[int, Cost]
 
 
 class Row(NamedTuple):
-    """An event with its sequence in the stream and its size in the log."""
+    """An event with its sequence in the stream, its size in the log, and what it has cost, if it used anything."""
 
     sequence: int
     size: int
     event: Event
+    cost: Cost | None = None
 
 
 class _Words:
@@ -76,7 +80,7 @@ class _Words:
 def columns(rows: Iterable[Row], after: int) -> Columns:
     """Return the columns of a run's events, which come in order, behind number ``after``."""
     types, paths, slots, names, outcomes = (_Words() for _ in range(5))
-    found = Columns([], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], {})
+    found = Columns([], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], {}, {})
     n, sequence, time = after, 0, 0
     for row in rows:
         event = row.event
@@ -95,6 +99,8 @@ def columns(rows: Iterable[Row], after: int) -> Columns:
         found.outcome.append(outcomes.place(told.outcome))
         found.tokens.append(told.tokens)
         found.size.append(row.size)
+        if row.cost is not None:
+            found.costs[event.n] = row.cost
     return msgspec.structs.replace(
         found,
         types=types.list(),

@@ -13,7 +13,6 @@ from callboard.bus.events import (
     ChildStart,
     EffectResult,
     Event,
-    ModelCall,
     ModelResult,
     NodeEnter,
     NodeExit,
@@ -27,8 +26,8 @@ from callboard.bus.events import (
     Warned,
 )
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
-from callboard.bus.stand_ins import model_name
 from callboard.projections.causes import Cause, Causes
+from callboard.projections.charges import model_of
 from callboard.projections.intents import Opened
 from callboard.projections.projection import known
 from callboard.projections.span_ids import ids_of
@@ -143,7 +142,7 @@ class Results:
         self._warned.apply(event.path, payload, _child_of(closed))
         match payload:
             case ModelResult():
-                self._add(event, payload.usage, _model_of(closed, payload))
+                self._add(event, payload.usage, model_of(payload, closed))
             case EffectResult(model=model) if model:
                 self._add(event, payload.usage, model)
             case ChildEnd():
@@ -258,9 +257,3 @@ def _costs(bills: dict[str, Bill]) -> dict[str, Cost]:
 def _child_of(closed: Opened | None) -> str:
     """The child run whose start an event has closed, if it has."""
     return closed.payload.child if closed and isinstance(closed.payload, ChildStart) else ""
-
-
-def _model_of(closed: Opened | None, result: ModelResult) -> str:
-    if closed and isinstance(closed.payload, ModelCall):
-        return model_name(closed.payload)
-    return result.model or result.response_model or ""

@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
     """The application, over a connection that stands."""
-    listings = Listings(connection.log, tasks)
+    listings = Listings(connection.log, tasks, prices=connection.config.price_table())
     verbs = Verbs(connection.log, Definitions(), listings).all()
     verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
     metrics = Metrics(connection, listings, tasks)

@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from callboard.bus import events as ev
 from callboard.bus.effects import Usage
 from callboard.bus.prices import Cost, Prices, list_prices, read_prices
+from callboard.projections.charges import Charges
 from callboard.projections.metrics import Metrics
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
@@ -78,6 +79,8 @@ def test_what_a_fork_has_of_its_origin_that_has_paid_for() -> None:
     result = fold(Results(PRICES), log.events)
     assert result.usage == Usage(2_000, 0)
     assert result.cost == Cost(0.002)
+    charges = Charges(PRICES)
+    assert [charges.of(event) for event in log.events] == [None, None, Cost(0.002)]
 
 
 def test_what_a_child_has_used_is_priced_by_its_models_and_the_rest_is_unknown() -> None:
@@ -87,5 +90,7 @@ def test_what_a_child_has_used_is_priced_by_its_models_and_the_rest_is_unknown()
     log.add(ev.ChildStart({}, "child"), "a", 1, 1, "call")
     log.add(ev.ChildEnd("completed", usage=Usage(301_500, 0), models=models), "a", 1, 1, "call")
     assert fold(Results(PRICES), log.events).cost == Cost(0.002 + 1.2, 500)
+    charges = Charges(PRICES)
+    assert [charges.of(event) for event in log.events] == [None, None, Cost(0.002 + 1.2, 500)]
     [effect] = [effect for effect in fold(TraceFold(PRICES), log.events).root.effects if effect.kind == "child"]
     assert effect.cost == Cost(1.202, 500)

@@ -14,7 +14,8 @@ import httpx
 import pytest
 from playwright.async_api import Page, Request, Route, expect
 
-from callboard.bus.events import NodeOutcome, decode_event
+from callboard.bus.effects import Usage
+from callboard.bus.events import ModelCall, ModelResult, NodeOutcome, Outline, OutlineNode, decode_event
 from callboard.projections.projection import fold
 from callboard.projections.run_result import Results
 from callboard.projections.status import RunStatus
@@ -25,7 +26,8 @@ from callboard.runtime.http.serving import serve_app
 from callboard.runtime.page import shell
 from tests.browser import Opened, axe, opened
 from tests.http_house import PATIENCE_S, application, served
-from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked
+from tests.logs import Log
+from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked, put
 from tests.remedies import remedies
 from tests.workflows import document as workflow
 
@@ -34,6 +36,7 @@ SHELL_BYTES_MAX = 150_000
 
 LOOKED_AT = 50
 TOKEN = "t0ken"
+PRICES = {"scripted": {"input": 2, "output": 10}}
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -51,7 +54,7 @@ async def browser() -> AsyncIterator[Opened]:
 
 @pytest.fixture(scope="module")
 async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("page")) as (client, connection):
+    async with served(tmp_path_factory.mktemp("page"), prices=PRICES) as (client, connection):
         yield Stage(browser, client, connection)
 
 
@@ -184,6 +187,26 @@ async def test_what_is_pushed_is_folded_as_what_is_fetched(stage: Stage) -> None
     }"""
     pushed, fetched = await asked(page, script, [recorded, index])
     assert pushed == fetched
+
+
+async def test_what_a_run_has_cost_is_told_as_it_goes_and_of_each_part(stage: Stage) -> None:
+    log = Log("spends", "dear").started(Outline([OutlineNode("read")]))
+    log.enter("read")
+    for n, (model, tokens) in enumerate([("scripted", Usage(40_000, 500)), ("nobody", Usage(1_000, 200))], 1):
+        log.add(ModelCall("turn", model, "00"), "read", 1, 1, f"turn.{n}")
+        log.add(ModelResult(text="so", usage=tokens), "read", 1, 1, f"turn.{n}")
+    *begun, call, result = log.events
+    sequence = await put(stage.connection.log, "spends", begun)
+    page = await stage.browser.page(stage.url(f"runs/spends?n={begun[-1].n}"))
+    head, inspected = page.locator(".run-head"), page.locator(".inspector-head")
+    await expect(head).to_contain_text("40k tok$0.0850")
+    await expect(inspected).to_contain_text("40k tok$0.0850")
+    await put(stage.connection.log, "spends", [call, result], sequence)
+    await expect(head).to_contain_text("41k tokat least $0.0850")
+    await page.get_by_role("button", name="Next event").click(click_count=2)
+    await expect(inspected).to_contain_text("1.2k tokcost unknown")
+    await page.get_by_role("button", name="read: running").click()
+    await expect(inspected).to_contain_text("at least $0.0850")
 
 
 async def test_saw_is_the_conversation_that_the_model_was_sent(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
+from callboard.projections.charges import Charges
 from callboard.projections.columns import Row
 from callboard.projections.keyframes import Keyframes
 from callboard.projections.projection import known
@@ -54,6 +55,7 @@ class History:
         self.events: list[Event] = []
         self.rows: list[Row] = []
         self.keyframes = Keyframes(partial(Standings, self._prices))
+        self._charges = Charges(self._prices)
         self.size = 0
 
     @property
@@ -110,7 +112,7 @@ class History:
                 # A member that is more than a value for show is stored beside the event.
                 event = await whole(log, recorded)
         self.events.append(event)
-        self.rows.append(Row(recorded.sequence, len(recorded.data), event))
+        self.rows.append(Row(recorded.sequence, len(recorded.data), event, self._charges.of(event)))
         self.size += len(event.payload) + EVENT_BYTES
 
 

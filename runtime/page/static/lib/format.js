@@ -36,9 +36,24 @@ export function count(number) {
  * @param {{usd: number, unknown_tokens: number}|undefined} cost
  */
 export function dollars(cost) {
-  if (!cost?.usd) return ''
-  const shown = cost.usd < 0.0001 ? '< $0.0001' : `$${cost.usd.toFixed(cost.usd < 1 ? 4 : 2)}`
-  return cost.unknown_tokens ? `≥ ${shown}` : shown
+  return cost?.usd ? `${cost.unknown_tokens ? '≥ ' : ''}${amount(cost.usd)}` : ''
+}
+
+/**
+ * The same in words, where there is room for them: `at least $0.0123`, `cost unknown`.
+ * @param {{usd: number, unknown_tokens: number}|null|undefined} cost
+ */
+export function spent(cost) {
+  if (!cost) return ''
+  if (cost.unknown_tokens && !cost.usd) return 'cost unknown'
+  return `${cost.unknown_tokens ? 'at least ' : ''}${amount(cost.usd)}`
+}
+
+/** @param {number} usd */
+function amount(usd) {
+  if (usd > 0 && usd < 0.0001) return '< $0.0001'
+  const digits = usd >= 1 || !usd ? 2 : 4
+  return `$${usd.toLocaleString('en', {minimumFractionDigits: digits, maximumFractionDigits: digits})}`
 }
 
 /** @param {number} number */

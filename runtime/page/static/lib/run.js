@@ -2,6 +2,7 @@
 // again. Pure.
 
 /** @typedef {import('./rows.js').Row} Row */
+/** @typedef {{usd: number, unknown_tokens: number}} Cost */
 
 /**
  * Something that lasts: a node, an effect, the run itself.
@@ -18,6 +19,7 @@
  * @property {number} t1 Infinity while it is open
  * @property {string} outcome how it ended
  * @property {number} tokens
+ * @property {Cost|null} cost with what is inside of it; null: nothing, or not known yet
  * @property {number} depth
  * @property {number} retries
  * @property {Span[]} children
@@ -58,6 +60,8 @@ export class Run {
     this.statuses = []
     /** @type {[number, number][]} */
     this.tokens = []
+    /** @type {Map<number, Span|null>} what has used tokens, by the event that says so; null once its cost is known */
+    this.spenders = new Map()
     /** @type {number[]} */
     this.failures = []
     /** @type {Map<string, {from: string, path: string, to: string, n: number}>} ways that were taken, each as it was first */
@@ -165,6 +169,18 @@ export class Run {
     this.open.delete(at)
     const outcome = {answered: 'ok', '': 'ok'}[row.outcome] ?? row.outcome
     Object.assign(one, {n1: row.n, t1: row.time, outcome, tokens: row.tokens})
+    if (row.tokens) this.spenders.set(row.n, one)
+  }
+
+  /** What events have cost, by their number: that counts for whatever is around them, once. @param {Record<string, Cost>} costs */
+  charge(costs) {
+    for (const [n, cost] of Object.entries(costs)) {
+      for (let one = this.spenders.get(Number(n)); one; one = one.parent) {
+        const {usd, unknown_tokens} = one.cost ?? {usd: 0, unknown_tokens: 0}
+        one.cost = {usd: usd + cost.usd, unknown_tokens: unknown_tokens + cost.unknown_tokens}
+      }
+      if (this.spenders.has(Number(n))) this.spenders.set(Number(n), null)
+    }
   }
 
   /** An effect of whatever kind. @param {Row} row */
@@ -307,7 +323,7 @@ function waiting(open) {
 function span(kind, path, iteration, name, key, n, time) {
   return {
     id: `${n}`, kind, path, iteration, name, key, n0: n, n1: Infinity, t0: time, t1: Infinity,
-    outcome: '', tokens: 0, depth: 0, retries: 0, children: [], parent: null,
+    outcome: '', tokens: 0, cost: null, depth: 0, retries: 0, children: [], parent: null,
   }
 }
 

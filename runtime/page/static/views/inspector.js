@@ -3,7 +3,7 @@
 
 import {get, readsOnly, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {bytes, count, duration, instant, some} from '../lib/format.js'
+import {bytes, count, duration, instant, some, spent} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {text, tree} from '../lib/value.js'
 import {failure, nothing, remedy} from './parts.js'
@@ -45,9 +45,10 @@ export class Inspector {
     const {span, run, n} = looked
     // What is shown is made anew only when it is something else, or has come further.
     const shown = `${looked.id} ${n} ${span?.id} ${span?.n1} ${this.tab}`
+    if (shown !== this.shown || span?.cost !== this.cost) this.title()
+    this.cost = span?.cost
     if (shown === this.shown) return this.speak()
     this.shown = shown
-    this.title()
     fill(this.tabs, TABS.map((tab) => this.button(tab)))
     if (run.last) this.soon()
   }
@@ -92,6 +93,7 @@ export class Inspector {
         row.path ? h('code', {class: 'path'}, `${row.path}#${row.iteration}`) : null,
         done && span.kind !== 'run' ? h('span', {}, duration((span.t1 - span.t0) / 1000)) : null,
         span?.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
+        span?.cost ? h('span', {title: 'what it has cost, with what is inside of it'}, spent(span.cost)) : null,
         h('time', {class: 'soft', datetime: new Date(row.time).toISOString()}, instant(row.time)),
       ),
       span?.kind === 'child' && span.name ? h('p', {}, h('a', {class: 'button', href: to(['runs', span.name])}, `Open ${span.name}`)) : null,

@@ -2,7 +2,7 @@
 
 import {get, Refused, to} from '../lib/api.js'
 import {fill, h, paced, say} from '../lib/dom.js'
-import {count, duration, instant, moment, some} from '../lib/format.js'
+import {count, duration, instant, moment, some, spent} from '../lib/format.js'
 import {follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
 import {rowOf, rowsOf} from '../lib/rows.js'
@@ -21,6 +21,8 @@ const EVENTS_PX = 26
 const FIRST_ROWS = 1_000
 const INDEX_ROWS = 20_000
 const TICK_MS = 1_000
+/** How long what a run has used waits to be priced, with whatever else it uses until then. */
+const PRICED_MS = 1_000
 const SAID_MAX = 20_000
 const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'human', 'signal', 'child']
 const PANES = [['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
@@ -67,6 +69,8 @@ export class RunView extends HTMLElement {
     /** @type {HTMLElement[]|undefined} */
     this.origin = undefined
     this.loaded = false
+    /** The last event whose cost is known, if it has one. */
+    this.priced = 0
     this.asked = paced(() => this.draw())
     this.build()
     this.aborted = new AbortController()
@@ -82,6 +86,8 @@ export class RunView extends HTMLElement {
     this.aborted?.abort()
     this.unfollow?.()
     clearInterval(this.ticking)
+    clearTimeout(this.pricing)
+    this.pricing = undefined
     this.run_id = undefined
   }
 
@@ -150,6 +156,8 @@ export class RunView extends HTMLElement {
         const index = await get(['runs', id, 'index'], {after: this.run.last, limit}, signal)
         const rows = rowsOf(index)
         this.run.take(rows)
+        this.run.charge(index.costs)
+        this.priced = this.run.last
         // What a fork has of its origin is older in the stream than its own first event.
         sequence = rows.reduce((most, row) => Math.max(most, row.sequence), sequence)
         more = index.more && rows.length > 0
@@ -168,6 +176,28 @@ export class RunView extends HTMLElement {
         this.load()
       }}, 'Try again')))
     }
+  }
+
+  /** Ask what it has cost meanwhile: what is told as it comes has tokens and no prices. */
+  async price() {
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    try {
+      const index = await get(['runs', /** @type {string} */ (this.run_id), 'index'], {after: this.priced, limit: INDEX_ROWS}, signal)
+      this.run.charge(index.costs)
+      // The server may know of events that have not been told here yet: they are priced once they are.
+      this.priced = Math.min(index.last, this.run.last)
+      this.pricing = undefined
+      if (index.more) this.spends()
+      this.asked()
+    } catch (error) {
+      if (signal.aborted) return
+      this.pricing = undefined
+      if (error instanceof Refused && !error.status) this.spends()
+    }
+  }
+
+  spends() {
+    this.pricing ??= setTimeout(() => this.price(), PRICED_MS)
   }
 
   /** What only its first and its last event say: nothing has to be folded for that. */
@@ -204,6 +234,7 @@ export class RunView extends HTMLElement {
     }
     const before = this.run.statusAt(this.run.last)
     this.run.take(rows)
+    if (rows.some((row) => row.tokens)) this.spends()
     const status = this.run.statusAt(this.run.last)
     if (status !== before) {
       say(`The run is ${look(status)[2]}`)
@@ -365,7 +396,8 @@ export class RunView extends HTMLElement {
     const read = this.loaded || over(status)
     const lasted = run.last && read ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
     const tokens = run.tokensAt(run.last)
-    const parts = `${status} ${read} ${lasted} ${tokens} ${n} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
+    const cost = spent(run.root.cost)
+    const parts = `${status} ${read} ${lasted} ${tokens} ${cost} ${n} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
     const failed = ending?.error ?? (ending?.code ? ending : null)
@@ -388,6 +420,7 @@ export class RunView extends HTMLElement {
       this.language ? h('span', {class: 'soft'}, this.language) : null,
       h('span', {}, lasted),
       tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
+      cost ? h('span', {title: 'what models have cost, by the prices of the server'}, cost) : null,
       h('span', {class: 'soft'}, some(run.last, 'event')),
       t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
       ending?.warnings?.length ? h('span', {class: 'soft'}, some(ending.warnings.length, 'warning')) : null,

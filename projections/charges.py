@@ -1,0 +1,50 @@
+"""What each event of a run has cost, by the prices of whoever looks."""
+
+from callboard.bus.effects import ModelUsage, parts, used
+from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload, RunAccepted
+from callboard.bus.prices import Cost, Prices, list_prices
+from callboard.bus.stand_ins import model_name
+from callboard.projections.intents import Opened, OpenIntents
+from callboard.projections.projection import known
+
+
+class Charges:
+    """Takes the events of one run in their order; the list prices count if no others are given."""
+
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._prices = prices or list_prices()
+        self._open = OpenIntents()
+        self._shared = 0
+
+    def of(self, event: Event) -> Cost | None:
+        """Return what the next event has cost; None: it has used nothing, or it is a fork's origin that has paid."""
+        payload = known(event)
+        if payload is None:
+            return None
+        if isinstance(payload, RunAccepted) and payload.forked_from is not None:
+            self._shared = payload.forked_from.n
+        closed = self._open.apply(event, payload)
+        models = used_in(payload, closed)
+        if event.n <= self._shared or not any(one.usage.tokens for one in models):
+            return None
+        return self._prices.bill(models, event.time).cost
+
+
+def used_in(payload: Payload, closed: Opened | None) -> list[ModelUsage]:
+    """Return what an event says was used of which models; ``closed`` is the effect that it is the outcome of."""
+    match payload:
+        case ModelResult(usage=usage):
+            return [used(model_of(payload, closed), usage)]
+        case EffectResult(usage=usage, model=model) if model:
+            return [used(model, usage)]
+        case ChildEnd(usage=usage, models=models):
+            return parts(usage, models)
+        case _:
+            return []
+
+
+def model_of(result: ModelResult, closed: Opened | None) -> str:
+    """Return the model that was asked, or what stood in for it."""
+    if closed and isinstance(closed.payload, ModelCall):
+        return model_name(closed.payload)
+    return result.model or result.response_model or ""
