@@ -14,8 +14,6 @@ from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from msgspec import Raw, Struct, inspect
 
 from callboard.bus.events import TYPES
@@ -70,6 +68,9 @@ class Key:
     """A named key."""
 
     def __init__(self, name: str, secret: bytes) -> None:
+        # Loaded by those alone who have encrypted runs.
+        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
         self.name = name
         self._cipher = AESSIV(secret)
 
@@ -107,6 +108,8 @@ class Key:
         return self._decrypted(stored.partition(b"\n")[2], _OF_VALUE)
 
     def _decrypted(self, data: bytes, place: bytes) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._cipher.decrypt(data, [place])
         except InvalidTag:

@@ -5,12 +5,13 @@ from typing import Any
 
 from msgspec import Raw
 
-from callboard.bus.effects import Choice, Failure, ToolUse, Usage, user
+from callboard.bus.effects import Choice, Failure, ModelUsage, ToolUse, Usage, user
 from callboard.bus.events import (
     SCHEMA_VERSION,
     CancelRequested,
     ChildEnd,
     ChildStart,
+    ChildUsage,
     ClockRead,
     CommandRefused,
     DefinitionRef,
@@ -269,6 +270,7 @@ def _waits(log: Log) -> None:
     log.add(SignalReceived("other"))
     log.add(SignalReceived("go", {"x": 1}), "main", 1, 1, "sig")
     log.add(ChildStart({"name": "sub"}, "child-0", 1), "main", 1, 1, "child.0")
+    log.add(ChildUsage("child-0", [ModelUsage("anthropic:claude-1", Usage(3, 4))], 1), "main", 1, 1)
     log.add(ChildEnd("completed", 2, usage=Usage(7, 8)), "main", 1, 1, "child.0")
     log.add(ChildStart({"name": "sub"}, "child-1", 1), "main", 1, 1, "child")
 

@@ -94,6 +94,7 @@ SAMPLES: list[Payload] = [
     ev.ChildStart({"name": "other"}, "r2"),
     ev.ChildEnd("completed"),
     ev.EffectCancelled("tool.call", FAILURE),
+    ev.ChildUsage("r2", turns=1),
 ]
 
 

@@ -142,7 +142,7 @@ async def test_one_writer_wins_each_round_whoever_leads_the_cluster(tmp_path: Pa
     assert race.rounds == ROUNDS_BEFORE + 1 + ROUNDS_AFTER
     assert [each.event.n for each in found] == list(range(1, race.n + 1))
     assert sorted(each.id for each in found) == sorted(mark for writer in writers for mark in writer.won)
-    assert all(writer.won for writer in writers)
+    assert sum(bool(writer.won) for writer in writers) > 1, "the rounds were no race"
 
 
 async def note_or_mark(writers: list[Writer], n: int) -> str:

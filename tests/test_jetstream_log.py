@@ -27,7 +27,9 @@ from callboard.bus.events import Event, encode_event
 from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
 from callboard.bus.log import Alarm, Beside, Entry, EventLog, NoAnswer, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
+from callboard.bus.requests import Requests
 from callboard.bus.server import EmbeddedServer
+from callboard.bus.stream import stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
 RUN = RunRef("acme", "r1")
@@ -125,9 +127,12 @@ async def stage(request: pytest.FixtureRequest, server: EmbeddedServer) -> Async
         yield Stage([MemoryLog()] * WRITERS)
     else:
         grouped, batches = request.param.startswith("group"), request.param.endswith("batches")
+        async with connected(server.url, name="stage hand") as nc:
+            requests, name = Requests(nc), stream_of(Subjects())
+            while "error" not in await api(requests, f"STREAM.DELETE.{name}", {}):
+                pass  # that of the test before, until it is gone
         async with logs_on(server, group_commit=grouped, batches=batches, writers=WRITERS) as logs:
             yield Stage(logs)
-            await api(logs[0].requests, f"STREAM.DELETE.{logs[0].stream}", {})
 
 
 @pytest.fixture
