@@ -97,6 +97,11 @@ class Stage(NamedTuple):
         await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
         return (await self.client.get(f"/runs/{run}/events", params={"limit": 1_000})).json()["events"]
 
+    async def kill(self, run: str) -> None:
+        """Have a run that waits end: what it asks is not to stand in the inbox of other tests."""
+        await self.client.post(f"/runs/{run}/kill", json={})
+        await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
         """See to it that the pages of a test complain of nothing; close them at its end."""

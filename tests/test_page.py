@@ -308,6 +308,7 @@ async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
         await page.goto(stage.url(path))
         await expect(page.locator(seen).first).to_be_visible()
         assert await asked(page, "() => document.documentElement.scrollWidth") == 390, path
+    await stage.kill("narrow-asks")
 
 
 # -- the stream --------------------------------------------------------------------------------------------------------
@@ -431,7 +432,7 @@ async def test_a_run_that_asks_leads_to_its_question(stage: Stage) -> None:
     await page.goto(stage.url("runs/asks-then"))
     await expect(page.locator(".run-title .status")).to_contain_text("completed")
     await expect(page.get_by_role("link", name="Answer…")).to_have_count(0)
-    await stage.client.post("/runs/asks-first/kill", json={})
+    await stage.kill("asks-first")
 
 
 async def test_a_run_is_started_with_a_form_of_what_its_definition_wants(stage: Stage) -> None:
