@@ -209,6 +209,21 @@ async def test_what_a_run_has_cost_is_told_as_it_goes_and_of_each_part(stage: St
     await expect(inspected).to_contain_text("at least $0.0850")
 
 
+async def test_what_the_last_day_has_cost_is_told_on_the_front(stage: Stage) -> None:
+    definition = {"source": json.dumps(workflow({"a": {}}, id="dear"))}
+    turns = {"a": [{"text": "so", "usage": {"input_tokens": 40_000, "output_tokens": 500}}]}
+    for run in ("paid-1", "paid-2"):
+        await stage.start(run, {"definition": definition, "model": "scripted", "script": {"turns": turns}})
+    page = await stage.browser.page(stage.url())
+    card = page.locator(".card").filter(has_text="Cost in the last 24 h: $")
+    await expect(card.get_by_role("link", name="dear")).to_contain_text("2 runs · 81k tok$0.17")
+    await card.get_by_role("link", name="dear").click()
+    await expect(page.get_by_role("row").filter(has_text="paid-")).to_have_count(2)
+    found = (await stage.client.get("/costs", params={"by": "model", "where": "definition=dear"})).json()["costs"]
+    assert [(one["name"], one["runs"], one["cost"]["usd"]) for one in found] == [("scripted", 2, 0.17)]
+    assert (await stage.client.get("/costs", params={"by": "hour"})).status_code == 400
+
+
 async def test_saw_is_the_conversation_that_the_model_was_sent(stage: Stage) -> None:
     recorded = await stage.start("seen")
     calls = [one["event"] for one in recorded if one["event"]["type"] == "model.call"]

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
+from callboard.runtime.index.store import By, Spending
 from callboard.runtime.schedules.schedule import Overlap
 from callboard.runtime.schedules.timetable import Timetable
 
@@ -74,6 +75,19 @@ class RunList(Struct, frozen=True):
 
     runs: list[RunRow]
     more: bool
+
+
+class SumCosts(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``costs``: of the runs that have ended and for which ``where`` holds, told apart ``by`` what they share."""
+
+    by: By = "definition"
+    where: str = ""
+
+
+class CostList(Struct, frozen=True):
+    """Answer of ``costs``: the dearest first, days in their order."""
+
+    costs: list[Spending]
 
 
 class ListQuestions(Struct, frozen=True, forbid_unknown_fields=True):

@@ -44,6 +44,7 @@ from callboard.runtime.api.bodies import (
     AddSchedule,
     AwaitResult,
     ChangeSchedule,
+    CostList,
     ListQuestions,
     ListRuns,
     Nothing,
@@ -56,6 +57,7 @@ from callboard.runtime.api.bodies import (
     Rollback,
     RunList,
     SequencedEvent,
+    SumCosts,
     TellRun,
     Told,
     Versions,
@@ -123,6 +125,7 @@ class Verbs:
             "fork": self.fork,
             "tell": self.tell,
             "runs": self.runs,
+            "costs": self.costs,
             "questions": self.questions,
             "show": self.show,
             "result": self.result,
@@ -270,6 +273,11 @@ class Verbs:
             message = f"there is no run {request.before!r} in the list"
             raise ApiError(404, "run.unknown", message, where="before") from None
 
+    async def costs(self, tenant: str, body: bytes) -> CostList:
+        """Sum up what runs that have ended have cost, each with its child runs, by definition, day or model."""
+        request = read_body(body, SumCosts)
+        return CostList(await self._listings.costs(tenant, _question(request.where), request.by))
+
     async def questions(self, tenant: str, body: bytes) -> QuestionList:
         """List the questions that wait for an answer, of all runs, the oldest first."""
         request = read_body(body, ListQuestions)
@@ -405,11 +413,14 @@ def _wanted(request: ListRuns) -> Where:
         Term("accepted", ">=", since.timestamp()) if since is not None else None,
         Term("any", "~", request.q) if request.q.strip() else None,
     ]
+    return Both((*(test for test in tests if test is not None), _question(request.where)))
+
+
+def _question(text: str) -> Where:
     try:
-        question = where(request.where, STATUSES, dt.datetime.now(dt.UTC))
+        return where(text, STATUSES, dt.datetime.now(dt.UTC))
     except WhereInvalid as error:
         raise ApiError(400, error.code, error.message, where=error.where, column=error.column) from error
-    return Both((*(test for test in tests if test is not None), question))
 
 
 def _since(text: str | None) -> dt.datetime | None:

@@ -108,6 +108,7 @@ _PLACES: Mapping[str, Kind] = {"n": "integer"}
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
     Route("GET", "/runs", "runs", _LIST),
+    Route("GET", "/costs", "costs", {"by": "string", "where": "string"}),
     Route("GET", "/questions", "questions", {"definition": "string", "run_id": "string", "limit": "integer"}),
     Route("GET", "/workers", "workers", {}),
     Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),

@@ -3,12 +3,14 @@
 import {get, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {follow} from '../lib/follow.js'
-import {count, dollars, duration, instant, left, short, when} from '../lib/format.js'
+import {count, dollars, duration, instant, left, short, some, spent, when} from '../lib/format.js'
 import {chip, look} from '../lib/status.js'
 import {failure, nothing} from './parts.js'
 
 const SHOWN = 6
 const DAY_S = 86_400
+/** The runs whose cost is summed up. */
+const ENDED = 'ended<1d'
 const COUNTED_MAX = 1_000
 const GATHER_MS = 500
 
@@ -56,8 +58,8 @@ export class HomeView extends HTMLElement {
 
   async load() {
     try {
-      const [latest, failed, {questions, more}, ...counted] = await Promise.all([
-        get(['runs'], {limit: SHOWN}), get(['runs'], {status: 'failed', since: DAY_S, limit: SHOWN}), get(['questions'], {limit: SHOWN}),
+      const [latest, failed, {questions, more}, {costs}, ...counted] = await Promise.all([
+        get(['runs'], {limit: SHOWN}), get(['runs'], {status: 'failed', since: DAY_S, limit: SHOWN}), get(['questions'], {limit: SHOWN}), get(['costs'], {where: ENDED}),
         ...TILES.map(([, , query]) => get(['runs'], {...query, limit: COUNTED_MAX})),
       ])
       if (!this.isConnected) return
@@ -68,7 +70,8 @@ export class HomeView extends HTMLElement {
         h('div', {class: 'cards'},
           card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
           card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
-          card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : ''))))
+          card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : ''),
+          costs.length ? card(`Cost in the last 24 h: ${spent(sum(costs))}`, '', costs.slice(0, SHOWN).map(spending), '') : null)))
     } catch (error) {
       fill(this, failure(error))
     }
@@ -96,6 +99,15 @@ function run(one) {
     h('span', {class: 'card-name'}, h('strong', {}, one.run), h('span', {class: 'soft'}, one.error ? h('span', {class: 'code'}, one.error) : facts.filter(Boolean).join(' · '))),
     h('time', {class: 'soft', datetime: started, title: instant(started)}, when(started)))
 }
+
+/** @param {{cost: import('../lib/run.js').Cost}[]} costs */
+const sum = (costs) => costs.reduce((all, {cost}) => ({usd: all.usd + cost.usd, unknown_tokens: all.unknown_tokens + cost.unknown_tokens}), {usd: 0, unknown_tokens: 0})
+
+/** What the runs of a definition have cost. @param {any} one */
+const spending = (one) => h('a', {class: 'card-row', href: to(['runs'], {definition: one.name, q: ENDED})},
+  h('span', {class: 'soft', 'aria-hidden': 'true'}, '$'),
+  h('span', {class: 'card-name'}, h('strong', {}, one.name), h('span', {class: 'soft'}, `${some(one.runs, 'run')} · ${count(one.usage.input_tokens + one.usage.output_tokens)} tok`)),
+  h('span', {}, spent(one.cost)))
 
 /** @param {any} one */
 const question = (one) => h('a', {class: 'card-row', href: to(['inbox'], {run: one.run, key: one.key})}, chip('waiting', {small: true}),
