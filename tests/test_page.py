@@ -77,6 +77,24 @@ def test_the_shell_is_small_and_names_no_other_place() -> None:
         assert not [word for word in ("innerHTML", "insertAdjacentHTML", "document.write", "eval(") if word in text]
 
 
+async def test_what_begins_before_the_stream_does_is_seen(stage: Stage) -> None:
+    page = await stage.browser.page("about:blank")
+    let_go = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        await let_go.wait()
+        await route.continue_()
+
+    await page.add_init_script("delete globalThis.SharedWorker")
+    await page.route("**/live?*", hold)
+    for path in ("", "runs"):
+        await page.goto(stage.url(path))
+        await expect(page.locator("main > *")).to_be_visible()
+    await stage.start("before-the-stream")
+    let_go.set()
+    await expect(page.get_by_role("row").filter(has_text="before-the-stream")).to_be_visible()
+
+
 async def test_nothing_but_the_page_itself_is_asked_for(stage: Stage) -> None:
     page = await stage.browser.page("about:blank")
     hosts: set[str] = set()

@@ -5,7 +5,7 @@
 // and whoever has seen an event already is not told it again: no gap, no duplicate.
 
 /** @typedef {{topic: string, after: number|null, tell: (told: Told[]) => void}} Follower */
-/** @typedef {{sequence: number|null, event?: any, delta?: any}} Told an event, or, without a sequence, a piece of an answer */
+/** @typedef {{sequence: number|null, event?: any, delta?: any, begun?: boolean}} Told an event, or, without a sequence, a piece of an answer, or that it is followed from now on: what was asked before may be older */
 /** @typedef {'idle'|'live'|'away'|'unauthorized'} State */
 
 const SILENCE_MS = 40_000
@@ -88,13 +88,15 @@ export class Stream {
 
   /** @param {ReadableStreamDefaultReader<string>} reader @param {AbortController} connection */
   async read(reader, connection) {
-    let rest = ''
+    let rest = '', begun = false
     for (;;) {
       const silence = setTimeout(() => connection.abort(), SILENCE_MS)
       const {value, done} = await reader.read().finally(() => clearTimeout(silence))
       if (connection !== this.connection || done) return
       // The server's first words say that it follows.
       this.become('live')
+      if (!begun) for (const follower of this.followers.values()) if (follower.after === null) follower.tell([{sequence: null, begun: true}])
+      begun = true
       const frames = (rest + value).split('\n\n')
       rest = frames.pop() ?? ''
       for (const frame of frames) this.take(frame)

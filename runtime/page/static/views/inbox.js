@@ -30,7 +30,7 @@ export function watch(watcher) {
   if (!following) {
     following = true
     const changed = (/** @type {import('../lib/follow.js').Told[]} */ told) => {
-      if (told.some((one) => one.sequence !== null && /^(human\.|run\.end|run\.quarantined)/.test(one.event.type))) gather()
+      if (told.some((one) => one.begun || one.sequence !== null && /^(human\.|run\.end|run\.quarantined)/.test(one.event.type))) gather()
     }
     follow('questions', null, changed)
     follow('runs', null, changed)

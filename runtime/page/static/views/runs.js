@@ -175,7 +175,7 @@ export class RunsView extends HTMLElement {
     for (const one of told) if (one.sequence !== null) this.apply(one.event)
     this.heard()
     // Which new runs a question is about only the server says.
-    if (QUESTION.test(this.asked.q)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
+    if (QUESTION.test(this.asked.q) || told.some((one) => one.begun)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
     if (this.news.length > before) say(`${this.news.length} new runs`)
   }
 
