@@ -1,11 +1,12 @@
-"""A browser before a server with the page, runs for it to show, and what of them is hostile."""
+"""A browser before a server with the page, runs for it to show, and what of them is hostile; fixtures to import."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx
+import pytest
 from playwright.async_api import Page
 
 from callboard.bus.effects import Usage
@@ -21,7 +22,7 @@ from callboard.bus.events import (
 from callboard.bus.log import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
-from tests.browser import Opened
+from tests.browser import Opened, opened
 from tests.http_house import PATIENCE_S
 from tests.logs import Log
 from tests.workflows import document as workflow
@@ -109,6 +110,19 @@ class Stage(NamedTuple):
         yield
         await self.browser.close_pages()
         assert self.browser.complaints == [], self.browser.complaints
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Opened]:
+    async for one in opened():
+        yield one
+
+
+@pytest.fixture
+async def stage(house: Stage) -> AsyncIterator[Stage]:
+    """The house of a module, while a test looks at it."""
+    async with house.watched():
+        yield house
 
 
 TENANT = "acme"

@@ -24,10 +24,12 @@ from callboard.projections.tree import Node
 from callboard.runtime.http.address import listening, url_of
 from callboard.runtime.http.serving import serve_app
 from callboard.runtime.page import shell
-from tests.browser import Opened, axe, opened
+from tests.browser import Opened, axe
 from tests.http_house import PATIENCE_S, application, served
 from tests.logs import Log
 from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked, put
+from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import stage as stage
 from tests.remedies import remedies
 from tests.workflows import document as workflow
 
@@ -41,27 +43,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """For fixtures that last as long as the module."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Opened]:
-    async for one in opened():
-        yield one
-
-
-@pytest.fixture(scope="module")
 async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     async with served(tmp_path_factory.mktemp("page"), prices=PRICES) as (client, connection):
         yield Stage(browser, client, connection)
-
-
-@pytest.fixture
-async def stage(house: Stage) -> AsyncIterator[Stage]:
-    async with house.watched():
-        yield house
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------
@@ -599,6 +583,22 @@ async def test_runs_are_picked_with_a_mouse(stage: Stage) -> None:
     assert httpx.URL(page.url).path.endswith("/runs")
     await page.get_by_role("button", name="Pick none").click()
     await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
+
+
+async def test_a_row_that_is_pressed_stays_where_it_is_whatever_comes(stage: Stage) -> None:
+    await stage.start("pressed-1")
+    page = await stage.browser.page(stage.url("runs?q=pressed-"))
+    boxes = page.locator(".list-row").get_by_role("checkbox")
+    await expect(page.locator(".run-row .status.failed")).to_have_count(1)
+    await boxes.nth(0).hover()
+    await page.mouse.down()
+    await stage.start("pressed-2")
+    await expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    await expect(boxes).to_have_count(1)
+    await page.mouse.up()
+    await expect(page.get_by_text("1 run picked")).to_be_visible()
+    await expect(boxes).to_have_count(2)
+    assert [await box.is_checked() for box in await boxes.all()] == [False, True]
 
 
 async def test_filters_are_saved_each_as_a_link(stage: Stage) -> None:

@@ -10,10 +10,12 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import RunEnd
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
-from tests.browser import Opened, opened
+from tests.browser import Opened
 from tests.http_house import PATIENCE_S, served
 from tests.logs import Log
 from tests.page_stage import LOOP, Stage, asked, long_run, put
+from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import stage as stage
 
 ELEMENTS_MAX = 600
 RUNS = 700
@@ -25,27 +27,9 @@ TABS = 12
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """For fixtures that last as long as the module."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Opened]:
-    async for one in opened():
-        yield one
-
-
-@pytest.fixture(scope="module")
 async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     async with served(tmp_path_factory.mktemp("bounds")) as (client, connection):
         yield Stage(browser, client, connection)
-
-
-@pytest.fixture
-async def stage(house: Stage) -> AsyncIterator[Stage]:
-    async with house.watched():
-        yield house
 
 
 async def elements(page: Page) -> int:

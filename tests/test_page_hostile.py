@@ -9,10 +9,12 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.browser import Opened, opened
+from tests.browser import Opened
 from tests.http_house import served
 from tests.logs import everything
 from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked, put
+from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import stage as stage
 
 LINK = "javascript:window.hacked=1"
 MARK = "<script>window.hacked"
@@ -26,18 +28,6 @@ NAMES = frozenset(
 """Members whose values are not of somebody's choosing, or by which one thing finds another."""
 
 PATHS = frozenset({"path", "paths"})
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """For fixtures that last as long as the module."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Opened]:
-    async for one in opened():
-        yield one
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +51,6 @@ async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> As
         await client.post("/definitions", json={"name": "wanting", "source": WITH_INPUTS, "by": EVIL[:60]})
         await put(connection.log, "everything", [*everything().events])
         yield stage
-
-
-@pytest.fixture
-async def stage(house: Stage) -> AsyncIterator[Stage]:
-    async with house.watched():
-        yield house
 
 
 def evil(value: Any, name: str = "") -> Any:

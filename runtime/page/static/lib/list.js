@@ -5,6 +5,9 @@ import {framed, h} from './dom.js'
 const SPARE = 3
 /** Rows kept ready above and below what is seen. */
 
+const CLICK_AGAIN_MS = 500
+/** How long after a click a second one may make it a double one. */
+
 let lists = 0
 
 /**
@@ -18,6 +21,7 @@ let lists = 0
  * @property {(index: number) => void} [opened] a row is opened
  * @property {() => void} [ended] the last rows are seen
  * @property {(first: number, last: number) => void} [drawn]
+ * @property {() => void} [released] rows may stand elsewhere again
  */
 
 export class List {
@@ -29,6 +33,9 @@ export class List {
     this.id = `list-${++lists}`
     /** @type {Map<number, HTMLElement>} */
     this.made = new Map()
+    /** Whether somebody is about to click a row: what stands where is to stay. */
+    this.held = false
+    this.pressed = false
     this.body = h('div', {class: 'list-body', role: 'rowgroup'})
     this.element = h(
       'div',
@@ -36,6 +43,7 @@ export class List {
         class: 'list', role: given.role ?? 'grid', tabindex: '0', 'aria-label': given.label,
         onscroll: () => this.asked(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
         onclick: (/** @type {MouseEvent} */ event) => this.click(event),
+        onpointerdown: (/** @type {PointerEvent} */ event) => this.press(event),
         ondblclick: () => this.active >= 0 && given.opened?.(this.active),
       },
       given.head ? h('div', {class: 'list-head', role: 'rowgroup'}, given.head) : null,
@@ -94,12 +102,13 @@ export class List {
     const first = Math.max(0, Math.floor(scrollTop / height) - SPARE)
     const last = Math.min(this.count, Math.ceil((scrollTop + clientHeight) / height) + SPARE)
     for (const [index, row] of this.made) {
-      if (this.stale || index < first || index >= last) {
+      // A click is on what was both pressed and let go: until then it stays the same element.
+      if ((this.stale && !this.pressed) || index < first || index >= last) {
         row.remove()
         this.made.delete(index)
       }
     }
-    this.stale = false
+    this.stale &&= this.pressed
     for (let index = first; index < last; index++) if (!this.made.has(index)) this.make(index)
     const active = this.made.get(this.active)
     if (active) this.element.setAttribute('aria-activedescendant', active.id)
@@ -122,6 +131,26 @@ export class List {
     this.body.append(row)
   }
 
+  /** @param {PointerEvent} event */
+  press(event) {
+    // Whoever presses the scrollbar is never told to have let go.
+    if (!(/** @type {Element} */ (event.target).closest('.list-row'))) return
+    this.pressed = this.held = true
+    clearTimeout(this.holding)
+    const over = new AbortController()
+    for (const name of ['pointerup', 'pointercancel']) addEventListener(name, () => {
+      over.abort()
+      this.pressed = false
+      this.asked()
+      this.holding = setTimeout(() => this.release(), CLICK_AGAIN_MS)
+    }, {signal: over.signal})
+  }
+
+  release() {
+    this.held = false
+    this.given.released?.()
+  }
+
   /** @param {MouseEvent} event */
   click(event) {
     const row = /** @type {Element} */ (event.target).closest('.list-row')
@@ -142,6 +171,7 @@ export class List {
   }
 
   close() {
+    clearTimeout(this.holding)
     this.sized.disconnect()
   }
 }

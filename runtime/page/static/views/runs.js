@@ -73,6 +73,7 @@ export class RunsView extends HTMLElement {
       head: this.headings(),
       opened: (index) => go(to(['runs', this.rows[index].run])),
       ended: () => this.load(false),
+      released: () => this.shown(),
     })
     this.replaceChildren(
       h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, savedFilters(() => this.asked), this.pill, this.picking.element),
@@ -179,15 +180,15 @@ export class RunsView extends HTMLElement {
     if (this.news.length > before) say(`${this.news.length} new runs`)
   }
 
-  /** What has come is shown at the top, unless one looks further down. */
+  /** What has come is shown at the top, unless one looks further down, or is about to click what stands there. */
   shown() {
-    if (this.news.length && this.list.element.scrollTop === 0) this.merge()
+    if (this.news.length && this.list.element.scrollTop === 0 && !this.list.held) this.merge()
     else this.drawn()
   }
 
   again() {
-    this.asking = undefined
-    if (this.list.element.scrollTop === 0) this.load(true)
+    this.asking = this.list.held ? setTimeout(() => this.again(), AGAIN_MS) : undefined
+    if (this.list.element.scrollTop === 0 && !this.list.held) this.load(true)
   }
 
   merge() {
