@@ -31,8 +31,9 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
+    """Of the widest scope, for fixtures that last as long as a module."""
     return "asyncio"
 
 

@@ -31,7 +31,7 @@ PATIENCE_S = 30.0
 def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
     """The application, over a connection that stands."""
     listings = Listings(connection.log, tasks, prices=connection.config.price_table())
-    verbs = Verbs(connection.log, Definitions(), listings).all()
+    verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S).all()
     verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
     metrics = Metrics(connection, listings, tasks)
     engine = engine_routes(connection.log, "acme", verbs)
@@ -52,6 +52,6 @@ async def served(
         ):
             tasks.start_soon(serve_app, application(connection, tasks, token), bound)
             url = f"{url_of(bound)}/api/acme"
-            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=2 * PATIENCE_S, trust_env=False) as client:
                 yield client, connection
             tasks.cancel_scope.cancel()

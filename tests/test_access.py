@@ -44,11 +44,6 @@ from tests.test_http import LONG, ONE
 PATIENCE_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # -- rates ------------------------------------------------------------------------------------------------------------
 
 

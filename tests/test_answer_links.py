@@ -25,11 +25,6 @@ House = tuple[httpx.AsyncClient, Connection]
 EVIL = '"><script>alert(1)</script>'
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # -- forms ------------------------------------------------------------------------------------------------------------
 
 

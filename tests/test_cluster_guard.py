@@ -24,6 +24,7 @@ from tests.test_jetstream_log import TYPES, entry
 RUN = RunRef("acme", "contested")
 ROUNDS_BEFORE = 60
 ROUNDS_AFTER = 20
+ROUNDS_MORE_MAX = 300
 FORKED_AND_PURGED = 40
 """Runs that are forked and purged at once, at two servers."""
 
@@ -124,6 +125,13 @@ class Race:
         self.n += next(writer.events for writer in self.writers if writer.name == name)
         self.rounds += 1
 
+    async def until_all_have_won(self) -> None:
+        """Race on while there is one who was never first: who speaks to the leader is, for long, on a busy machine."""
+        for _ in range(ROUNDS_MORE_MAX):
+            if all(writer.won for writer in self.writers):
+                return
+            await self.round()
+
 
 async def test_one_writer_wins_each_round_whoever_leads_the_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path) as servers, racing(servers) as writers:
@@ -138,11 +146,11 @@ async def test_one_writer_wins_each_round_whoever_leads_the_cluster(tmp_path: Pa
         assert not servers.running(leader)
         for _ in range(ROUNDS_AFTER):
             await race.round()
+        await race.until_all_have_won()
         found = await whole(writers[0].log, race.after)
-    assert race.rounds == ROUNDS_BEFORE + 1 + ROUNDS_AFTER
     assert [each.event.n for each in found] == list(range(1, race.n + 1))
     assert sorted(each.id for each in found) == sorted(mark for writer in writers for mark in writer.won)
-    assert sum(bool(writer.won) for writer in writers) > 1, "the rounds were no race"
+    assert all(writer.won for writer in writers), "the rounds were no race"
 
 
 async def note_or_mark(writers: list[Writer], n: int) -> str:

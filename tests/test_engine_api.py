@@ -45,11 +45,6 @@ def body(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": "Desk", "created_by": "ada", "nodes": [GO, *nodes], "connections": wires, **more}
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 House = tuple[httpx.AsyncClient, Connection]
 
 

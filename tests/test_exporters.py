@@ -1,7 +1,7 @@
 """The exporters on a real server: every span once, whoever reads, whatever dies, and no run waits for a backend."""
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,11 +35,11 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.logs import Log, cake, everything, killed
 from tests.otlp_receiver import Receiver, otlp_receiver, plain
+from tests.waiting import until
 
 TENANT = "acme"
 DURABLE = "exporter-spans-test"
 PATIENCE_S = 60.0
-POLL_S = 0.02
 BACKEND_WAIT_S = "0.3"
 
 WORKFLOW = '{"id":"w","name":"W","entry":"a","nodes":{"a":{"name":"A","instruction":"Count."}},"edges":[]}'
@@ -91,16 +91,6 @@ async def exporting(connection: Connection, shelf: Shelf, name: str = "one") -> 
         finally:
             holder.hurry()
             tasks.cancel_scope.cancel()
-
-
-async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait for something that sets no event of ours."""
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            found = holds()
-            if found if isinstance(found, bool) else await found:
-                return
-            await anyio.sleep(POLL_S)
 
 
 async def caught_up(connection: Connection, durable: str = DURABLE) -> None:

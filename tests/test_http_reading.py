@@ -35,11 +35,6 @@ def asking(**question: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     async with served(tmp_path_factory.mktemp("house")) as found:
         yield found

@@ -110,11 +110,6 @@ async def logs_on(
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
     async with EmbeddedServer(tmp_path_factory.mktemp("server"), sync="100ms") as one:
         yield one

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tests.cli_stage import Place
 from tests.mail_server import mail_server
 from tests.receiver import Receiver, receiver
 from tests.test_http_reading import asking
+from tests.waiting import until
 from tests.workflows import document
 
 PATIENCE_S = 60.0
@@ -72,15 +73,6 @@ async def ended(connection: Connection, run: str) -> None:
         async with connection.client.follow(run, event_type="run.end") as feed:
             async for _ in feed:
                 return
-
-
-async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            found = holds()
-            if found if isinstance(found, bool) else await found:
-                return
-            await anyio.sleep(0.02)
 
 
 async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_path: Path, inbox: Receiver) -> None:

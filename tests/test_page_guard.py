@@ -82,12 +82,6 @@ def changing(connection: Connection, tasks: TaskGroup) -> list[tuple[str, str]]:
     return [("POST", LOGIN), *sorted(found)]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """For fixtures that last as long as the module."""
-    return "asyncio"
-
-
 async def _house(home: Path, token: str | None) -> AsyncIterator[House]:
     async with served(home, token) as (client, connection), anyio.create_task_group() as tasks:
         yield House(client, connection, changing(connection, tasks))

@@ -8,42 +8,18 @@ import anyio
 import nats
 import pytest
 
-from callboard.bus import erasing
-from callboard.bus.asking import api
-from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
-from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
 from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
 from tests.flows import call, flow, returned
-
-TENANT = "acme"
-MARK = Gone(by="ada", reason="asked to")
-
-
-async def purged(connection: Connection, run: str, mark: Gone = MARK) -> int:
-    """Purge a run, with forks looked for in the index."""
-    client = Client(connection.log, TENANT)
-    async with listings(connection) as found:
-
-        async def forks_of(origin: str) -> list[str]:
-            return await found.forks_of(TENANT, origin)
-
-        return await purge_run(client, run, mark, forks_of)
-
-
-async def left(connection: Connection, word: str) -> list[str]:
-    """The subjects of the stream in which a word stands."""
-    body = {"subjects_filter": ">"}
-    found = await api(connection.log.requests, f"STREAM.INFO.{connection.log.stream}", body)
-    return [subject for subject in found["state"].get("subjects", {}) if word in subject]
+from tests.purges import MARK, TENANT, broken_off, left, purged
 
 
 async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, caller: Caller, tmp_path: Path) -> None:
@@ -70,23 +46,10 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     assert (await caller.ask("show", {"run_id": other}))["status"] == "completed"
 
 
-async def test_what_was_broken_off_is_finished(
-    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_broken_off_is_finished(connection: Connection, caller: Caller) -> None:
     run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
-    calls = 0
-
-    async def dies(requests: Any, verb: str, body: Any) -> dict[str, Any]:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise NoAnswer("killed")
-        return await api(requests, verb, body)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(erasing, "api", dies)
-        with pytest.raises(NoAnswer, match="killed"):
-            await purged(connection, run)
+    with broken_off():
+        await purged(connection, run)
     assert await connection.log.last(RunRef(TENANT, run)) is None
     assert len(await left(connection, run)) > 1
     error = await caller.refused("fork", {"run_id": run, "at": 3})

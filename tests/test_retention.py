@@ -11,11 +11,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from callboard.bus import erasing
 from callboard.bus.archive import Archive
-from callboard.bus.asking import api
 from callboard.bus.errors import ConfigInvalid
-from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
@@ -30,10 +27,9 @@ from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
 from tests.cli_stage import Place
 from tests.flows import call, flow, returned
-from tests.test_notify import until
-from tests.test_purge import left, purged
+from tests.purges import TENANT, broken_off, left, purged
+from tests.waiting import until
 
-TENANT = "acme"
 LATER = dt.timedelta(days=100)
 
 
@@ -133,22 +129,11 @@ async def test_a_run_is_archived_with_its_children_before_it_goes(
 
 
 async def test_a_purge_that_was_broken_off_is_finished_by_whoever_comes_next(
-    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, caller: Caller
 ) -> None:
     run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
-    calls = 0
-
-    async def dies(requests: Any, verb: str, body: Any) -> dict[str, Any]:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise NoAnswer("killed")
-        return await api(requests, verb, body)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(erasing, "api", dies)
-        with pytest.raises(NoAnswer, match="killed"):
-            await expired(connection, rule())
+    with broken_off():
+        await expired(connection, rule())
     assert len(await left(connection, run)) > 1
     # No question finds it any more.
     assert (await expired(connection, rule())).runs == []

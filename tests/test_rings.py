@@ -24,11 +24,6 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def log(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JetStreamLog]:
     home = tmp_path_factory.mktemp("house")
     async with open_connection(load({"data_dir": home, "sync": "100ms"}, env={}, cwd=home), "test") as connection:

@@ -29,11 +29,6 @@ from tests.test_webhooks import SECRET, of_slack
 HOOK = "https://hooks.slack.com/actions/T1/1"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Desk:
     """The buttons of a tenant, and what Slack is told."""
 

@@ -5,7 +5,6 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFa
 from callboard.bus.effects import Failure, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
 from callboard.bus.tracecontext import sent_as, within
+from tests.waiting import until
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
@@ -61,12 +61,6 @@ def is_gone(pid: int) -> bool:
     except FileNotFoundError:
         return True
     return state in "ZX"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 - other processes set no events
-            await anyio.sleep(0.01)
 
 
 # -- what models see ----------------------------------------------------------------------------------------------

@@ -27,11 +27,6 @@ def text(words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
     async with standing(tmp_path_factory.mktemp("home")) as opened:
         yield opened

@@ -157,11 +157,6 @@ SECRETS = {f"desk/{name}": [SECRET] for name in ("hook", "named", "pushed", "sai
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, Connection]]:
     """A worker, and the application of a desk that is registered, without a socket."""
     home = tmp_path_factory.mktemp("desk")
