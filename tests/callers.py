@@ -10,6 +10,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from callboard.bus.commands import REPLY_HEADER
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.settings.config import load
@@ -43,6 +44,15 @@ class Caller:
         failed = "error" in answer and "code" in (answer["error"] or {}) and "status" not in answer
         assert ("Nats-Service-Error-Code" in (message.headers or {})) == failed
         return answer
+
+    async def told_to(self, subject: str, message: bytes) -> Any:
+        """Publish a start or a tell, and wait for its verdict, without the service."""
+        inbox = self.nc.new_inbox()
+        waiting = await self.nc.subscribe(inbox)
+        await self.nc.publish(subject, message, headers={REPLY_HEADER: inbox})
+        verdict = await waiting.next_msg(2 * PATIENCE_S)
+        await waiting.unsubscribe()
+        return json.loads(verdict.data)
 
     async def refused(self, verb: str, body: Any = None, *, raw: bytes | None = None) -> dict[str, Any]:
         return (await self.ask(verb, body, raw=raw))["error"]

@@ -11,12 +11,15 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.copying import copied
 from callboard.bus.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
+from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, decode_event, decode_payload
-from callboard.bus.log import readable, recorded, whole
+from callboard.bus.log import NoAnswer, readable, recorded, whole
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.runs import accepted
+from callboard.runtime.admission import secret_starts
+from callboard.runtime.admission.large_starts import detached
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http.histories import Histories
 from callboard.runtime.operations.archiving import archive_runs
@@ -174,6 +177,73 @@ async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, c
     assert (row["run"], row["encryption_key"]) == (run, "ada")
 
 
+LONG = {"story": SECRET * 60_000}
+"""Stands beside its start message, for that cannot take it."""
+
+
+async def stands_beside(connection: Connection, run: str, **message: Any) -> bytes:
+    """Store a large start as a client does, but for its message, which is returned."""
+    document = {**start(**message), "input": LONG, "run_id": run}
+    apart = detached(document, connection.log.nc.max_payload)
+    for digest, data in apart.parts.items():
+        await connection.log.put_blob(RunRef(TENANT, run), digest, data)
+    return json.dumps(apart.message).encode()
+
+
+async def test_who_dies_while_a_start_is_erased_has_admitted_it(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths = ["before the message goes"]
+
+    async def dies(log: Any, sequence: int) -> bool:
+        if deaths:
+            raise NoAnswer(deaths.pop())
+        return await erase(log, sequence)
+
+    monkeypatch.setattr(secret_starts, "erase", dies)
+    message = await stands_beside(connection, "long", encryption_key="ada")
+    verdict = await caller.told_to(f"cb.start.{TENANT}", message)
+    assert (verdict["status"], verdict.get("duplicate", False), deaths) == ("accepted", False, [])
+    # Whoever asks for it once more, with what has been erased, has asked for the same.
+    verdict = await caller.told_to(f"cb.start.{TENANT}", message)
+    assert (verdict["status"], verdict["duplicate"]) == ("accepted", True)
+    await question(caller, "long")
+    assert SECRET.encode() not in await everything(connection)
+
+
+async def test_a_start_with_a_key_takes_nothing_from_a_run_without(connection: Connection, caller: Caller) -> None:
+    await caller.told_to(f"cb.start.{TENANT}", await stands_beside(connection, "plain"))
+    await question(caller, "plain")
+    again = await stands_beside(connection, "plain", encryption_key="ada")
+    assert (await caller.told_to(f"cb.start.{TENANT}", again))["duplicate"]
+    [first] = await connection.log.read(RunRef(TENANT, "plain"), 0, 1)
+    assert json.loads(bytes((await whole(connection.log, first)).payload))["start"]["input"] == LONG
+    messages = [message async for message in copied(connection.log, f"cb.start.{TENANT}")]
+    assert [b"encryption_key" in message.data for message in messages] == [False]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"definition": {"source": SECRET}},
+        {"model": SECRET, "input": 7, "more": SECRET},
+        {"fork": {"run": "nobody", "at": 1}, "input": SECRET},
+        {"run_id": "long", "blobs": {"input": "0" * 64}, "input": None},
+    ],
+)
+async def test_what_is_refused_is_put_on_record_without_its_words(
+    connection: Connection, caller: Caller, wrong: dict[str, Any]
+) -> None:
+    message = {**start(encryption_key="ada"), "input": SECRET, **wrong}
+    verdict = await caller.told_to(f"cb.start.{TENANT}", json.dumps(message).encode())
+    codes = [problem["code"] for problem in verdict["problems"]]
+    assert codes
+    [record] = [message async for message in copied(connection.log, f"cb.reject.{TENANT}.*")]
+    problems = json.loads(record.data)["problems"]
+    assert [(one["code"], one["message"]) for one in problems] == [(code, HIDDEN) for code in codes]
+    assert SECRET.encode() not in await everything(connection)
+
+
 async def question(caller: Caller, run: str) -> dict[str, Any]:
     with anyio.fail_after(PATIENCE_S):
         while not (asked := (await caller.ask("questions", {"run_id": run}))["questions"]):
@@ -217,6 +287,8 @@ async def test_a_run_whose_key_is_gone_can_still_be_killed(connection: Connectio
     await connection.log.keys.destroy(TENANT, "ada")
     error = await caller.refused("tell", {"run_id": run, "verb": "signal", "body": {"name": "x"}})
     assert [problem["code"] for problem in error["problems"]] == ["log.unreadable"]
+    await caller.refused("tell", {"run_id": run, "verb": "signal", "body": {"name": "x", "payload": SECRET}})
+    assert SECRET.encode() not in await everything(connection)
     await caller.ask("tell", {"run_id": run, "verb": "kill", "body": {}})
     assert (await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))["status"] == "cancelled"
 

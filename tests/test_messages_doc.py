@@ -25,9 +25,9 @@ from callboard.bus.commands import REPLY_HEADER, TELLS, StartRun
 from callboard.bus.events import TYPES, Event, HumanAsked, encode_event, encode_payload
 from callboard.bus.log import Entry, append
 from callboard.bus.subjects import RunRef, token
-from callboard.runtime.admission.admission import check_tell
 from callboard.runtime.admission.large_starts import BLOBS
 from callboard.runtime.admission.start_message import read_start
+from callboard.runtime.admission.tells import check_tell
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.api.verbs import Verbs

@@ -4,7 +4,6 @@ Every step may be repeated after a crash: the run's first event is guarded, a ro
 a run that has begun, and that of a tell is deduplicated by the server.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,32 +18,30 @@ from callboard.bus import events as ev
 from callboard.bus import tracecontext
 from callboard.bus.commands import (
     REPLY_HEADER,
-    ROUTING_BYTES,
-    TELLS,
     WORKER_HEADER,
     DefinitionSource,
     Registration,
     StartRun,
 )
-from callboard.bus.commit import Message
-from callboard.bus.encryption import Key, encryptable
-from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, whole
 from callboard.bus.purging import gone
-from callboard.bus.queue import Delivery, Outbox, ack_floor
+from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
 from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.forks import Forks, no_origin
-from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, erase_start, gathered
-from callboard.runtime.admission.routing import route, routed, tell_id
+from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
+from callboard.runtime.admission.refusals import record_refusal
+from callboard.runtime.admission.routing import route
 from callboard.runtime.admission.run_ids import derived_run_id
-from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of, too_deep
+from callboard.runtime.admission.secret_starts import erase_start, is_secret, taken_in, withheld
+from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of
+from callboard.runtime.admission.tells import Tells, illegible
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.admission.versions import meant
 from callboard.runtime.budgets.allowances import Allowances
@@ -67,10 +64,6 @@ GATHERED_AT_ONCE = 2
 ROOM_RETRY_S = 1.0
 ROOM_RETRY_MAX_S = 10.0
 """What waits for room in a full store is looked at again so soon, at first and at last."""
-
-TOLD_APART_NS = 60 * 1_000_000_000
-"""The server knows a message that is published again for longer than that, by its id (two minutes, if nobody has
-configured the stream otherwise)."""
 
 UNKNOWN_RUN_RETRY_S = 0.05
 UNKNOWN_RUN_RETRY_MAX_S = 1.0
@@ -102,6 +95,7 @@ class Admission:
     ) -> None:
         self._allowances = allowances
         self._home = worker if guest else ""
+        self._tells = Tells(log, ADMISSION)
         self._check = check
         self._forks = forks
         self._log = log
@@ -127,10 +121,7 @@ class Admission:
             if run is None:
                 verdict = await self._start(tenant, delivery)
             else:
-                verdict = await self._tell(RunRef(tenant, run), verb, delivery)
-            if verdict is not None and verdict.status == "rejected":
-                verdict = presentable(verdict)
-                await self._reject(tenant, verb, verdict, delivery)
+                verdict = await self._tells.admit(RunRef(tenant, run), verb, delivery)
         except (Full, StoreFull) as error:
             self._put_off(error if isinstance(error, StoreFull) else error.told(), run, verb, delivery)
             return
@@ -164,20 +155,32 @@ class Admission:
     # -- starts -------------------------------------------------------------------------------------------------------
 
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
-        examined = await self._examined(tenant, delivery.data)
-        run = examined.run_id or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns)
-        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
-        came_from = tracecontext.read(delivery.headers)
-        ref = RunRef(tenant, run)
-        verdict = await self._admit_run(ref, examined, call, came_from, delivery.sequence)
-        if examined.start is not None and examined.start.encryption_key:
-            # What it says stands in the log now, encrypted, or is not wanted.
-            await erase_start(self._log, ref, delivery.sequence, delivery.data)
+        """Admit or refuse a start; of one with a key nothing is left but what is encrypted."""
+        document = decoded(delivery.data)
+        secret = await is_secret(self._log, tenant, delivery.data, document)
+        named = run_id_of(delivery.data)
+        ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
+        verdict = await self._started(ref, document, delivery, secret)
+        if verdict.status == "rejected":
+            await record_refusal(self._log, tenant, "start", withheld(verdict) if secret else verdict, delivery)
+        if secret:
+            await erase_start(self._log, ref, delivery.sequence, document)
         return verdict
 
-    async def _examined(self, tenant: str, body: bytes) -> Examined:
+    async def _started(
+        self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool
+    ) -> Verdict:
+        examined = await self._examined(ref.tenant, document, delivery.data)
+        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
+        before = await taken_in(self._log, ref, delivery.sequence, examined.problems) if secret else None
+        if before is not None:
+            if not before.duplicate:
+                await self._call(ref, call)
+            return before
+        return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
+
+    async def _examined(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
         """Look at a start message, with what stands beside it."""
-        document = decoded(body)
         if isinstance(document, list):
             return Examined(document)
         if BLOBS not in document:
@@ -275,7 +278,7 @@ class Admission:
         try:
             await runlog.append_queued()
         except LogUnreadable as error:
-            return Verdict("rejected", run, problems=[_illegible(error.message)])
+            return Verdict("rejected", run, problems=[illegible(error.message)])
         except OriginGone:
             return Verdict("rejected", run, problems=[no_origin(origin)])
         except RunLost as error:
@@ -362,72 +365,8 @@ class Admission:
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found
 
-    # -- tells --------------------------------------------------------------------------------------------------------
-
-    async def _tell(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
-        """Check a tell and route it; None if it is too early to say whether there is such a run."""
-        last = await self._log.last(ref)
-        if last is None:
-            problems = self._told_wrongly(verb, delivery, None)
-            if not problems and await self._start_may_be_before(ref.tenant, delivery.sequence):
-                return None
-            problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
-            return Verdict("rejected", ref.run, problems=problems or [problem])
-        verdict = await self._told(ref, verb, delivery, last)
-        if last.key is not None:
-            # It is on its way to the run, encrypted, or is not wanted.
-            await erase(self._log, delivery.sequence)
-        return verdict
-
-    def _told_wrongly(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
-        largest = self._log.nc.max_payload - ROUTING_BYTES
-        largest = largest if key is None else encryptable(largest)
-        return [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
-
-    async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict:
-        """Route a tell to a run that is there."""
-        problems = self._told_wrongly(verb, delivery, last.key)
-        if problems:
-            return Verdict("rejected", ref.run, problems=problems)
-        ended = last.event.type == ev.RunEnd.type
-        if ended or time.time_ns() - delivery.time_ns > TOLD_APART_NS:
-            # Delivered once more, it may have been routed before, and be what has ended the run.
-            before = await routed(self._log, ref, verb, delivery.sequence)
-            if before is not None:
-                return Verdict("accepted", ref.run, cause=before)
-        if ended:
-            message = f"the run has ended; {verb} comes too late"
-            return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
-        if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
-            return Verdict("rejected", ref.run, problems=[_illegible("the run's log cannot be read")])
-        body = delivery.data if last.key is None else last.key.command(delivery.data)
-        cause = await route(self._log, ref, verb, body, tell_id(delivery.sequence))
-        return Verdict("accepted", ref.run, cause=cause)
-
-    async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
-        """Whether admission, at whatever worker, may still be busy with a start that came before a stream sequence."""
-        floor = await ack_floor(self._log.requests, self._log.stream, ADMISSION)
-        start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
-        return start is not None and start < sequence
-
-    # -- both ---------------------------------------------------------------------------------------------------------
-
     async def _call(self, ref: RunRef, call: _Call) -> None:
         await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
-
-    async def _reject(self, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
-        message_id = verdict.run_id or str(delivery.sequence)
-        rejected = ev.RunRejected(problems=verdict.problems, verb=verb, id=message_id, cause=delivery.sequence)
-        try:
-            subject = self._log.subjects.reject(tenant, message_id)
-        except ValueError:
-            subject = self._log.subjects.reject(tenant, str(delivery.sequence))
-        await self._log.publish(Message(subject, msgspec.json.encode(rejected), {}))
-
-
-def _illegible(why: str) -> Problem:
-    """The run of this id has a log that cannot be read."""
-    return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
 
 
 def _forgotten(key: str) -> Problem:
@@ -452,26 +391,6 @@ def _check_id(run: str) -> list[Problem]:
         expected = f"at most {TOKEN_BYTES_MAX} bytes"
         return [Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)]
     return []
-
-
-def _check_size(body: bytes, bytes_max: int) -> list[Problem]:
-    if len(body) <= bytes_max:
-        return []
-    message = f"the message has {len(body)} bytes"
-    return [Problem(code="tell.too_large", message=message, where="message", expected=f"at most {bytes_max} bytes")]
-
-
-def check_tell(verb: str, body: bytes) -> list[Problem]:
-    """Check verb and body of a tell."""
-    if verb not in TELLS:
-        expected = " | ".join(TELLS)
-        return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
-    try:
-        msgspec.json.decode(body or b"{}", type=TELLS[verb])
-        deep = too_deep(msgspec.json.decode(body or b"{}"), "tell")
-    except (msgspec.DecodeError, RecursionError) as error:
-        return [Problem(code="tell.malformed", message=str(error), where="message")]
-    return deep
 
 
 def accepted_event(

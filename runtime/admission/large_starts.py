@@ -15,12 +15,13 @@ import msgspec
 from anyio import to_thread
 
 from callboard.bus.blobs import TooLarge
-from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, token
 
 BLOBS = "blobs"
+
+BLOB_MISSING = "start.blob_missing"
 
 MEMBERS = ("input", "arguments", "script", "files", "children", "state")
 """What may stand beside its start message; so may a single file, as ``files.<path>``."""
@@ -108,7 +109,7 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
         try:
             data = await log.get_blob(ref, digest, left)
         except KeyError:
-            problems.append(_problem("start.blob_missing", place, "there is no such large value of this run", digest))
+            problems.append(_problem(BLOB_MISSING, place, "there is no such large value of this run", digest))
             continue
         except TooLarge:
             return [too_large(f"what stands beside the message has more than {START_BYTES_MAX} bytes", place)]
@@ -123,15 +124,9 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
     return problems or whole
 
 
-async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, body: bytes) -> None:
-    """Erase a start message, and what stands beside it.
-
-    :raises NoAnswer: if the log does not answer
-    """
-    document = msgspec.json.decode(body)
-    for digest in set(document.get(BLOBS, {}).values()):
-        await erase_all(log, f"{log.subjects.blob(ref, digest)}.*")
-    await erase(log, sequence)
+def beside(document: dict[str, Any]) -> set[str]:
+    """The digests of what stands beside a start message; none if what it says of that is wrong."""
+    return set(document[BLOBS].values()) if BLOBS in document and not _check(document) else set()
 
 
 def too_large(message: str, where: str = "message") -> Problem:
@@ -148,7 +143,7 @@ class _Value:
 def _value(place: str, digest: str, data: bytes) -> _Value | Problem:
     """Read a large value, or say what is wrong with it."""
     if sha256(data).hexdigest() != digest:
-        return _problem("start.blob_missing", place, "what is stored there has another digest", digest)
+        return _problem(BLOB_MISSING, place, "what is stored there has another digest", digest)
     if data[:1] != b'"' and sum(data.count(sign) for sign in (b",", b"[", b"{")) > VALUES_MAX:
         message = "the large value consists of too many values"
         return Problem("start.too_large", message, place, expected=f"at most {VALUES_MAX} commas and brackets")

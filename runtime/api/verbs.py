@@ -25,11 +25,11 @@ from callboard.projections.runs import STATUSES
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
 from callboard.projections.where import Both, Either, Term, Where, WhereInvalid, where
-from callboard.runtime.admission.admission import check_tell
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS
 from callboard.runtime.admission.registration import Registered, register, registered
 from callboard.runtime.admission.start_message import decoded, examine_object
+from callboard.runtime.admission.tells import check_tell
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.admission.versions import (
     NoEarlierVersion,

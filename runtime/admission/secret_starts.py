@@ -1,0 +1,75 @@
+"""Secret starts: those of runs with a key. What they say stands in the log encrypted or is refused; then it is erased.
+
+The message that asked for the run, and the large values beside it, were published before anybody had the key at hand.
+"""
+
+from typing import Any
+
+import msgspec
+
+from callboard.bus.encryption import HIDDEN
+from callboard.bus.erasing import erase, erase_all
+from callboard.bus.events import Problem, RunAccepted
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded
+from callboard.bus.subjects import RunRef, is_name
+from callboard.runtime.admission.large_starts import BLOB_MISSING, beside
+from callboard.runtime.admission.verdicts import Verdict
+
+_MEMBER = b'"encryption_key"'
+
+
+async def is_secret(log: JetStreamLog, tenant: str, body: bytes, document: dict[str, Any] | list[Problem]) -> bool:
+    """Whether a start, right or wrong, is one of a run with a key: it names one, or goes on from a run that has one.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    if isinstance(document, list):
+        # It cannot be read; then it is enough that it seems to name one.
+        return _MEMBER in body
+    fork = document.get("fork")
+    origin: Any = fork.get("run") if isinstance(fork, dict) else None
+    if document.get("encryption_key"):
+        return True
+    if not isinstance(origin, str) or not is_name(origin):
+        return False
+    first = await log.last_of_type(RunRef(tenant, origin), RunAccepted.type)
+    return first is not None and _has_key(first)
+
+
+async def taken_in(log: JetStreamLog, ref: RunRef, sequence: int, problems: list[Problem]) -> Verdict | None:
+    """The verdict of a start whose large values are gone since its run was admitted; None if they are gone otherwise.
+
+    Whoever admitted it died before they could say so, or has admitted another start of the same run.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    if not problems or {problem.code for problem in problems} != {BLOB_MISSING}:
+        return None
+    first = await log.last_of_type(ref, RunAccepted.type)
+    if first is None or not _has_key(first):
+        return None
+    return Verdict("accepted", ref.run, duplicate=first.event.cause != sequence)
+
+
+async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, document: dict[str, Any] | list[Problem]) -> None:
+    """Erase what stands beside a start message, unless a run without a key has it, and then the message.
+
+    :raises NoAnswer: if the log does not answer; done again, it goes on
+    """
+    digests = beside(document) if isinstance(document, dict) else set[str]()
+    first = await log.last_of_type(ref, RunAccepted.type) if digests else None
+    if first is None or _has_key(first):
+        for digest in sorted(digests):
+            await erase_all(log, f"{log.subjects.blob(ref, digest)}.*")
+    await erase(log, sequence)
+
+
+def withheld(verdict: Verdict) -> Verdict:
+    """What is put on record of a refusal: where, and by which code. Its texts quote what was to be encrypted."""
+    problems = [msgspec.structs.replace(one, message=HIDDEN, expected=None) for one in verdict.problems]
+    return msgspec.structs.replace(verdict, problems=problems)
+
+
+def _has_key(first: Recorded) -> bool:
+    return first.encrypted or first.key is not None

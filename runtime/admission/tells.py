@@ -1,0 +1,112 @@
+"""Tells: what a run is told is checked whole and routed to it; who comes too early waits for the starts before."""
+
+import time
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import ROUTING_BYTES, TELLS
+from callboard.bus.encryption import Key, encryptable
+from callboard.bus.erasing import erase
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Problem
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded
+from callboard.bus.queue import Delivery, ack_floor
+from callboard.bus.subjects import RunRef
+from callboard.runtime.admission.refusals import record_refusal
+from callboard.runtime.admission.routing import route, routed, tell_id
+from callboard.runtime.admission.start_message import too_deep
+from callboard.runtime.admission.verdicts import Verdict
+
+TOLD_APART_NS = 60 * 1_000_000_000
+"""The server knows a message that is published again for longer than that, by its id (two minutes, if nobody has
+configured the stream otherwise)."""
+
+
+class Tells:
+    """Admits what runs are told. ``consumer`` is the one that starts and tells are admitted from."""
+
+    def __init__(self, log: JetStreamLog, consumer: str) -> None:
+        self._log = log
+        self._consumer = consumer
+
+    async def admit(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
+        """Route a tell or refuse it; None if it is too early to say whether there is such a run.
+
+        :raises NoAnswer: if the log does not answer
+        :raises Full: if it has no room
+        """
+        last = await self._log.last(ref)
+        verdict = await (
+            self._told_nobody(ref, verb, delivery) if last is None else self._told(ref, verb, delivery, last)
+        )
+        if verdict is not None and verdict.status == "rejected":
+            await record_refusal(self._log, ref.tenant, verb, verdict, delivery)
+        if last is not None and (last.key is not None or last.encrypted):
+            # It is on its way to the run, encrypted, or is not wanted.
+            await erase(self._log, delivery.sequence)
+        return verdict
+
+    async def _told_nobody(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
+        problems = self._wrong(verb, delivery, None)
+        if not problems and await self._start_may_be_before(ref.tenant, delivery.sequence):
+            return None
+        problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
+        return Verdict("rejected", ref.run, problems=problems or [problem])
+
+    async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict:
+        """Route a tell to a run that is there."""
+        problems = self._wrong(verb, delivery, last.key)
+        if problems:
+            return Verdict("rejected", ref.run, problems=problems)
+        ended = last.event.type == ev.RunEnd.type
+        if ended or time.time_ns() - delivery.time_ns > TOLD_APART_NS:
+            # Delivered once more, it may have been routed before, and be what has ended the run.
+            before = await routed(self._log, ref, verb, delivery.sequence)
+            if before is not None:
+                return Verdict("accepted", ref.run, cause=before)
+        if ended:
+            message = f"the run has ended; {verb} comes too late"
+            return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
+        if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
+            return Verdict("rejected", ref.run, problems=[illegible("the run's log cannot be read")])
+        body = delivery.data if last.key is None else last.key.command(delivery.data)
+        cause = await route(self._log, ref, verb, body, tell_id(delivery.sequence))
+        return Verdict("accepted", ref.run, cause=cause)
+
+    def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
+        largest = self._log.nc.max_payload - ROUTING_BYTES
+        largest = largest if key is None else encryptable(largest)
+        return [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
+
+    async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
+        """Whether admission, at whatever worker, may still be busy with a start that came before a stream sequence."""
+        floor = await ack_floor(self._log.requests, self._log.stream, self._consumer)
+        start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
+        return start is not None and start < sequence
+
+
+def illegible(why: str) -> Problem:
+    """The run of this id has a log that cannot be read."""
+    return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
+
+
+def _check_size(body: bytes, bytes_max: int) -> list[Problem]:
+    if len(body) <= bytes_max:
+        return []
+    message = f"the message has {len(body)} bytes"
+    return [Problem(code="tell.too_large", message=message, where="message", expected=f"at most {bytes_max} bytes")]
+
+
+def check_tell(verb: str, body: bytes) -> list[Problem]:
+    """Check verb and body of a tell."""
+    if verb not in TELLS:
+        expected = " | ".join(TELLS)
+        return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
+    try:
+        msgspec.json.decode(body or b"{}", type=TELLS[verb])
+        deep = too_deep(msgspec.json.decode(body or b"{}"), "tell")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return [Problem(code="tell.malformed", message=str(error), where="message")]
+    return deep
