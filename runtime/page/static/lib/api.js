@@ -46,15 +46,16 @@ export async function get(parts, query = {}, signal) {
  * @param {string[]} parts
  * @param {unknown} [body]
  * @param {Record<string, string|number>} [query]
+ * @param {Record<string, string>} [more] headers
  */
-export async function send(parts, body = {}, query = {}) {
+export async function send(parts, body = {}, query = {}, more = {}) {
   const text = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)])).toString()
-  return await answered(post(`${path(...parts)}${text ? `?${text}` : ''}`, body))
+  return await answered(post(`${path(...parts)}${text ? `?${text}` : ''}`, body, more))
 }
 
-/** @param {string} url @param {unknown} body */
-export function post(url, body) {
-  const headers = {'Content-Type': 'application/json', 'Callboard-Page': '1'}
+/** @param {string} url @param {unknown} body @param {Record<string, string>} [more] headers */
+export function post(url, body, more = {}) {
+  const headers = {...more, 'Content-Type': 'application/json', 'Callboard-Page': '1'}
   return fetch(url, {method: 'POST', headers, credentials: 'same-origin', body: JSON.stringify(body)})
 }
 

@@ -1,20 +1,18 @@
 // The inbox: every question of every run that is open, and its answer.
 
-import {get, Refused, send, to} from '../lib/api.js'
+import {get, Refused} from '../lib/api.js'
 import {fill, h, say} from '../lib/dom.js'
 import {follow} from '../lib/follow.js'
-import {choicesOf, either} from '../lib/form.js'
 import {duration, instant, left, short} from '../lib/format.js'
 import {List} from '../lib/list.js'
-import {tree} from '../lib/value.js'
 import {note} from './going.js'
 import {failure, nothing} from './parts.js'
+import {Question} from './question.js'
 
 const ROW_PX = 58
 const TICK_MS = 1_000
 const QUESTIONS_MAX = 1_000
 const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
-const ANSWER_WAIT_S = 10
 
 /** How many questions are open, for whoever wants to know. */
 /** @type {Set<(questions: any[]) => void>} */
@@ -22,6 +20,8 @@ const watchers = new Set()
 /** @type {any[]} */
 let known = []
 let asking = 0, asked = 0
+/** How often it was asked, and which of these was the latest that has been answered. */
+let asks = 0, told = 0
 let following = false
 
 /** @param {(questions: any[]) => void} watcher */
@@ -48,8 +48,11 @@ function gather(wait = GATHER_MS) {
 async function load() {
   asking = 0
   asked = Date.now()
+  const turn = ++asks
   try {
     const {questions} = await get(['questions'], {limit: QUESTIONS_MAX})
+    if (turn < told) return
+    told = turn
     known = questions
     watchers.forEach((watcher) => watcher(known))
   } catch (error) {
@@ -61,9 +64,17 @@ async function load() {
 const nameOf = (one) => `${one.run} ${one.key}`
 
 export class InboxView extends HTMLElement {
+  /** @type {Question|null} the one in the panel: no other takes its place but if somebody chooses it */
+  shown = null
+  /** @type {HTMLElement|null} what was answered last, for as long as nothing else is chosen */
+  thanks = null
+
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
-    this.asked = [place.query.get('run'), place.query.get('key')].filter(Boolean).join(' ')
+    const named = [place.query.get('run'), place.query.get('key')].filter(Boolean).join(' ')
+    const stays = this.shown && this.questions.some((one) => nameOf(one) === nameOf(this.shown.one))
+    this.asked = named || (stays ? nameOf(this.shown.one) : '')
+    this.thanks = null
     this.draw()
   }
 
@@ -72,17 +83,19 @@ export class InboxView extends HTMLElement {
     this.questions = []
     this.list = new List({
       label: 'Open questions', height: ROW_PX, row: (index) => this.row(index),
-      chosen: (index) => this.choose(this.questions[index]), opened: () => this.focusField(),
+      chosen: (index) => this.choose(this.questions[index]), opened: () => this.shown?.focus(),
+      released: () => this.take(known),
     })
     this.count = h('span', {class: 'soft', role: 'status'})
+    this.late = h('div')
     this.panel = h('section', {class: 'question', 'aria-label': 'The question'})
-    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Inbox'), this.count), h('div', {class: 'inbox'}, h('div', {class: 'sheet'}, this.list.element), this.panel))
+    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Inbox'), this.count), this.late, h('div', {class: 'inbox'}, h('div', {class: 'sheet'}, this.list.element), this.panel))
     this.unwatch = watch((questions) => this.take(questions))
     this.ticking = setInterval(() => this.tick(), TICK_MS)
     this.addEventListener('keydown', (event) => {
       if ((event.metaKey || event.ctrlKey) && event.key === 'Enter') {
         event.preventDefault()
-        this.querySelector('form')?.requestSubmit()
+        if (!event.repeat) this.shown?.form.requestSubmit()
       }
     })
   }
@@ -95,6 +108,7 @@ export class InboxView extends HTMLElement {
 
   /** @param {any[]} questions */
   take(questions) {
+    if (this.list.held) return
     if (questions.length > this.questions.length && this.questions.length) say(`${questions.length} open questions`)
     this.questions = questions
     this.draw()
@@ -104,29 +118,28 @@ export class InboxView extends HTMLElement {
     if (!this.list) return
     const {questions} = this
     this.count.textContent = questions.length ? `${questions.length} open` : ''
-    this.classList.toggle('bare', !questions.length)
-    if (!questions.length) {
-      this.shown = ''
-      this.list.set(0)
-      return fill(this.panel, this.thanks ?? null, nothing('Nobody is waited for', 'Questions of all runs come in here, the oldest first, as soon as they are asked.'))
-    }
-    const index = Math.max(0, questions.findIndex((one) => nameOf(one) === this.asked))
+    // Where somebody has been thanked the next one waits to be chosen: a second click is not to answer it.
+    if (!this.asked && !this.thanks && questions.length) this.asked = nameOf(questions[0])
+    const index = questions.findIndex((one) => nameOf(one) === this.asked)
+    const anew = !this.shown || nameOf(this.shown.one) !== this.asked
+    this.classList.toggle('bare', !questions.length && (anew || !this.asked))
     this.list.set(questions.length)
-    this.list.mark(index)
-    this.open(questions[index])
+    this.list.mark(index, anew)
+    if (!anew) return this.shown.close(index < 0)
+    if (index >= 0) return this.open(questions[index])
+    this.shown = null
+    const next = questions.length ? h('button', {onclick: () => this.choose(questions[0])}, 'Next question') : null
+    fill(this.panel, this.thanks, this.thanks && next ? next
+      : this.asked ? nothing('This question is not open', 'It has been answered, or nobody waits for it any more.', next)
+        : nothing('Nobody is waited for', 'Questions of all runs come in here, the oldest first, as soon as they are asked.'))
   }
 
   /** @param {any} one */
   choose(one) {
     this.asked = nameOf(one)
-    note({run: one.run, key: one.key})
     this.thanks = null
-    this.open(one)
-  }
-
-  focusField() {
-    const first = this.panel.querySelector('form input, form textarea, form select, form button')
-    if (first instanceof HTMLElement) first.focus()
+    note({run: one.run, key: one.key})
+    this.draw()
   }
 
   /** @param {number} index */
@@ -154,52 +167,31 @@ export class InboxView extends HTMLElement {
 
   /** @param {any} one */
   open(one) {
-    // What somebody has begun to write stays while others come and go.
-    if (this.shown === nameOf(one)) return
-    this.shown = nameOf(one)
-    const schema = one.schema ?? {}
-    const choices = choicesOf(schema)
-    const said = h('div')
-    const buttons = choices && choices.length <= 4 ? choices : null
-    const fields = buttons ? null : either(schema, schema.title ?? 'Answer')
-    const answer = async (/** @type {any} */ value) => {
-      fill(said)
-      try {
-        await send(['runs', one.run, 'answer'], {interaction: one.key, user_response: value, by: 'page', channel: 'page'}, {wait_s: ANSWER_WAIT_S})
-        this.thanks = h('p', {class: 'status ok', role: 'status'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), `answered ${one.run}`)
-        this.shown = ''
-        this.asked = ''
-        note({run: null, key: null})
-        this.take(this.questions.filter((other) => other !== one))
-        gather()
-        this.list.element.focus()
-      } catch (error) {
-        if (error instanceof Refused && fields && error.status === 409) fields.tell([{where: '', message: error.message}])
-        else fill(said, failure(error))
-      }
-    }
-    const submit = async (/** @type {Event} */ event) => {
-      event.preventDefault()
-      if (!fields) return answer(buttons?.[0].value)
-      const {value, wrong} = fields.read()
-      if (!wrong.length) await answer(value)
-    }
-    fill(
-      this.panel,
-      this.thanks ?? null,
-      h('header', {},
-        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {}, `for ${one.who}`) : null, this.age(one)),
-        h('h2', {class: 'asking text'}, one.question || 'A question')),
-      one.data === undefined || one.data === null ? null : h('details', {open: true}, h('summary', {class: 'soft'}, 'What goes with it'), tree(one.data, {open: 2, run: one.run})),
-      h('form', {class: 'fields', novalidate: true, onsubmit: submit},
-        fields?.element ?? null,
-        schema.description && buttons ? h('p', {class: 'soft'}, schema.description) : null,
-        said,
-        h('div', {class: 'actions begin'}, buttons
-          ? buttons.map((choice, i) => h('button', {type: i ? 'button' : 'submit', class: i ? '' : 'primary', onclick: i ? () => answer(choice.value) : null}, choice.label, i ? null : h('kbd', {'aria-hidden': 'true'}, '⌘⏎')))
-          : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎')))),
-      one.timeout_action ? h('p', {class: 'soft'}, 'If nobody answers in time: ', h('code', {}, one.timeout_action)) : null,
-    )
+    this.shown = new Question(one, {age: this.age(one), answered: (question) => this.answered(question), refused: (question, error) => this.refused(question, error)})
+    fill(this.panel, this.shown.elements)
+  }
+
+  /** @param {Question} question */
+  answered(question) {
+    const {one} = question
+    gather()
+    if (!this.isConnected) return
+    // Whoever has gone on to another question meanwhile keeps what is written there.
+    if (this.shown !== question) return say(`answered ${one.run}`)
+    this.thanks = h('p', {class: 'status ok', role: 'status'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), `answered ${one.run}`)
+    this.shown = null
+    this.asked = ''
+    note({run: null, key: null})
+    this.questions = this.questions.filter((other) => nameOf(other) !== nameOf(one))
+    this.draw()
+    this.list.element.focus()
+  }
+
+  /** Tell of an answer that was not taken, where its question no longer stands. @param {Question} question @param {unknown} error */
+  refused(question, error) {
+    if (this.shown === question) return false
+    fill(this.late, failure(error, `the answer to ${question.one.run} was not taken`))
+    return true
   }
 }
 

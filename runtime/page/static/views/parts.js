@@ -66,5 +66,31 @@ export function dialog(title, content, word, act, {dangerous = false} = {}) {
   return element
 }
 
+/**
+ * Do one thing at a time for a form: while it is being done, its buttons say so, and neither they nor keys do another.
+ * They keep the focus, which a disabled one would lose.
+ * @param {HTMLFormElement} form
+ */
+export function once(form) {
+  const sending = {
+    busy: false,
+    /** @param {() => Promise<void>} does */
+    async act(does) {
+      if (sending.busy) return
+      const tell = (/** @type {boolean} */ busy) => {
+        sending.busy = busy
+        for (const button of form.querySelectorAll('.actions button')) button.setAttribute('aria-disabled', String(busy))
+      }
+      tell(true)
+      try {
+        await does()
+      } finally {
+        tell(false)
+      }
+    },
+  }
+  return sending
+}
+
 /** A label with its field. @param {string} name @param {HTMLElement} input @param {...Child} more */
 export const field = (name, input, ...more) => h('label', {class: 'field'}, h('span', {}, name), input, ...more)

@@ -3,10 +3,11 @@
 import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {either} from '../lib/form.js'
-import {failure, field} from './parts.js'
+import {failure, field, once} from './parts.js'
 import {go} from './going.js'
 
 const TYPING_MS = 300
+const KEY_BYTES = 16
 
 export class StartView extends HTMLElement {
   /** @param {import('../lib/urls.js').Place} place */
@@ -33,8 +34,11 @@ export class StartView extends HTMLElement {
         this.said,
         h('div', {class: 'actions begin'}, h('button', {class: 'primary'}, 'Start', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))),
     )
+    this.sending = once(/** @type {HTMLFormElement} */ (this.querySelector('form')))
+    /** @type {{text: string, key: string}} what was sent last, and its key: the same sent again is the same run */
+    this.sent = {text: '', key: ''}
     this.onkeydown = (/** @type {KeyboardEvent} */ event) => {
-      if ((event.metaKey || event.ctrlKey) && event.key === 'Enter') this.querySelector('form')?.requestSubmit()
+      if ((event.metaKey || event.ctrlKey) && event.key === 'Enter' && !event.repeat) this.querySelector('form')?.requestSubmit()
     }
     get(['definitions']).then(({definitions}) => fill(known, definitions.map((/** @type {any} */ one) => h('option', {value: one.name}, one.title ?? ''))), () => {})
     if (like) {
@@ -88,8 +92,12 @@ export class StartView extends HTMLElement {
   }
 
   /** @param {Event} event */
-  async start(event) {
+  start(event) {
     event.preventDefault()
+    this.sending.act(() => this.post())
+  }
+
+  async post() {
     fill(this.said)
     const input = this.free && !/** @type {HTMLTextAreaElement|null} */ (this.querySelector('.either textarea'))?.value.trim() ? {value: undefined, wrong: []} : this.input?.read()
     const given = this.arguments?.read()
@@ -97,14 +105,17 @@ export class StartView extends HTMLElement {
     try {
       const more = this.more.value.trim() ? JSON.parse(this.more.value) : {}
       const source = this.source.value.trim()
-      const {run_id: run} = await send(['runs'], {
+      const body = {
         ...more,
         definition: source ? {source: this.source.value} : {name: this.definition.value.trim()},
         ...(this.run.value.trim() ? {run_id: this.run.value.trim()} : {}),
         ...(this.model.value.trim() ? {model: this.model.value.trim()} : {}),
         ...(input?.value === undefined ? {} : {input: input.value}),
         ...(given?.value === undefined ? {} : {arguments: given.value}),
-      })
+      }
+      const text = JSON.stringify(body)
+      if (text !== this.sent.text) this.sent = {text, key: keyed()}
+      const {run_id: run} = await send(['runs'], body, {}, {'Idempotency-Key': this.sent.key})
       go(to(['runs', run]))
     } catch (error) {
       const problems = error instanceof Refused ? error.problems : []
@@ -114,5 +125,8 @@ export class StartView extends HTMLElement {
     }
   }
 }
+
+/** What nobody else is called; `randomUUID` is not there over plain HTTP. */
+const keyed = () => [...crypto.getRandomValues(new Uint8Array(KEY_BYTES))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
 customElements.define('cb-start', StartView)

@@ -1,0 +1,88 @@
+// A question, and the form of its answer: it stays that of one question for as long as it stands.
+
+import {Refused, send, to} from '../lib/api.js'
+import {fill, h} from '../lib/dom.js'
+import {choicesOf, either} from '../lib/form.js'
+import {tree} from '../lib/value.js'
+import {failure, once} from './parts.js'
+
+const ANSWER_WAIT_S = 10
+const BUTTONS_MAX = 4
+/** More choices are fields, as any other value. */
+
+/** @typedef {{where: string, message: string}} Wrong */
+
+export class Question {
+  /**
+   * @param {any} one
+   * @param {{age: HTMLElement, answered: (question: Question) => void, refused: (question: Question, error: unknown) => boolean}} given
+   *   `refused` says whether somebody else tells the error
+   */
+  constructor(one, given) {
+    this.one = one
+    this.given = given
+    /** Whether it is over without us: nothing can be answered any more. */
+    this.over = false
+    const schema = one.schema ?? {}
+    const choices = choicesOf(schema)
+    const buttons = choices && choices.length <= BUTTONS_MAX ? choices : null
+    this.fields = buttons ? null : either(schema, schema.title ?? 'Answer')
+    this.said = h('div', {role: 'status'})
+    this.form = h('form', {class: 'fields', novalidate: true, onsubmit: (/** @type {Event} */ event) => {
+      event.preventDefault()
+      if (buttons) this.answer(buttons[0].value)
+      else this.read()
+    }},
+      this.fields?.element ?? null,
+      schema.description && buttons ? h('p', {class: 'soft'}, schema.description) : null,
+      this.said,
+      h('div', {class: 'actions begin'}, buttons
+        ? buttons.map((choice, i) => h('button', {type: i ? 'button' : 'submit', class: i ? '' : 'primary', onclick: i ? () => this.answer(choice.value) : null}, choice.label, i ? null : h('kbd', {'aria-hidden': 'true'}, '⌘⏎')))
+        : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))
+    this.sending = once(this.form)
+    this.elements = [
+      h('header', {},
+        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {}, `for ${one.who}`) : null, given.age),
+        h('h2', {class: 'asking text'}, one.question || 'A question')),
+      one.data === undefined || one.data === null ? null : h('details', {open: true}, h('summary', {class: 'soft'}, 'What goes with it'), tree(one.data, {open: 2, run: one.run})),
+      this.form,
+      one.timeout_action ? h('p', {class: 'soft'}, 'If nobody answers in time: ', h('code', {}, one.timeout_action)) : null,
+    ]
+  }
+
+  /** Say whether it is over; while our own answer is on its way, that alone tells. @param {boolean} over */
+  close(over) {
+    if (this.over === over || this.sending.busy) return
+    this.over = over
+    for (const element of this.form.elements) /** @type {HTMLInputElement} */ (element).disabled = over
+    fill(this.said, over ? h('p', {class: 'closed'}, h('strong', {}, 'Closed meanwhile: '), 'somebody else has answered, or nobody waits for it any more.') : null)
+  }
+
+  focus() {
+    const first = this.form.querySelector('input, textarea, select, button')
+    if (first instanceof HTMLElement) first.focus()
+  }
+
+  read() {
+    if (this.over || this.sending.busy || !this.fields) return
+    const {value, wrong} = this.fields.read()
+    if (!wrong.length) this.answer(value)
+  }
+
+  /** @param {any} value */
+  async answer(value) {
+    if (this.over) return
+    await this.sending.act(async () => {
+      const {run, key} = this.one
+      fill(this.said)
+      try {
+        await send(['runs', run, 'answer'], {interaction: key, user_response: value, by: 'page', channel: 'page'}, {wait_s: ANSWER_WAIT_S})
+        this.given.answered(this)
+      } catch (error) {
+        if (this.given.refused(this, error)) return
+        if (error instanceof Refused && this.fields && error.status === 409) this.fields.tell([{where: '', message: error.message}])
+        else fill(this.said, failure(error))
+      }
+    })
+  }
+}
