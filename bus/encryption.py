@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from msgspec import Raw, Struct, inspect
 
+from callboard.bus import payloads
 from callboard.bus.events import TYPES
 from callboard.bus.subjects import TOKEN_BYTES_MAX
 
@@ -77,12 +78,18 @@ class Key:
     def payload(self, event_type: str, n: int, payload: bytes, blobs: Mapping[str, bytes]) -> "EncryptedPayload":
         """Encrypt the payload of event ``n`` and its large values, whose digests become those of what is stored."""
         kept: dict[str, bytes] = {}
+        renamed: dict[str, str] = {}
         for digest, value in blobs.items():
-            data = b"%b%b\n%b" % (_VALUE, self.name.encode(), self._cipher.encrypt(value, [_OF_VALUE]))
-            now = sha256(data).hexdigest()
-            kept[now] = data
-            payload = payload.replace(digest.encode(), now.encode())
+            # What stands inside a value comes before it.
+            data = self.value(payloads.renamed(value, renamed))
+            renamed[digest] = sha256(data).hexdigest()
+            kept[renamed[digest]] = data
+        payload = payloads.renamed(payload, renamed)
         return EncryptedPayload(self._enclosed(payload, _place(event_type, n), _shown(event_type, payload)), kept)
+
+    def value(self, value: bytes) -> bytes:
+        """Encrypt a large value."""
+        return b"%b%b\n%b" % (_VALUE, self.name.encode(), self._cipher.encrypt(value, [_OF_VALUE]))
 
     def command(self, body: bytes) -> bytes:
         """Encrypt the body of a command."""

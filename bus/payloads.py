@@ -30,6 +30,7 @@ _MARK = "$blob"
 _MARK_IN_JSON = b'$blob":'
 _NAME = re.compile(r"\$+blob")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_MARKER = re.compile(rb'\{"\$blob":"([0-9a-f]{64})"')
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -38,7 +39,8 @@ _items = msgspec.json.Decoder(list[Raw]).decode
 
 
 def split(payload: bytes, inline_max: int = INLINE_BYTES_MAX) -> tuple[bytes, dict[str, bytes]]:
-    """Return the payload, an encoded object, with large parts replaced by markers, and the parts by digest.
+    """Return the payload, an encoded object, with large parts replaced by markers, and the parts by digest: a part that
+    has markers itself comes behind what they stand for.
 
     Values are measured, hashed and moved as they are encoded; only what is taken apart is looked into.
     """
@@ -95,6 +97,16 @@ def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
     document = _decode(payload)
     _replace(document, restored)
     return _encode(document)
+
+
+def renamed(data: bytes, names: Mapping[str, str]) -> bytes:
+    """Return what `split` has made, the payload or a part, with other digests in its markers."""
+
+    def renaming(found: re.Match[bytes]) -> bytes:
+        digest = found[1].decode()
+        return b'{"$blob":"%b"' % names.get(digest, digest).encode()
+
+    return _MARKER.sub(renaming, data) if _MARK_IN_JSON in data else data
 
 
 def _with_marks_escaped(payload: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Encryption: what a run says stands nowhere in the clear, whoever has its key reads it, and without it nobody does."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,23 @@ async def test_large_values_are_encrypted_and_gone_with_the_key() -> None:
     with pytest.raises(LogUnreadable, match="ada"):
         readable(locked)
     assert await log.keys.make(TENANT, "ada") is None
+
+
+async def test_large_values_inside_large_values_come_back() -> None:
+    log, ref = MemoryLog(), RunRef(TENANT, "r1")
+    runlog = RunLog(log, ref, writer="w")
+    runlog.key = await log.keys.make(TENANT, "ada")
+    texts = [*("t" * 3_000 for _ in range(199)), "u" * 50_000]
+    # What could be taken for a digest, or for a marker, is left as it is.
+    digest = sha256(msgspec.json.encode(texts[-1])).hexdigest()
+    output = [*texts, digest, {"$blob": digest, "bytes": 50_002}]
+    runlog.state(ev.RunEnd("completed", output=output))
+    await runlog.append_queued()
+    [item] = await read_run(log, ref)
+    assert len(item.event.blobs) == 2
+    end = ev.payload_of(item.event)
+    assert isinstance(end, ev.RunEnd)
+    assert end.output == output
 
 
 async def test_what_does_not_decrypt_is_no_event_of_the_run() -> None:
