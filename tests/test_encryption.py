@@ -325,6 +325,16 @@ async def test_forks_and_children_are_encrypted_like_their_run(connection: Conne
     assert SECRET.encode() not in await everything(connection)
 
 
+async def test_a_fork_has_no_other_key_than_its_origin(connection: Connection, caller: Caller) -> None:
+    plain = await caller.finished(input={"who": "nobody"})
+    with_key = await caller.finished(input={"who": SECRET}, encryption_key="ada")
+    for origin, key in ((plain, "ada"), (with_key, "bob"), (with_key, None)):
+        fork = {"fork": {"run": origin, "at": 3}, "encryption_key": key, "input": {"who": SECRET}}
+        verdict = await caller.told_to(f"cb.start.{TENANT}", json.dumps(fork).encode())
+        assert [problem["code"] for problem in verdict["problems"]] == ["fork.encryption_key"]
+    assert SECRET.encode() not in await everything(connection)
+
+
 async def test_what_the_page_has_read_of_a_run_goes_with_its_key(connection: Connection, caller: Caller) -> None:
     histories = Histories(connection.log, TENANT)
     run = await caller.finished(input={"who": SECRET}, encryption_key="ada")

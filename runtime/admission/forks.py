@@ -80,6 +80,8 @@ class Forks:
         accepted = await self._accepted(origin)
         if isinstance(accepted, Problem):
             return [accepted]
+        if (start.encryption_key or "") != accepted.encryption_key:
+            return [_other_key(accepted.encryption_key)]
         if fork.variables and not kits()[plan.definition.language].variables:
             return [_no_variables(plan.definition.language)]
         before = accepted.forked_from
@@ -216,6 +218,14 @@ def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[st
         **given,
         "options": options,
     }
+
+
+def _other_key(key: str) -> Problem:
+    had = f"the key {key!r}, and the fork has it too" if key else "no key, and what it shares with the fork is readable"
+    expected = "no encryption_key with a fork; another run, for another key"
+    return Problem(
+        "fork.encryption_key", f"the run that it goes on from has {had}", "encryption_key", expected=expected
+    )
 
 
 def _no_variables(language: str) -> Problem:
