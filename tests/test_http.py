@@ -11,6 +11,8 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from callboard.bus.subjects import RunRef
+from callboard.runtime.api.connection import Connection
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
 from callboard.runtime.http.address import AddressUnusable, check_address, listening
@@ -186,10 +188,18 @@ async def test_topics_are_told_together_each_event_once(client: httpx.AsyncClien
         assert await heard(client, len(whole), topics="run:one,run:two", after=0) == sorted(whole)
 
 
-async def test_what_models_say_stands_between_the_events(client: httpx.AsyncClient) -> None:
+async def test_what_models_say_stands_between_the_events(tmp_path: Path) -> None:
+    async with served(tmp_path) as (client, connection):
+        await _say_between(client, connection)
+
+
+async def _say_between(client: httpx.AsyncClient, connection: Connection) -> None:
+    said = connection.log.subjects.live(RunRef("acme", "one"), "w", "model.delta")
     async with client.stream("GET", "/live", params={"topics": "run:one"}) as response:
         lines = response.aiter_lines()
         assert await anext(lines) == ": live"
+        for strange in (b"{}", b"nix", b'{"n": 1'):
+            await connection.log.nc.publish(said, strange)
         await client.post("/runs", json=SAID, headers={"Idempotency-Key": "one"})
         pieces: list[dict[str, Any]] = []
         with anyio.fail_after(PATIENCE_S):

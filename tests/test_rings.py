@@ -130,3 +130,21 @@ async def test_a_reader_that_falls_behind_the_ring_misses_nothing(
     async with rings.open():
         with anyio.fail_after(PATIENCE_S):
             assert await read(rings, writer.filters, 0, 41, slow) == writer.sequences
+
+
+@pytest.mark.parametrize("turning", [True, False])
+async def test_what_is_no_event_is_passed_over(log: JetStreamLog, turning: bool) -> None:
+    rings, writer = Rings(log), Writer(log, f"strange-{turning}")
+    await writer.write(2)
+    subject = log.subjects.event(writer.ref, "cake", "node.progress")
+    await log.nc.jetstream().publish(subject, b'{"run": "strange')
+    writer.sequences.append((await log.nc.jetstream().publish(subject, b"\n\n")).seq)
+    await writer.write(2)
+    written = [*writer.sequences[:2], *writer.sequences[3:]]
+    with anyio.fail_after(PATIENCE_S):
+        if turning:
+            async with rings.open():
+                assert await read(rings, writer.filters, 0, 4) == written
+                assert await read(rings, writer.filters, written[1], 2) == written[2:]
+        else:
+            assert await read(rings, writer.filters, 0, 4) == written

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
+from callboard.projections.streaming import Piece
 from callboard.runtime.http.serving import STOPPING
 
 HEARTBEAT_S = 15.0
@@ -118,8 +119,10 @@ class Live:
 
 async def _take(run: str, events: MemoryObjectSendStream[bytes], message: Msg) -> None:
     try:
-        piece = b'{"run":' + msgspec.json.encode(run) + b"," + message.data.lstrip()[1:]
-        events.send_nowait(b"event: model.delta\ndata: " + piece.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n")
+        piece = msgspec.structs.asdict(msgspec.json.decode(message.data, type=Piece))
+        events.send_nowait(b"event: model.delta\ndata: " + msgspec.json.encode({"run": run, **piece}) + b"\n\n")
+    except msgspec.DecodeError:
+        return  # a stranger's
     except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
         return
 

@@ -5,7 +5,7 @@ that has fallen behind the ring, or begins before it, is served from the log at 
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import takewhile
 from typing import NamedTuple
@@ -60,8 +60,8 @@ class Ring:
                 self.base = answer["state"]["last_seq"]
                 async with self._log.follow(self._filters, self.base) as feed:
                     self._ready.set()
-                    async for recorded in feed:
-                        self._take(Told(recorded.sequence, frame_of(recorded)))
+                    async for told in _told(feed):
+                        self._take(told)
         except NoAnswer as error:
             logger.warning("what is followed cannot be read", error=str(error))
         except Exception:
@@ -129,8 +129,8 @@ class Rings:
         async with self._joined(filters) as ring:
             if ring is None:
                 async with self._log.follow(filters, after) as feed:
-                    async for recorded in feed:
-                        yield Told(recorded.sequence, frame_of(recorded))
+                    async for told in _told(feed):
+                        yield told
             else:
                 at = await ring.now() if after is None else after
                 while True:
@@ -149,9 +149,9 @@ class Rings:
         """Yield events from the log until the ring has all that follow."""
         await ring.now()
         async with self._log.follow(filters, after) as feed:
-            async for recorded in feed:
-                yield Told(recorded.sequence, frame_of(recorded))
-                if recorded.sequence >= ring.base:
+            async for told in _told(feed):
+                yield told
+                if told.sequence >= ring.base:
                     return
 
     @asynccontextmanager
@@ -175,8 +175,19 @@ class Rings:
                     del self._rings[key]
 
 
+async def _told(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Told]:
+    """Tell the events of a feed; what anybody has left among them, and is none, is passed over."""
+    async for recorded in feed:
+        if recorded.readable:
+            yield Told(recorded.sequence, frame_of(recorded))
+
+
 def frame_of(recorded: Recorded) -> bytes:
     """Return a server-sent event whose id is the stream sequence."""
-    head = f"id: {recorded.sequence}\nevent: {recorded.event.type}\ndata: "
-    # An event is one line of JSON.
-    return head.encode() + recorded.told.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
+    lines = (str(recorded.sequence).encode(), recorded.event.type.encode(), recorded.told)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % tuple(map(one_line, lines))
+
+
+def one_line(text: bytes) -> bytes:
+    """Return what a field of a server-sent event may hold: JSON stays what it is."""
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -112,14 +112,14 @@ export class Stream {
       else if (line.startsWith('event: ')) kind = line.slice(7)
     }
     if (!data) return
-    const event = JSON.parse(data)
     if (id !== null) this.at = id
+    const event = read(data)
     for (const follower of this.followers.values()) {
       if (id === null) {
-        if (follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
+        if (event && follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
       } else if (follower.after === null || follower.after < id) {
         follower.after = id
-        if (covers(follower.topic, kind, event.run)) this.put(follower, {sequence: id, event})
+        if (event && covers(follower.topic, kind, event.run)) this.put(follower, {sequence: id, event})
       }
     }
   }
@@ -145,6 +145,15 @@ export class Stream {
     if (state === this.state) return
     this.state = state
     this.changed(state)
+  }
+}
+
+/** What cannot be read is passed over: it would be no other if it came again. @param {string} data */
+function read(data) {
+  try {
+    return JSON.parse(data)
+  } catch {
+    return null
   }
 }
 

@@ -23,6 +23,8 @@ const INDEX_ROWS = 20_000
 const TICK_MS = 1_000
 /** How long what a run has used waits to be priced, with whatever else it uses until then. */
 const PRICED_MS = 1_000
+/** How long an event that is missing may still come by itself. */
+const LACKING_MS = 500
 const SAID_MAX = 20_000
 const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'human', 'signal', 'child']
 const PANES = [['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
@@ -87,7 +89,8 @@ export class RunView extends HTMLElement {
     this.unfollow?.()
     clearInterval(this.ticking)
     clearTimeout(this.pricing)
-    this.pricing = undefined
+    clearTimeout(this.lacking)
+    this.pricing = this.lacking = undefined
     this.run_id = undefined
   }
 
@@ -196,6 +199,32 @@ export class RunView extends HTMLElement {
     }
   }
 
+  /** Of what is told something is missing: the server has it. */
+  lacks() {
+    this.lacking ??= setTimeout(() => this.readOn(), LACKING_MS)
+  }
+
+  /** Take what has come behind the last event that is known. */
+  async readOn() {
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    try {
+      for (let more = true; more;) {
+        const {last} = this.run
+        const index = await get(['runs', /** @type {string} */ (this.run_id), 'index'], {after: last, limit: INDEX_ROWS}, signal)
+        this.run.take(rowsOf(index))
+        this.run.charge(index.costs)
+        more = index.more && this.run.last > last
+      }
+      this.lacking = undefined
+      this.summary()
+      this.asked()
+    } catch (error) {
+      if (signal.aborted) return
+      this.lacking = undefined
+      if (error instanceof Refused && !error.status) this.lacks()
+    }
+  }
+
   spends() {
     this.pricing ??= setTimeout(() => this.price(), PRICED_MS)
   }
@@ -234,6 +263,7 @@ export class RunView extends HTMLElement {
     }
     const before = this.run.statusAt(this.run.last)
     this.run.take(rows)
+    if ((rows.at(-1)?.n ?? 0) > this.run.last) this.lacks()
     if (rows.some((row) => row.tokens)) this.spends()
     const status = this.run.statusAt(this.run.last)
     if (status !== before) {

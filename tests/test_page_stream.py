@@ -1,0 +1,89 @@
+"""The page's stream, its module alone in node and in a browser: what is told, whatever stands between it."""
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser import NODE, ROOT, Opened
+from tests.http_house import served
+from tests.page_stage import LOOP, Stage, asked
+from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import stage as stage
+
+PATIENCE_S = 30
+STREAM = ROOT / "runtime" / "page" / "static" / "lib" / "stream.js"
+
+SERVED = """
+const {Stream} = await import(process.argv[1])
+const connections = []
+globalThis.fetch = async (url, {signal}) => {
+  const body = new ReadableStream({start: (writer) => connections.push({url, writer})})
+  return {ok: true, status: 200, body}
+}
+const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 2)) }
+const say = (text) => connections.at(-1).writer.enqueue(new TextEncoder().encode(text))
+const event = (id, type, run, n) => say(`id: ${id}\\nevent: ${type}\\ndata: ${JSON.stringify({type, run, n})}\\n\\n`)
+const stream = new Stream('/live', () => {})
+const follow = (topic, after, key = {}) => {
+  const told = []
+  const tell = (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence))
+  stream.follow(key, {topic, after, tell})
+  return told
+}
+"""
+"""A stream before a server that says what a test has it say."""
+
+
+def told(script: str) -> Any:
+    """Run a script beside the stream; return what it prints."""
+    program = f"{SERVED}\n{script}\nprocess.exit(0)"
+    done = subprocess.run(
+        [*NODE, "--no-warnings", "--input-type=module", "-e", program, str(STREAM)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with served(tmp_path_factory.mktemp("stream")) as (client, connection):
+        yield Stage(browser, client, connection)
+
+
+def test_what_cannot_be_read_is_passed_over() -> None:
+    script = """
+    const found = follow('run:x', 5)
+    await until(() => connections.length === 1)
+    say('id: 6\\nevent: run.start\\ndata: {"run": \\n\\nevent: model.delta\\ndata: {"run":"x",}\\n\\n')
+    event(7, 'run.end', 'x', 2)
+    await until(() => found.length)
+    console.log(JSON.stringify([found, stream.at, connections.length]))
+    """
+    assert told(script) == [[7], 7, 1]
+
+
+async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> None:
+    await stage.start("lacking", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs/lacking"))
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    # All but the last of what comes is lost.
+    await asked(
+        page,
+        """() => {
+            const view = document.querySelector('cb-run'), hear = view.hear.bind(view)
+            view.hear = (told) => hear(told.filter((one) => one.event?.type === 'run.end'))
+        }""",
+    )
+    await stage.client.post("/runs/lacking/resume", json={})
+    await expect(page.locator(".run-title .status")).to_contain_text("failed")
+    whole = (await stage.client.get("/runs/lacking/events", params={"limit": 1_000})).json()["events"]
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+    assert rows == [one["sequence"] for one in whole]
