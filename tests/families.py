@@ -165,6 +165,17 @@ async def spenders(stage: Stage) -> End:
     return End("completed")
 
 
+async def spender_beside_a_stop(stage: Stage) -> End:
+    """A spender beside a branch with a place to stop at."""
+
+    async def stop() -> None:
+        await stage.gate(None, "stop")
+        stage.enter("stop").exit("ok")
+
+    await stage.join(stage.spawn(stop()), stage.spawn(have(stage, "one", "spender", stage.info.input)))
+    return End("completed")
+
+
 PLAYS: Mapping[str, Play] = {
     each.__name__: each
     for each in (
@@ -180,6 +191,7 @@ PLAYS: Mapping[str, Play] = {
         fails,
         spender,
         spenders,
+        spender_beside_a_stop,
     )
 }
 

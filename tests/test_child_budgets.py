@@ -8,6 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.log import Entry
 from callboard.bus.subjects import RunRef
+from callboard.runtime.run import budget
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import VIRTUAL
@@ -127,3 +128,24 @@ async def test_whoever_dies_nothing_is_lost_and_nothing_counts_twice(point: Cras
     used = [ev.payload_of(event) for event in root if event.type == ev.ChildUsage.type]
     assert sum(one.turns for one in used if isinstance(one, ev.ChildUsage)) == WIDTH * TURNS
     assert 15 <= resuming.paused_at[0] <= 15 + 2 * WIDTH
+
+
+@pytest.mark.anyio
+async def test_a_resume_that_ends_two_pauses_lets_the_held_child_go() -> None:
+    theatre = family_theatre()
+    hands = Hands(theatre, Resuming())
+    given = {"turns": TURNS}
+    await theatre.accept("spender_beside_a_stop", input=given, limits={"turns": 4}, breakpoints=["stop"])
+    root = await hands.finish(ROOT)
+    assert end_of(root).status == "completed"
+    first, second = [event for event in root if event.type == ev.RunResumed.type][:2]
+    assert second.n == first.n + 1
+    assert (bool(first.key), second.key) == (True, ""), "one resume has ended both"
+
+
+@pytest.mark.anyio
+async def test_children_that_one_batch_does_not_hold_go_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "HELD_MAX", 1)
+    hands, _ = await family({"turns": 15})
+    assert end_of(await hands.theatre.events(ROOT)).status == "completed"
+    assert len(await turns(hands)) == WIDTH * TURNS

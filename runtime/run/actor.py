@@ -201,6 +201,8 @@ class RunActor:
         )
         for event in events:
             self._budget.take(event)
+        # What went into one batch with a recorded event is stored.
+        self._budget.releasing.clear()
         self._rest = Rest(self._active, self._flight, self._budget)
         self._parting.callback(self._part)
         # What is logged of the run belongs to its root; only effects are told to others.

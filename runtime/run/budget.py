@@ -53,13 +53,18 @@ class Budget:
         """Who, or which budget that it shares, has paused the run for a budget."""
         self.held = False
         """Whether the run stands still because an ancestor's budget is used up."""
-        self.releasing: list[str] = []
-        """Children that are to go on with the run, when it was last resumed."""
+        self.releasing: dict[int, list[str]] = {}
+        """Children that are to go on with the run, by the number of the event that resumed it."""
 
     @property
     def counts_children(self) -> bool:
         """Whether it matters what child runs use while they go on."""
         return any(one is not None for one in (self._limits.tokens, self._limits.usd, self._limits.turns))
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether children are held that have not been let go with the run: there were too many for one batch."""
+        return bool(self._held) and not self._stands
 
     def holds(self, key: str) -> bool:
         """Whether a child is to stand still, as the run does: it has said what it used when that was too much."""
@@ -97,7 +102,10 @@ class Budget:
                 self._times += by is None
             case ev.RunResumed():
                 self._stands = self.held = False
-                self.releasing, self._held = list(self._held)[:HELD_MAX], {}
+                freed = list(self._held)[:HELD_MAX]
+                # One resume may end several pauses, all of them numbered before the first is stored.
+                self.releasing[event.n] = freed
+                self._held = {key: None for key in self._held if key not in freed}
             case ev.ChildUsage(models=models, turns=turns):
                 self._turns += turns
                 said = self._said.setdefault(event.key, Tally())

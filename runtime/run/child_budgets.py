@@ -93,7 +93,7 @@ class ChildBudgets:
         """Whether an event may concern another run of the family, so that `run_messages` is to be asked about it."""
         if event.type in TOLD and self._parent is not None:
             return True
-        return event.type == ev.ChildUsage.type or (event.type == ev.RunResumed.type and bool(self._budget.releasing))
+        return event.type == ev.ChildUsage.type or bool(self._budget.releasing.get(event.n))
 
     def run_messages(self, event: Event) -> list[RunMessage]:
         """Return what is to be stored with an event for other runs of the family."""
@@ -105,9 +105,8 @@ class ChildBudgets:
         if event.type == ev.ChildUsage.type and self._budget.holds(event.key):
             message = f"the budget of {by} is used up"
             found.append(RunMessage(self._child(event.key), "hold", msgspec.json.encode(Hold(by, message))))
-        if event.type == ev.RunResumed.type:
-            keys, self._budget.releasing = self._budget.releasing, []
-            found += [RunMessage(self._child(key), "release", msgspec.json.encode(Hold(by))) for key in keys]
+        freed = self._budget.releasing.pop(event.n, [])
+        found += [RunMessage(self._child(key), "release", msgspec.json.encode(Hold(by))) for key in freed]
         return found
 
     def _child(self, key: str) -> RunRef:

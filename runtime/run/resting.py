@@ -1,6 +1,6 @@
 """Resting: what an active run does when there is nothing to do: it waits, lingers, and at last parks.
 
-Emits: run.parked, run.paused, timer.fired
+Emits: run.parked, run.paused, run.resumed, timer.fired
 """
 
 import datetime as dt
@@ -39,11 +39,15 @@ class Rest:
         return True
 
     def keep_budget(self) -> bool:
-        """Record that the run has used its budget up, or one that it shares, if nobody has stopped it yet."""
+        """Record that the run has used its budget up, or one that it shares, if nobody has stopped it yet; or else
+        that it goes on, once more, for children that did not go into one batch with that."""
         if self._stopped():
             return False
         now = self._active.runlog.clock()
-        if (stated := self._budget.used_up(now) or self._shared_up(now)) is None:
+        stated = self._budget.used_up(now) or self._shared_up(now)
+        if stated is None and self._budget.holds_back:
+            stated = ev.RunResumed(step=self._active.stage.waits.stepping)
+        if stated is None:
             return False
         self._active.runlog.state(stated)
         return True
