@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.commit import Message, guarded
 from callboard.bus.erasing import erase, erase_all
+from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 
@@ -50,8 +51,7 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> 
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
     """
-    body = msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run))
-    await log.publish(Message(log.subjects.gone(ref), body, guarded(forked, log.subjects.forked(ref))))
+    await log.publish(_mark(log, ref, mark, guarded(forked, log.subjects.forked(ref))))
 
 
 async def purge(log: JetStreamLog, ref: RunRef, starts: Sequence[int] = ()) -> int:
@@ -66,3 +66,21 @@ async def purge(log: JetStreamLog, ref: RunRef, starts: Sequence[int] = ()) -> i
     for filter in log.subjects.belonging(ref):
         removed += await erase_all(log, filter)
     return removed
+
+
+async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
+    """Remove what is there of a run that is marked, if anything is: somebody took its id while it was purged, or the
+    purge was broken off. It is marked anew before, so that whoever has heard of it meanwhile hears that it has gone.
+
+    :raises Full: if there is no room for the mark
+    :raises NoAnswer: if no answer came; done again, it goes on
+    """
+    first = await log.last_of_type(ref, RunAccepted.type)
+    if first is None:
+        return
+    await log.publish(_mark(log, ref, mark, {}))
+    await purge(log, ref, [first.event.cause] if first.event.cause else [])
+
+
+def _mark(log: JetStreamLog, ref: RunRef, mark: Gone, guard: dict[str, str]) -> Message:
+    return Message(log.subjects.gone(ref), msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run)), guard)

@@ -8,8 +8,10 @@ import anyio
 import nats
 import pytest
 
+from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
+from callboard.runtime.admission import admission
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
@@ -90,6 +92,35 @@ async def test_a_fork_that_is_admitted_while_its_origin_is_purged_is_refused(
     assert [problem["code"] for problem in error["problems"]] == ["run.unknown"]
     assert await connection.log.last(RunRef(TENANT, "late")) is None
     assert await left(connection, "cb.forked") == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    run = await caller.finished(run_id="mine")
+    looked = 0
+
+    async def slow(*given: Any) -> Gone | None:
+        """The door has seen no mark, and is not done when the run is purged; and may die when it has admitted it."""
+        nonlocal looked
+        looked += 1
+        found = await gone(*given)
+        if looked == 1:
+            assert found is None
+            assert await purged(connection, run) > 0
+        if looked == 2 and dies:
+            assert len(await left(connection, f"cb.run.acme.{run}")) == 1
+            raise NoAnswer("killed")
+        return found
+
+    monkeypatch.setattr(admission, "gone", slow)
+    error = await caller.refused("start", {**_start(), "run_id": run})
+    assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
+    assert looked == (3 if dies else 2)
+    assert sorted(await left(connection, run)) == [f"cb.gone.acme.{run}", f"cb.reject.acme.{run}"]
+    assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert (await caller.ask("runs", {}))["runs"] == []
 
 
 async def test_a_run_that_is_forked_while_it_is_purged_stays(connection: Connection, caller: Caller) -> None:

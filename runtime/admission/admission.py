@@ -27,7 +27,7 @@ from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, whole
-from callboard.bus.purging import gone
+from callboard.bus.purging import Gone, gone, purge_again
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
 from callboard.bus.tracecontext import TraceContext
@@ -174,9 +174,7 @@ class Admission:
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
         before = await taken_in(self._log, ref, delivery.sequence, examined.problems) if secret else None
         if before is not None:
-            if not before.duplicate:
-                await self._call(ref, call)
-            return before
+            return before if before.duplicate else await self._called(ref, call, before)
         return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
 
     async def _examined(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
@@ -252,8 +250,8 @@ class Admission:
             return Verdict("rejected", examined.run_id, problems=problems)
         if parent is None and (exhausted := await self._exhausted(ref, plan)):
             return Verdict("rejected", examined.run_id, problems=exhausted)
-        if await gone(self._log, ref) is not None:
-            return Verdict("rejected", run, problems=[_purged(run)])
+        if (mark := await gone(self._log, ref)) is not None:
+            return await self._refuse_purged(ref, mark)
         trace = ev.Traced(
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
@@ -288,8 +286,7 @@ class Admission:
             if error.found is not None and error.found.n > 1:
                 warnings = await self._differences(first, accepted) if duplicate else warnings
                 return Verdict("accepted", run, duplicate, warnings=warnings)
-        await self._call(ref, call)
-        return Verdict("accepted", run, duplicate, warnings=warnings)
+        return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings))
 
     async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""
@@ -364,6 +361,19 @@ class Admission:
             expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found
+
+    async def _called(self, ref: RunRef, call: _Call, verdict: Verdict) -> Verdict:
+        """Have a run performed that is admitted; unless it is one that was purged after its id had been looked at, and
+        all that the first event would have met with was gone."""
+        if (mark := await gone(self._log, ref)) is not None:
+            return await self._refuse_purged(ref, mark)
+        await self._call(ref, call)
+        return verdict
+
+    async def _refuse_purged(self, ref: RunRef, mark: Gone) -> Verdict:
+        """Refuse a start of a run that has been purged, and take out what has been admitted of it since."""
+        await purge_again(self._log, ref, mark)
+        return Verdict("rejected", ref.run, problems=[_purged(ref.run)])
 
     async def _call(self, ref: RunRef, call: _Call) -> None:
         await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
