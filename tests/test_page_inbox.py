@@ -1,17 +1,24 @@
-"""The inbox and starting in a real browser: what one answers is what one has read, and what one starts begins once."""
+"""The inbox and starting in a real browser: what one answers is what one has read, and what one starts begins once.
 
+Forms, too: what is written into one is sent as it was meant, or told what is wrong with it, and never lost.
+"""
+
+import json
+import subprocess
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import httpx
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.browser import Opened
+from tests.browser import NODE, ROOT, Opened
 from tests.http_house import served
-from tests.page_stage import ASKING, LOOP, Stage, asked
+from tests.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import stage as stage
+from tests.workflows import document as workflow
 
 WRITTEN = ASKING.replace('@elicit(select, "Which carrier takes it?", "North", "South", "East", "West", "Post")', "{}")
 
@@ -100,6 +107,160 @@ async def test_a_list_that_is_scrolled_stays_where_it_is(stage: Stage) -> None:
     assert await place.evaluate("(list) => list.scrollTop") == 400
     for number in range(15):
         await stage.client.post(f"/runs/many-{number:02}/kill", json={})
+
+
+async def test_what_is_written_is_still_there_for_whoever_comes_back_to_a_question(stage: Stage) -> None:
+    for run in ("draft-1", "draft-2"):
+        await ask(stage, run, f'@elicit(input, "What of {run}?")')
+    page = await stage.browser.page(stage.url("inbox"))
+    rows, field = page.get_by_role("row"), page.locator(".question form textarea, .question form input").first
+    for run in ("draft-1", "draft-2"):
+        await rows.filter(has_text=f"What of {run}?").click()
+        await expect(page.get_by_role("heading", name=f"What of {run}?")).to_be_visible()
+        await field.fill(f"half of {run}")
+    await rows.filter(has_text="What of draft-1?").click()
+    await expect(field).to_have_value("half of draft-1")
+    await page.get_by_role("link", name="Workers").click()
+    await page.get_by_role("link", name="Inbox").click()
+    await rows.filter(has_text="What of draft-2?").click()
+    await expect(field).to_have_value("half of draft-2")
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_text("answered draft-2")).to_be_visible()
+    await page.get_by_role("button", name="Next question").click()
+    await expect(field).to_have_value("half of draft-1")
+    await stage.kill("draft-1")
+
+
+async def test_what_is_written_stays_while_the_name_of_its_definition_changes(stage: Stage) -> None:
+    more = workflow({"a": {}}, inputs={"service": {"type": "string", "required": True}, "who": {"type": "string"}})
+    for name, source in (("wants", WITH_INPUTS), ("wants-more", json.dumps(more))):
+        await stage.client.post("/definitions", json={"name": name, "source": source})
+    page = await stage.browser.page(stage.url("start/wants"))
+    service = page.get_by_label("service")
+    await service.fill("the")
+    name = page.get_by_placeholder("the name of a registered one")
+    await name.fill("wants-mo")
+    await expect(page.get_by_text("Nothing is registered as wants-mo.")).to_be_visible()
+    let_go = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        await let_go.wait()
+        await route.continue_()
+
+    await page.route("**/about", hold)
+    async with page.expect_request("**/about"):
+        await name.fill("wants-more")
+    await service.press("End")
+    await page.keyboard.type(" bus")
+    let_go.set()
+    await expect(page.get_by_label("who")).to_be_visible()
+    await expect(service).to_have_value("the bus")
+    await expect(service).to_be_focused()
+    await page.get_by_role("link", name="Start a run").click()
+    await expect(page.get_by_label("who")).to_have_count(0)
+    await name.fill("wants")
+    await service.fill("again")
+    await page.get_by_role("link", name="Start a run").click()
+    await expect(service).to_have_value("again")
+
+
+READABLE = {"12": 12, " 0.5 ": 0.5, "1,5": 1.5, "-3": -3, "+4": 4, ".5": 0.5, "2.": 2, "1e3": 1000, "0.125": 0.125}
+ODD = [
+    "",
+    "many",
+    "1.000",
+    "1,000",
+    "3.142",
+    "1.000.000",
+    "1,2,3",
+    "1 000",
+    "0x10",
+    "Infinity",
+    "NaN",
+    "1e999",
+    "1e-999",
+]
+NUMBERS = {**READABLE, "3,1420": 3.142, "12345,678": 12345.678, **dict.fromkeys([*ODD, "12345678901234567890"])}
+"""What people write, and the number that it is; none where it may be another, or none at all."""
+
+READ = """
+const {numberOf, valueOf} = await import(process.argv[1])
+const tried = (text) => { try { return [valueOf(text)] } catch { return null } }
+const numbers = JSON.parse(process.argv[2]).map((one) => numberOf(one).value ?? null)
+const values = ['[1.5, {"a": 3}]', '[1e999]', '12345678901234567890', '{"a": '].map(tried)
+console.log(JSON.stringify([numbers, values]))
+"""
+
+
+def test_a_number_is_read_as_it_was_meant_or_not_at_all() -> None:
+    numbers = ROOT / "runtime" / "page" / "static" / "lib" / "numbers.js"
+    arguments = ["--no-warnings", "--input-type=module", "-e", READ, str(numbers), json.dumps(list(NUMBERS))]
+    done = subprocess.run([*NODE, *arguments], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == [list(NUMBERS.values()), [[[1.5, {"a": 3}]], None, None, None]]
+
+
+FORMED = """async ([schema, before]) => {
+    const {Form} = await import('/static/lib/form.js')
+    const form = new Form(schema, 'Answer')
+    document.querySelector('main').replaceChildren(form.element)
+    if (before !== null) form.write(before)
+    const put = (name, text) => { form.shown.places.get(name).input.value = text }
+    const turned = () => form.element.querySelector('.either > button').click()
+    const told = () => form.element.innerText.match(/✕ .*/g) ?? []
+    const shows = () => form.shown === form.fields ? 'fields' : 'JSON'
+    DONE
+}"""
+"""Makes a form, writes a value into it, and does with it what a test has stand there."""
+
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "required": ["amount", "address"],
+    "properties": {
+        "amount": {"type": "number", "maximum": 900},
+        "address": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "gift": {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]},
+        "how": {"enum": ["fast", "slow"]},
+        "lines": {"type": "array"},
+    },
+}
+
+
+async def test_a_form_says_what_is_wrong_and_sends_what_was_given(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("workers"))
+
+    async def formed(script: str, before: Any = None, schema: Any = NESTED) -> Any:
+        return await asked(page, FORMED.replace("DONE", script), [schema, before])
+
+    whole = {"amount": 3.142, "address": {"city": "Ulm"}, "how": "fast", "lines": [1], "more": {"than": "fields"}}
+    # What it is told it has, whatever it has fields for; and what may be left out only where it is wanted.
+    assert await formed("return [shows(), form.read()]", whole) == ["fields", {"value": whole, "wrong": []}]
+    assert await formed("turned(); turned(); return [shows(), form.read().value]", whole) == ["fields", whole]
+    gift = "form.shown.places.get('gift').input.click()"
+    assert await formed(f"{gift}; put('gift.note', 'hello'); return form.read().value.gift", whole) == {"note": "hello"}
+    assert await formed(f"{gift}; form.read(); return told()", whole) == ["✕ it is needed"]
+    left_out = "form.element.querySelectorAll('input[type=radio]')[2].click(); return 'how' in form.read().value"
+    assert await formed(left_out, whole) is False
+
+    # What cannot be read stays where it stands, and is told.
+    assert await formed("put('amount', '1.000'); turned(); return [shows(), told()]", whole) == [
+        "fields",
+        ["✕ 1.000 may be read in two ways: write 1000 or 1.0000"],
+    ]
+    assert (
+        await formed("put('lines', '[1,'); turned(); return form.shown.places.get('lines').input.value", whole) == "[1,"
+    )
+    assert await formed("turned(); put('', '{\"amount\": '); turned(); return [shows(), told().length]", whole) == [
+        "JSON",
+        1,
+    ]
+    for value in ([1], {**whole, "how": "never"}, {**whole, "address": "Ulm"}):
+        assert await formed("return [shows(), form.read().value]", value) == ["JSON", value]
+        assert await formed("turned(); return [shows(), told().length]", value) == ["JSON", 1]
+    assert await formed("put('', '[1e999]'); form.read(); return told()", None, {"type": "array"}) == [
+        "✕ it is no JSON: 1e999 is too large for a number"
+    ]
+    assert await formed("put('', '{}'); form.read(); return told()", None, {"type": "array"}) == ["✕ a list is needed"]
+    assert await formed("put('amount', '900,5'); form.read(); return told()", whole) == ["✕ at most 900"]
 
 
 async def test_what_is_started_twice_begins_once(stage: Stage) -> None:

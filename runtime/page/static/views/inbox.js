@@ -54,11 +54,16 @@ async function load() {
     if (turn < told) return
     told = turn
     known = questions
+    const open = new Set(questions.map(nameOf))
+    for (const name of begun.keys()) if (!open.has(name)) begun.delete(name)
     watchers.forEach((watcher) => watcher(known))
   } catch (error) {
     if (error instanceof Refused && error.status !== 401) gather(RETRY_MS)
   }
 }
+
+/** Questions that somebody has begun to answer, by their names: whoever comes back to one goes on there. @type {Map<string, Question>} */
+const begun = new Map()
 
 /** @param {any} one */
 const nameOf = (one) => `${one.run} ${one.key}`
@@ -101,6 +106,7 @@ export class InboxView extends HTMLElement {
   }
 
   disconnectedCallback() {
+    this.leave()
     this.unwatch?.()
     this.list.close()
     clearInterval(this.ticking)
@@ -127,7 +133,7 @@ export class InboxView extends HTMLElement {
     this.list.mark(index, anew)
     if (!anew) return this.shown.close(index < 0)
     if (index >= 0) return this.open(questions[index])
-    this.shown = null
+    this.leave()
     const next = questions.length ? h('button', {onclick: () => this.choose(questions[0])}, 'Next question') : null
     fill(this.panel, this.thanks, this.thanks && next ? next
       : this.asked ? nothing('This question is not open', 'It has been answered, or nobody waits for it any more.', next)
@@ -167,13 +173,26 @@ export class InboxView extends HTMLElement {
 
   /** @param {any} one */
   open(one) {
-    this.shown = new Question(one, {age: this.age(one), answered: (question) => this.answered(question), refused: (question, error) => this.refused(question, error)})
+    this.leave()
+    const given = {answered: (/** @type {Question} */ question) => this.answered(question), refused: (/** @type {Question} */ question, /** @type {unknown} */ error) => this.refused(question, error)}
+    const left = begun.get(nameOf(one))
+    if (left) left.given = given
+    this.shown = left ?? new Question(one, this.age(one), given)
     fill(this.panel, this.shown.elements)
+    this.shown.close(false)
+  }
+
+  /** What is written into the question in the panel is kept for whoever comes back to it. */
+  leave() {
+    if (this.shown?.written && !this.shown.over) begun.set(nameOf(this.shown.one), this.shown)
+    this.shown = null
   }
 
   /** @param {Question} question */
   answered(question) {
     const {one} = question
+    begun.delete(nameOf(one))
+    question.written = false
     gather()
     if (!this.isConnected) return
     // Whoever has gone on to another question meanwhile keeps what is written there.

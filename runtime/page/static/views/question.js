@@ -2,7 +2,8 @@
 
 import {Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {choicesOf, either} from '../lib/form.js'
+import {choicesOf} from '../lib/fields.js'
+import {Form} from '../lib/form.js'
 import {tree} from '../lib/value.js'
 import {failure, once} from './parts.js'
 
@@ -10,15 +11,11 @@ const ANSWER_WAIT_S = 10
 const BUTTONS_MAX = 4
 /** More choices are fields, as any other value. */
 
-/** @typedef {{where: string, message: string}} Wrong */
+/** @typedef {{answered: (question: Question) => void, refused: (question: Question, error: unknown) => boolean}} Given `refused` says whether somebody else tells the error */
 
 export class Question {
-  /**
-   * @param {any} one
-   * @param {{age: HTMLElement, answered: (question: Question) => void, refused: (question: Question, error: unknown) => boolean}} given
-   *   `refused` says whether somebody else tells the error
-   */
-  constructor(one, given) {
+  /** @param {any} one @param {HTMLElement} age @param {Given} given */
+  constructor(one, age, given) {
     this.one = one
     this.given = given
     /** Whether it is over without us: nothing can be answered any more. */
@@ -26,7 +23,7 @@ export class Question {
     const schema = one.schema ?? {}
     const choices = choicesOf(schema)
     const buttons = choices && choices.length <= BUTTONS_MAX ? choices : null
-    this.fields = buttons ? null : either(schema, schema.title ?? 'Answer')
+    this.fields = buttons ? null : new Form(schema, 'Answer')
     this.said = h('div', {role: 'status'})
     this.form = h('form', {class: 'fields', novalidate: true, onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault()
@@ -40,9 +37,12 @@ export class Question {
         ? buttons.map((choice, i) => h('button', {type: i ? 'button' : 'submit', class: i ? '' : 'primary', onclick: i ? () => this.answer(choice.value) : null}, choice.label, i ? null : h('kbd', {'aria-hidden': 'true'}, '⌘⏎')))
         : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))
     this.sending = once(this.form)
+    /** Whether somebody has written something here that is not yet an answer. */
+    this.written = false
+    this.form.addEventListener('input', () => { this.written = true })
     this.elements = [
       h('header', {},
-        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {}, `for ${one.who}`) : null, given.age),
+        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {}, `for ${one.who}`) : null, age),
         h('h2', {class: 'asking text'}, one.question || 'A question')),
       one.data === undefined || one.data === null ? null : h('details', {open: true}, h('summary', {class: 'soft'}, 'What goes with it'), tree(one.data, {open: 2, run: one.run})),
       this.form,

@@ -2,7 +2,8 @@
 
 import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {either} from '../lib/form.js'
+import {hasMembers, plain, same} from '../lib/fields.js'
+import {Form, tell} from '../lib/form.js'
 import {failure, field, once} from './parts.js'
 import {go} from './going.js'
 
@@ -13,16 +14,29 @@ export class StartView extends HTMLElement {
   /** @param {import('../lib/urls.js').Place} place */
   async show(place) {
     const like = place.query.get('like')
+    const asked = JSON.stringify([place.names, like])
+    // Whoever comes here again while they write goes on writing.
+    if (asked === this.asked) return
+    /** @type {string} */
+    this.asked = asked
     this.place = h('div')
+    this.about = h('p', {class: 'soft', hidden: true})
+    this.forms = h('div', {class: 'fields'})
+    fill(this.place, this.about, this.forms)
+    this.input = this.inputs({})
+    /** @type {Form|null} */
+    this.arguments = null
+    /** @type {any} what the definition wants, as far as it is known */
+    this.wanted = {}
+    fill(this.forms, this.input.element)
     this.said = h('div')
-    /** @type {any} */
-    this.base = {}
     const known = h('datalist', {id: 'definitions-registered'})
     this.definition = h('input', {type: 'text', list: 'definitions-registered', placeholder: 'the name of a registered one', autocomplete: 'off', oninput: () => this.typed()})
     this.source = h('textarea', {rows: '8', spellcheck: 'false', placeholder: 'or its whole text'})
     this.run = h('input', {type: 'text', autocomplete: 'off', placeholder: 'given by itself'})
     this.model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'the default of the worker'})
-    this.more = h('textarea', {rows: '5', spellcheck: 'false', placeholder: '{"limits": {}, "script": {}}'})
+    this.more = plain({type: 'object'}, {label: 'Anything else of a start message, as JSON', required: false})
+    this.more.places.get('')?.input?.setAttribute('placeholder', '{"limits": {}, "script": {}}')
     this.definition.value = place.names[0] ?? ''
     const source = h('details', {}, h('summary', {}, 'A text instead'), field('Definition', this.source))
     fill(
@@ -30,7 +44,7 @@ export class StartView extends HTMLElement {
       h('div', {class: 'bar'}, h('h1', {}, like ? `Start like ${like}` : 'Start a run')),
       h('div', {class: 'sheet scrolls'}, h('form', {class: 'fields start', novalidate: true, onsubmit: (/** @type {Event} */ event) => this.start(event)},
         field('Definition', this.definition, known), source, this.place,
-        h('details', {}, h('summary', {}, 'More'), h('div', {class: 'fields'}, field('Run id', this.run), field('Model', this.model), field('Anything else of a start message, as JSON', this.more))),
+        h('details', {}, h('summary', {}, 'More'), h('div', {class: 'fields'}, field('Run id', this.run), field('Model', this.model), this.more.element)),
         this.said,
         h('div', {class: 'actions begin'}, h('button', {class: 'primary'}, 'Start', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))),
     )
@@ -42,24 +56,30 @@ export class StartView extends HTMLElement {
     }
     get(['definitions']).then(({definitions}) => fill(known, definitions.map((/** @type {any} */ one) => h('option', {value: one.name}, one.title ?? ''))), () => {})
     if (like) {
-      await this.like(like)
+      await this.like(like, asked)
       source.open = Boolean(this.source.value)
     } else await this.takes()
-    if (!this.definition.value && !like) this.definition.focus()
+    if (!this.definition.value && !like && asked === this.asked) this.definition.focus()
   }
 
-  /** What another run was started with. @param {string} run */
-  async like(run) {
+  disconnectedCallback() {
+    clearTimeout(this.typing)
+  }
+
+  /** What another run was started with. @param {string} run @param {string} asked */
+  async like(run, asked) {
     try {
       const page = await get(['runs', run, 'events'], {after: 0, limit: 1})
+      if (asked !== this.asked) return
       const {definition, start} = page.events[0].event.payload
       const {input, arguments: given, model, run_id: _, definition: named, ...more} = start
       this.definition.value = named?.name ?? ''
       this.source.value = named?.name ? '' : definition.source
       this.model.value = model ?? ''
-      this.more.value = Object.keys(more).length ? JSON.stringify(more, null, 2) : ''
+      this.more.write(Object.keys(more).length ? more : undefined)
       await this.takes()
-      this.input?.write(input)
+      if (asked !== this.asked) return
+      this.input.write(input)
       this.arguments?.write(given)
     } catch (error) {
       fill(this.said, failure(error))
@@ -68,27 +88,44 @@ export class StartView extends HTMLElement {
 
   typed() {
     clearTimeout(this.typing)
+    fill(this.said)
     this.typing = setTimeout(() => this.takes(), TYPING_MS)
   }
 
   /** What the definition wants to be given. */
   async takes() {
     const name = this.definition.value.trim()
+    const said = (/** @type {string} */ text) => {
+      this.about.textContent = text
+      this.about.hidden = !text
+    }
     /** @type {any} */
-    let about = {}
-    if (name) {
-      try {
-        about = await get(['definitions', name, 'about'])
-      } catch (error) {
-        if (!(error instanceof Refused) || error.status !== 404) fill(this.said, failure(error))
-      }
+    let about
+    try {
+      about = name ? await get(['definitions', name, 'about']) : {}
+    } catch (error) {
+      if (name !== this.definition.value.trim()) return
+      // A name that is half written asks for nothing else than before.
+      if (error instanceof Refused && error.status === 404) said(`Nothing is registered as ${name}.`)
+      else fill(this.said, failure(error))
+      return
     }
     if (name !== this.definition.value.trim()) return
-    const schema = about.input ?? {}
-    this.input = either(Object.keys(schema.properties ?? {}).length ? schema : {type: 'any', title: 'Input, as JSON'}, 'Input')
-    this.arguments = Object.keys(about.arguments?.properties ?? {}).length ? either(about.arguments, 'Arguments') : null
-    this.free = !Object.keys(schema.properties ?? {}).length
-    fill(this.place, about.title ? h('p', {class: 'soft'}, [about.title, about.description].filter(Boolean).join(' — ')) : null, h('div', {class: 'fields'}, this.input.element, this.arguments?.element ?? null))
+    const {title, description, input = {}, arguments: given = {}} = about
+    said([title, description].filter(Boolean).join(' — '))
+    if (same([input, given], [this.wanted.input ?? {}, this.wanted.arguments ?? {}])) return
+    this.wanted = about
+    const {here} = this.input
+    this.input = this.inputs(input, this.input)
+    this.arguments = hasMembers(given) ? follow(new Form(given, 'Arguments'), this.arguments) : null
+    fill(this.forms, this.input.element, this.arguments?.element ?? null)
+    if (here !== undefined) this.input.focus(here)
+  }
+
+  /** The form of an input; without declared members it is whatever somebody gives, or nothing. @param {any} schema @param {Form} [before] */
+  inputs(schema, before) {
+    const free = !hasMembers(schema)
+    return follow(new Form(free ? {title: 'Input, as JSON'} : schema, 'Input', {required: !free, free}), before)
   }
 
   /** @param {Event} event */
@@ -99,18 +136,21 @@ export class StartView extends HTMLElement {
 
   async post() {
     fill(this.said)
-    const input = this.free && !/** @type {HTMLTextAreaElement|null} */ (this.querySelector('.either textarea'))?.value.trim() ? {value: undefined, wrong: []} : this.input?.read()
-    const given = this.arguments?.read()
-    if (input?.wrong.length || given?.wrong.length) return
+    const input = this.input.read(), given = this.arguments?.read()
+    /** @type {import('../lib/fields.js').Wrong[]} */
+    const wrong = []
+    const more = this.more.read(wrong)
+    tell(this.more.places, wrong)
+    if (wrong.length) /** @type {HTMLDetailsElement} */ (this.more.element.closest('details')).open = true
+    if (input.wrong.length || given?.wrong.length || wrong.length) return
     try {
-      const more = this.more.value.trim() ? JSON.parse(this.more.value) : {}
       const source = this.source.value.trim()
       const body = {
         ...more,
         definition: source ? {source: this.source.value} : {name: this.definition.value.trim()},
         ...(this.run.value.trim() ? {run_id: this.run.value.trim()} : {}),
         ...(this.model.value.trim() ? {model: this.model.value.trim()} : {}),
-        ...(input?.value === undefined ? {} : {input: input.value}),
+        ...(input.value === undefined ? {} : {input: input.value}),
         ...(given?.value === undefined ? {} : {arguments: given.value}),
       }
       const text = JSON.stringify(body)
@@ -120,10 +160,16 @@ export class StartView extends HTMLElement {
     } catch (error) {
       const problems = error instanceof Refused ? error.problems : []
       const here = problems.filter((one) => one.where?.startsWith('input.')).map((one) => ({where: /** @type {string} */ (one.where).slice('input.'.length), message: one.message}))
-      if (here.length && !this.free) this.input?.tell(here)
+      if (here.length) this.input.tell(here)
       fill(this.said, failure(error))
     }
   }
+}
+
+/** A form with what was written into the one before it. @param {Form} form @param {Form|null} [before] */
+function follow(form, before) {
+  if (before) form.follow(before)
+  return form
 }
 
 /** What nobody else is called; `randomUUID` is not there over plain HTTP. */

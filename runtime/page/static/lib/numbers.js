@@ -1,0 +1,44 @@
+// Numbers: those that people write, and those of JSON, of which none is taken for another. Pure.
+
+const WRITTEN = /^[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?$/i
+const GROUPED = /^[+-]?[1-9]\d{0,2}([.,]\d{3})+$/
+/** A thousand to some, and to others one with three digits behind it. */
+const WHOLE = /^[+-]?\d+$/
+
+/**
+ * What somebody means by a number that they have written.
+ * @param {string} text
+ * @returns {{value: number}|{problem: string}}
+ */
+export function numberOf(text) {
+  const written = text.trim()
+  if (GROUPED.test(written)) {
+    const parts = written.split(/[.,]/)
+    return {problem: `${written} may be read in two ways: write ${parts.join('')}${parts.length === 2 ? ` or ${parts.join('.')}0` : ''}`}
+  }
+  if (!WRITTEN.test(written)) return {problem: 'a number is needed, such as 12 or 0.5'}
+  return kept(written, Number(written.replace(',', '.')))
+}
+
+/** What is as it was written. @param {string} written @param {number} value @returns {{value: number}|{problem: string}} */
+function kept(written, value) {
+  if (!Number.isFinite(value)) return {problem: `${written} is too large for a number`}
+  if (WHOLE.test(written) && !Number.isSafeInteger(value)) return {problem: `${written} has more digits than a number keeps`}
+  if (value === 0 && /[1-9]/.test(written.split(/e/i)[0])) return {problem: `${written} is too small for a number`}
+  return {value}
+}
+
+/**
+ * Read JSON whose numbers can be kept as they are written.
+ * @param {string} text
+ * @throws {SyntaxError}
+ */
+export function valueOf(text) {
+  const read = /** @type {(text: string, revive: (name: string, value: any, context?: {source?: string}) => any) => any} */ (JSON.parse)
+  return read(text, (_, value, context) => {
+    if (typeof value !== 'number') return value
+    const found = kept(context?.source ?? String(value), value)
+    if ('problem' in found) throw new SyntaxError(found.problem)
+    return value
+  })
+}
