@@ -601,6 +601,33 @@ async def test_a_row_that_is_pressed_stays_where_it_is_whatever_comes(stage: Sta
     assert [await box.is_checked() for box in await boxes.all()] == [False, True]
 
 
+async def test_the_row_that_one_is_at_is_the_same_run_whatever_comes(stage: Stage) -> None:
+    await stage.start("kept-1")
+    page = await stage.browser.page(stage.url("runs?q=kept-"))
+    rows = page.locator(".list-row")
+    await expect(page.locator(".run-row .status.failed")).to_have_count(1)
+    await page.keyboard.press("j")
+    await stage.start("kept-2")
+    await expect(rows).to_have_count(2)
+    await expect(page.locator(".list-row[aria-selected=true]")).to_contain_text("kept-1")
+    await page.keyboard.press("x")
+    await expect(rows.filter(has_text="kept-1").get_by_role("checkbox")).to_be_checked()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="kept-1", level=1)).to_be_visible()
+
+    # What is clicked is what the row shows, even if another stands there already.
+    await expect(page.locator(".waterfall .list-row").nth(3)).to_be_visible()
+    script = """() => {
+        const view = document.querySelector('cb-run'), {waterfall} = view
+        const row = [...waterfall.element.querySelectorAll('.list-row')].find((one) => waterfall.lines[one.dataset.index].depth === 1 && one.dataset.index > 2)
+        waterfall.fold(waterfall.lines[1], true)
+        row.click()
+        return [Number(row.dataset.n), view.n]
+    }"""
+    shown, chosen = await asked(page, script)
+    assert shown == chosen
+
+
 async def test_filters_are_saved_each_as_a_link(stage: Stage) -> None:
     page = await stage.browser.page(stage.url("runs?q=nobody&status=failed"))
     await page.get_by_text("Saved", exact=True).click()

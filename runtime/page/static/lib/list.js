@@ -15,6 +15,7 @@ let lists = 0
  * @property {string} label what those hear who do not see it
  * @property {number} height of a row, in pixels
  * @property {(index: number) => HTMLElement} row makes the row of an index
+ * @property {(index: number) => string} name of the row of an index, by which it is found again where others come and go
  * @property {string} [role] grid or treegrid
  * @property {HTMLElement} [head] the row of headings
  * @property {(index: number) => void} [chosen] a row is gone to
@@ -30,6 +31,8 @@ export class List {
     this.given = given
     this.count = 0
     this.active = -1
+    /** The active row, wherever it stands. */
+    this.named = ''
     this.id = `list-${++lists}`
     /** @type {Map<number, HTMLElement>} */
     this.made = new Map()
@@ -65,9 +68,17 @@ export class List {
     this.count = count
     this.body.style.setProperty('height', `${count * this.given.height}px`)
     this.element.setAttribute('aria-rowcount', String(count))
-    if (this.active >= count) this.active = count - 1
+    if (this.active >= 0) this.active = this.place(this.named, this.active)
     this.stale = true
     this.asked()
+  }
+
+  /** Where a row stands now, that stood near an index; -1 if nowhere. @param {string} name @param {number} near */
+  place(name, near) {
+    for (let off = 0; near - off >= 0 || near + off < this.count; off++) {
+      for (const index of [near + off, near - off]) if (index >= 0 && index < this.count && this.given.name(index) === name) return index
+    }
+    return -1
   }
 
   /** @param {number} index */
@@ -82,6 +93,7 @@ export class List {
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
   mark(index, seen = true) {
     this.active = index
+    this.named = index < 0 ? '' : this.given.name(index)
     if (index >= 0 && seen) this.reveal(index)
     this.stale = true
     this.asked()
@@ -123,6 +135,7 @@ export class List {
     row.id = `${this.id}-${index}`
     row.classList.add('list-row')
     row.dataset.index = String(index)
+    row.dataset.name = this.given.name(index)
     row.setAttribute('aria-rowindex', String(index + 1))
     row.setAttribute('aria-selected', String(index === this.active))
     row.style.setProperty('transform', `translateY(${index * this.given.height}px)`)
@@ -154,7 +167,10 @@ export class List {
   /** @param {MouseEvent} event */
   click(event) {
     const row = /** @type {Element} */ (event.target).closest('.list-row')
-    if (row instanceof HTMLElement && !event.defaultPrevented) this.choose(Number(row.dataset.index))
+    if (!(row instanceof HTMLElement) || event.defaultPrevented) return
+    // Until it is drawn anew it shows what stood there, which may stand elsewhere by now.
+    const index = this.place(row.dataset.name ?? '', Number(row.dataset.index))
+    if (index >= 0) this.choose(index)
   }
 
   /** @param {KeyboardEvent} event */

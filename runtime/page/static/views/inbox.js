@@ -88,6 +88,7 @@ export class InboxView extends HTMLElement {
     this.questions = []
     this.list = new List({
       label: 'Open questions', height: ROW_PX, row: (index) => this.row(index),
+      name: (index) => nameOf(this.questions[index]),
       chosen: (index) => this.choose(this.questions[index]), opened: () => this.shown?.focus(),
       released: () => this.take(known),
     })

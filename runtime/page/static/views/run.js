@@ -105,6 +105,7 @@ export class RunView extends HTMLElement {
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
     this.list = new List({
       label: 'Events', height: EVENTS_PX, row: (index) => this.event(index),
+      name: (index) => String(this.events[index].n),
       head: headings('event-row', ['n', 'After', 'Type', 'Where', 'What', 'Outcome']),
       chosen: (index) => this.choose(this.events[index].n),
     })

@@ -70,6 +70,7 @@ export class RunsView extends HTMLElement {
     this.heard = paced(() => this.isConnected && this.shown())
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
+      name: (index) => this.rows[index]?.run ?? '',
       head: this.headings(),
       opened: (index) => go(to(['runs', this.rows[index].run])),
       ended: () => this.load(false),

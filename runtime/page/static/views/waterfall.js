@@ -31,6 +31,7 @@ export class Waterfall {
     this.canvas = h('canvas', {'aria-hidden': 'true'})
     this.list = new List({
       label: 'Waterfall', role: 'treegrid', height: ROW_PX, row: (index) => this.row(index),
+      name: (index) => this.lines[index].id,
       head: h('div', {class: 'span-row head', role: 'row'}, h('span', {role: 'columnheader'}, 'What'), h('span', {role: 'columnheader', class: 'heard'}, 'Took')),
       chosen: (index) => given.chosen(this.lines[index]),
       opened: (index) => given.opened(this.lines[index]),
