@@ -280,6 +280,40 @@ async def test_reload_restores_what_was_looked_at(stage: Stage) -> None:
     assert page.url == before
 
 
+async def test_what_goes_on_is_told_in_place(stage: Stage) -> None:
+    """Whoever has come to a button, or marks a word, still has it when a second has passed, or another run begins."""
+    await stage.start("stands", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs/stands"))
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    await page.get_by_text("Export", exact=True).click()
+    await page.get_by_role("button", name="Cancel…").focus()
+    script = """() => {
+        const view = document.querySelector('cb-run')
+        const before = [...view.head.querySelectorAll('*')], {now} = Date
+        Date.now = () => now() + 3_600_000
+        view.tick()
+        Date.now = now
+        const after = [...view.head.querySelectorAll('*')]
+        return [after.every((one, i) => one === before[i]), document.activeElement.textContent,
+                view.head.querySelector('details').open, view.head.querySelector('.facts').textContent.includes('1 h')]
+    }"""
+    assert await asked(page, script) == [True, "Cancel…", True, True]
+    await page.get_by_role("tab", name="Saw").focus()
+    for key, tab in (("ArrowRight", "Said"), ("ArrowRight", "Raw"), ("End", "Error"), ("ArrowRight", "Saw")):
+        await page.keyboard.press(key)
+        await expect(page.get_by_role("tab", name=tab)).to_be_focused()
+        await expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+    await page.keyboard.press(".")
+    await expect(page.get_by_role("tab", name="Saw")).to_be_focused()
+
+    await page.goto(stage.url())
+    row = page.locator(".card").filter(has_text="Latest runs").get_by_role("link", name="stands")
+    await row.focus()
+    await stage.start("comes-in")
+    await expect(page.get_by_role("link", name="comes-in").first).to_be_visible()
+    await expect(row).to_be_focused()
+
+
 async def test_back_restores_what_was_looked_at(stage: Stage) -> None:
     await stage.start("back-and-forth")
     page = await stage.browser.page(stage.url("runs?q=back-and&status=failed&since=86400"))

@@ -54,9 +54,56 @@ function equip(element, given) {
  * @param {Element|DocumentFragment} element
  * @param {...(Child|Child[])} children
  */
-export function fill(element, ...children) {
-  const found = children.flat().filter((child) => child !== null && child !== undefined && child !== false)
-  element.replaceChildren(...found.map((child) => (child instanceof Node ? child : String(child))))
+export const fill = (element, ...children) => element.replaceChildren(...nodes(children))
+
+/** @param {(Child|Child[])[]} children @returns {(Node|string)[]} */
+const nodes = (children) => children.flat().filter((child) => child !== null && child !== undefined && child !== false).map((child) => (child instanceof Node ? child : String(child)))
+
+/**
+ * As `fill`; but what is there already stays the element that it is, with the focus, the selection and the menus that are
+ * open in it. What listens has to be the same then, too: it is told by what it looks like and where it leads.
+ * @param {Element} element
+ * @param {...(Child|Child[])} children
+ */
+export function settle(element, ...children) {
+  const wanted = nodes(children).map((child) => (typeof child === 'string' ? document.createTextNode(child) : child))
+  let at = element.firstChild
+  wanted.forEach((child, i) => {
+    let found = at
+    while (found && !equal(found, child)) found = found.nextSibling
+    if (found) {
+      while (at !== found) at = dropped(/** @type {ChildNode} */ (at))
+      at = found.nextSibling
+    } else if (at && alike(at, child) && !wanted.slice(i + 1).some((other) => equal(/** @type {Node} */ (at), other))) {
+      if (at instanceof Element) settle(at, [...child.childNodes])
+      else at.textContent = child.textContent
+      at = at.nextSibling
+    } else element.insertBefore(child, at)
+  })
+  while (at) at = dropped(at)
+}
+
+/** @param {ChildNode} node */
+function dropped(node) {
+  const next = node.nextSibling
+  node.remove()
+  return next
+}
+
+/** Elements that are what they are by what listens to them, or by what somebody has put there. */
+const OWN = 'button, input, select, textarea, form, label'
+
+/** Whether one may stand for the other. @param {Node} one @param {Node} other @returns {boolean} */
+function equal(one, other) {
+  if (!(one instanceof Element) || !(other instanceof Element)) return one.isEqualNode(other)
+  // Whether somebody has opened it says nothing of what is in it.
+  if (one.localName !== 'details') return one.isEqualNode(other)
+  return other.localName === 'details' && one.childNodes.length === other.childNodes.length && [...one.childNodes].every((child, i) => child.isEqualNode(other.childNodes[i]))
+}
+
+/** Whether one becomes the other by its content alone. @param {Node} one @param {Node} other */
+function alike(one, other) {
+  return one instanceof Element && other instanceof Element ? !one.matches(OWN) && one.cloneNode(false).isEqualNode(other.cloneNode(false)) : one.nodeType === other.nodeType
 }
 
 /**

@@ -1,7 +1,7 @@
 // Home: how it stands now, in a glance: what waits for people, what failed, what goes on, what came last.
 
 import {get, to} from '../lib/api.js'
-import {fill, h} from '../lib/dom.js'
+import {fill, h, settle} from '../lib/dom.js'
 import {follow} from '../lib/follow.js'
 import {count, dollars, duration, instant, left, short, some, spent, when} from '../lib/format.js'
 import {chip, look} from '../lib/status.js'
@@ -26,8 +26,12 @@ const TILES = [
 ]
 
 export class HomeView extends HTMLElement {
+  store = h('div', {role: 'status'})
+  tiles = h('div', {class: 'tiles'})
+  cards = h('div', {class: 'cards'})
+  board = h('div', {class: 'home'}, h('h1', {class: 'heard'}, 'Callboard'), this.store, this.tiles, this.cards)
+
   show() {
-    this.store = h('div', {role: 'status'})
     this.load()
     this.measure()
   }
@@ -37,7 +41,7 @@ export class HomeView extends HTMLElement {
     const {store} = this
     const found = await get(['workers']).catch(() => ({workers: /** @type {any[]} */ ([])}))
     const share = Math.max(0, ...found.workers.map((/** @type {any} */ one) => one.load?.store ?? 0))
-    if (store && share > FILLS) fill(store, h('div', {class: 'failure'}, h('strong', {}, `The store is ${Math.floor(share * 100)} % full.`), h('p', {}, 'Make room before it is: free disk space, raise the limit, or purge runs that are over.')))
+    if (share > FILLS) fill(store, h('div', {class: 'failure'}, h('strong', {}, `The store is ${Math.floor(share * 100)} % full.`), h('p', {}, 'Make room before it is: free disk space, raise the limit, or purge runs that are over.')))
   }
 
   connectedCallback() {
@@ -64,14 +68,15 @@ export class HomeView extends HTMLElement {
       ])
       if (!this.isConnected) return
       if (!latest.runs.length) return fill(this, this.empty())
-      fill(this, h('div', {class: 'home'},
-        h('h1', {class: 'heard'}, 'Callboard'), this.store,
-        h('div', {class: 'tiles'}, TILES.map(([status, word, query], i) => tile(status, word, counted[i], to(['runs'], query)))),
-        h('div', {class: 'cards'},
-          card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
-          card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
-          card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : ''),
-          costs.length ? card(`Cost in the last 24 h: ${spent(sum(costs))}`, '', costs.slice(0, SHOWN).map(spending), '') : null)))
+      const {board, tiles, cards} = this
+      // Whoever is about to go somewhere from here keeps the place that they have come to.
+      settle(tiles, TILES.map(([status, word, query], i) => tile(status, word, counted[i], to(['runs'], query))))
+      settle(cards,
+        card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
+        card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
+        card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : ''),
+        costs.length ? card(`Cost in the last 24 h: ${spent(sum(costs))}`, '', costs.slice(0, SHOWN).map(spending), '') : null)
+      if (!board.isConnected) fill(this, board)
     } catch (error) {
       fill(this, failure(error))
     }

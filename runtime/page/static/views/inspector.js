@@ -2,7 +2,7 @@
 // why it failed.
 
 import {get, readsOnly, to} from '../lib/api.js'
-import {fill, h} from '../lib/dom.js'
+import {fill, h, settle} from '../lib/dom.js'
 import {bytes, count, duration, instant, some, spent} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {text, tree} from '../lib/value.js'
@@ -29,9 +29,12 @@ export class Inspector {
     /** @type {Map<string, Promise<any>>} */
     this.kept = new Map()
     this.head = h('div', {class: 'inspector-head'})
-    this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'What is shown of it', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)})
+    this.buttons = TABS.map((tab) => h('button', {role: 'tab', 'aria-controls': 'inspected', onclick: () => this.given.tab(tab)}))
+    this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'What is shown of it', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)}, this.buttons)
     this.body = h('div', {class: 'inspector-body', role: 'tabpanel', id: 'inspected', tabindex: '0', 'aria-label': 'Inspected'})
     this.element = h('div', {class: 'inspector'}, this.head, this.tabs, this.body)
+    /** @type {import('./verbs.js').Place|null} where a fork would go on */
+    this.place = null
     this.turn = 0
     this.filling = 0
     this.filled = 0
@@ -49,7 +52,7 @@ export class Inspector {
     this.cost = span?.cost
     if (shown === this.shown) return this.speak()
     this.shown = shown
-    fill(this.tabs, TABS.map((tab) => this.button(tab)))
+    this.mark()
     if (run.last) this.soon()
   }
 
@@ -61,30 +64,38 @@ export class Inspector {
     this.filling = setTimeout(() => this.fill(), Math.max(0, this.filled + FILL_MS - Date.now()))
   }
 
-  /** @param {string} tab */
-  button(tab) {
+  /** Say which tab is chosen, and where there is an error. */
+  mark() {
     const {span} = /** @type {Looked} */ (this.looked)
-    const chosen = tab === this.tab
-    const bad = tab === 'error' && span && ['failed', 'timeout', 'expired', 'cancelled'].includes(span.outcome)
-    return h('button', {role: 'tab', 'aria-selected': String(chosen), 'aria-controls': 'inspected', tabindex: chosen ? '0' : '-1', class: bad ? 'bad' : '', onclick: () => this.given.tab(tab)}, WORDS[/** @type {keyof typeof WORDS} */ (tab)], bad ? ' ✕' : '')
+    const failed = span && ['failed', 'timeout', 'expired', 'cancelled'].includes(span.outcome)
+    this.buttons.forEach((button, i) => {
+      const tab = TABS[i], chosen = tab === this.tab, bad = Boolean(tab === 'error' && failed)
+      button.setAttribute('aria-selected', String(chosen))
+      button.tabIndex = chosen ? 0 : -1
+      button.classList.toggle('bad', bad)
+      const word = `${WORDS[/** @type {keyof typeof WORDS} */ (tab)]}${bad ? ' ✕' : ''}`
+      if (button.textContent !== word) button.textContent = word
+    })
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const step = {ArrowLeft: -1, ArrowRight: 1}[event.key]
-    if (!step) return
+    const at = TABS.indexOf(this.tab), end = TABS.length - 1
+    /** @type {Record<string, number>} */
+    const moves = {ArrowLeft: at ? at - 1 : end, ArrowRight: at < end ? at + 1 : 0, Home: 0, End: end}
+    const to = moves[event.key]
+    if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return
     event.preventDefault()
-    this.given.tab(TABS[(TABS.indexOf(this.tab) + step + TABS.length) % TABS.length])
-    const chosen = this.tabs.querySelector('[aria-selected=true]')
-    if (chosen instanceof HTMLElement) chosen.focus()
+    this.buttons[to].focus()
+    this.given.tab(TABS[to])
   }
 
   title() {
     const {run, n, span} = /** @type {Looked} */ (this.looked)
     const row = run.rows[n - 1]
-    if (!row) return fill(this.head, h('h2', {}, 'Nothing is chosen'))
+    if (!row) return settle(this.head, h('h2', {}, 'Nothing is chosen'))
     const done = span && span.n1 <= run.last
-    fill(
+    settle(
       this.head,
       h('h2', {}, span?.name || row.name || row.type),
       h('p', {class: 'facts'},
@@ -112,8 +123,8 @@ export class Inspector {
     const {run} = /** @type {Looked} */ (this.looked)
     if (readsOnly || (run.final && row.n === run.last)) return null
     const entered = span?.kind === 'node' && span.n0 === row.n
-    const place = entered ? {node: `${span.path}#${span.iteration}`} : {at: row.n, outcome: OUTCOMES.includes(row.type)}
-    return h('p', {}, h('button', {onclick: () => this.given.fork(place)}, 'Fork from here…'))
+    this.place = entered ? {node: `${span.path}#${span.iteration}`} : {at: row.n, outcome: OUTCOMES.includes(row.type)}
+    return h('p', {}, h('button', {onclick: () => this.place && this.given.fork(this.place)}, 'Fork from here…'))
   }
 
   /** @param {number} n */

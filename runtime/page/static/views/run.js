@@ -1,7 +1,7 @@
 // One run: how it stands, its graph, its waterfall, its events, and what is behind each; at the last event or any other.
 
 import {get, Refused, to} from '../lib/api.js'
-import {fill, h, paced, say} from '../lib/dom.js'
+import {fill, h, paced, say, settle} from '../lib/dom.js'
 import {count, duration, instant, moment, some, spent} from '../lib/format.js'
 import {follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
@@ -32,9 +32,8 @@ const PANES = [['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'],
 export class RunView extends HTMLElement {
   /** @type {List|undefined} */
   list
-  /** What the head shows, so that it is made anew only for something else. */
+  /** What the head shows, so that it is looked at only for something else. */
   headed = ''
-  stood = ''
 
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
@@ -54,7 +53,7 @@ export class RunView extends HTMLElement {
   open(id, n) {
     this.close()
     this.run_id = id
-    this.headed = this.stood = ''
+    this.headed = ''
     this.run = new Run()
     this.n = n
     this.node = ''
@@ -366,7 +365,7 @@ export class RunView extends HTMLElement {
     if (!this.isConnected || !this.run) return
     const {run} = this
     const n = Math.min(this.n ?? run.last, run.last)
-    this.header(n)
+    this.header()
     this.scrub(n)
     if (!run.last) return
     // Of a node that is chosen the execution is looked at, and not the event that one happens to stand at.
@@ -417,8 +416,7 @@ export class RunView extends HTMLElement {
     return ''
   }
 
-  /** @param {number} n */
-  header(n) {
+  header() {
     const {run, ending} = this
     const id = /** @type {string} */ (this.run_id)
     const status = run.last ? run.statusAt(run.last) : 'accepted'
@@ -428,33 +426,24 @@ export class RunView extends HTMLElement {
     const lasted = run.last && read ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
     const tokens = run.tokensAt(run.last)
     const cost = spent(run.root.cost)
-    const parts = `${status} ${read} ${lasted} ${tokens} ${cost} ${n} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
+    const parts = `${status} ${read} ${lasted} ${tokens} ${cost} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
     const failed = ending?.error ?? (ending?.code ? ending : null)
-    const asked = [...run.open.values()].find((one) => one.kind === 'human')
-    const standing = `${status} ${read} ${failed?.code} ${asked?.key} ${id}`
-    if (standing !== this.stood) {
-      this.stood = standing
-      this.told = h('div', {class: 'facts'})
-      fill(
-        this.head,
-        h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read || !run.last ? chip(status) : h('span', {class: 'soft'}, 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
-        this.told,
-        failed ? h('p', {class: 'why'}, h('code', {class: 'code'}, failed.code), ' ', String(failed.message ?? '').slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
-      )
-    }
-    fill(
-      /** @type {HTMLElement} */ (this.told),
-      run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
-      this.origin ?? [],
-      this.language ? h('span', {class: 'soft'}, this.language) : null,
-      h('span', {}, lasted),
-      tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
-      cost ? h('span', {title: 'what models have cost, by the prices of the server'}, cost) : null,
-      h('span', {class: 'soft'}, some(run.last, 'event')),
-      t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
-      ending?.warnings?.length ? h('span', {class: 'soft'}, some(ending.warnings.length, 'warning')) : null,
+    settle(
+      this.head,
+      h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read || !run.last ? chip(status) : h('span', {class: 'soft'}, 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
+      h('div', {class: 'facts'},
+        run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
+        this.origin?.map((one) => one.cloneNode(true)) ?? [],
+        this.language ? h('span', {class: 'soft'}, this.language) : null,
+        h('span', {}, lasted),
+        tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
+        cost ? h('span', {title: 'what models have cost, by the prices of the server'}, cost) : null,
+        h('span', {class: 'soft'}, some(run.last, 'event')),
+        t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
+        ending?.warnings?.length ? h('span', {class: 'soft'}, some(ending.warnings.length, 'warning')) : null),
+      failed ? h('p', {class: 'why'}, h('code', {class: 'code'}, failed.code), ' ', String(failed.message ?? '').slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
     )
   }
 
@@ -511,7 +500,7 @@ export class RunView extends HTMLElement {
 
   tick() {
     if (over(this.run.statusAt(this.run.last)) || document.hidden) return
-    this.header(this.n ?? this.run.last)
+    this.header()
     this.waterfall.tick()
   }
 
