@@ -653,7 +653,8 @@ async def test_the_row_that_one_is_at_is_the_same_run_whatever_comes(stage: Stag
     await expect(page.locator(".waterfall .list-row").nth(3)).to_be_visible()
     script = """() => {
         const view = document.querySelector('cb-run'), {waterfall} = view
-        const row = [...waterfall.element.querySelectorAll('.list-row')].find((one) => waterfall.lines[one.dataset.index].depth === 1 && one.dataset.index > 2)
+        const further = ({dataset: {index}}) => index > 2 && waterfall.lines[index].depth === 1
+        const row = [...waterfall.element.querySelectorAll('.list-row')].find(further)
         waterfall.fold(waterfall.lines[1], true)
         row.click()
         return [Number(row.dataset.n), view.n]
