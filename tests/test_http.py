@@ -297,8 +297,15 @@ async def test_a_token_is_brought_by_a_page_once(tmp_path: Path) -> None:
         assert code_of(await client.post("/runs", json=ONE)) == (403, "http.origin")
         assert code_of(await client.post("/runs", json=ONE, headers=own)) == (403, "http.page")
         assert (await client.post("/runs", json=ONE, headers=page)).status_code == 202
-        await client.post(login, json={"token": "wrong"}, headers=page)
+        mine = kept.partition(";")[0]
+        for theirs in ('{"a": 1}=x', "a[0]={}", "=", "nameless", 'a="', "ü=ä", "a=1; a=2"):
+            beside = {b"Cookie": f"{theirs}; {mine}".encode()}
+            assert (await client.get("/runs", headers=beside)).status_code == 200, theirs
+        wrong = await client.post(login, json={"token": "wrong"}, headers=page)
+        assert code_of(wrong) == (401, "http.unauthorized")
+        assert wrong.headers["set-cookie"].startswith(f'{mine.partition("=")[0]}=""; ')
         assert code_of(await client.get("/runs")) == (401, "http.unauthorized")
+        assert (await client.post(login, json={"token": ""}, headers=page)).status_code == 204
 
 
 def test_only_the_loopback_is_served_without_a_token() -> None:

@@ -438,6 +438,7 @@ async def test_a_token_in_the_address_is_brought_once_and_seen_no_more(
         page = await browser.page(str(client.base_url.join("/t/acme/runs")))
         await page.get_by_label("Token").fill("wrong")
         await page.get_by_role("button", name="Go in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("This token is none, or no longer.")
         await expect(page.get_by_text("A token is needed")).to_be_visible()
         again = await browser.tab(page.context, str(client.base_url.join(f"/t/acme/runs#token={TOKEN}")))
         await expect(again.get_by_text("No runs yet")).to_be_visible()

@@ -71,7 +71,7 @@ def http_app(
         ],
         exception_handlers={HTTPException: _unknown},
     )
-    guard = Guard(Login(Known(app, access)), loopback=access.open)
+    guard = Guard(Login(Known(app, access), access), loopback=access.open)
 
     async def may_start(scope: Scope) -> Subject:
         if (refused := guard.refused(scope)) is not None:

@@ -6,15 +6,15 @@ the browser brings it with each request; whoever guards what lies behind sees it
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.access import Access
 from callboard.runtime.http.answers import HEADERS, refusal
 
 COOKIE = "callboard"
@@ -31,29 +31,44 @@ class _Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Login:
-    """In front of an application: answers ``POST /login``, and turns the cookie of a request into its bearer token."""
+    """In front of an application: answers ``POST /login``, and turns the cookie of a request into its bearer token.
 
-    def __init__(self, app: ASGIApp) -> None:
+    A token is told to be none just as any request that brings it is.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
-            await (await _login(Request(scope, receive)))(scope, receive, send)
+            await (await self._login(Request(scope, receive)))(scope, receive, send)
             return
         if scope["type"] == "http" and (token := kept(Headers(scope=scope))) is not None:
-            scope = {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + token)]}
+            scope = _bringing(token, scope)
         await self._app(scope, receive, send)
+
+    async def _login(self, request: Request) -> Response:
+        try:
+            token = (await _brought(request)).token.encode()
+            if token:
+                await self._access.subject(_bringing(token, request.scope))
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except ApiError as error:
+            # Whoever brings another token has none any more; whoever cannot be known at the moment keeps theirs.
+            return _keeping(b"", request, refusal(error)) if error.status == 401 else refusal(error)
+        return _keeping(token, request, Response(status_code=204, headers=HEADERS))
 
 
 def kept(headers: Mapping[str, str]) -> bytes | None:
     """Return the token that a request brings as a cookie; None if it brings none, or another one by itself."""
-    name = _name(headers)
-    if "authorization" in headers or name not in headers.get("cookie", ""):
+    if "authorization" in headers:
         return None
+    found = cookie_parser(headers.get("cookie", "")).get(_name(headers))
     try:
-        found = SimpleCookie(headers["cookie"]).get(name)
-        return urlsafe_b64decode(found.value) if found is not None else None
-    except (CookieError, ValueError):
+        return urlsafe_b64decode(found) if found is not None else None
+    except ValueError:
         return None
 
 
@@ -62,22 +77,33 @@ def _name(headers: Mapping[str, str]) -> str:
     return f"{COOKIE}-{port}" if port.isdigit() else COOKIE
 
 
-async def _login(request: Request) -> Response:
+def _bringing(token: bytes, scope: Scope) -> Scope:
+    """A request that brings a token by itself."""
+    others = [one for one in scope["headers"] if one[0] != b"authorization"]
+    return {**scope, "headers": [*others, (b"authorization", b"Bearer " + token)]}
+
+
+async def _brought(request: Request) -> _Login:
+    """Read the body of a login.
+
+    :raises ApiError: if it is too large, or none
+    """
     received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > TOKEN_BYTES_MAX:
+            raise ApiError(413, "http.too_large", f"a token has at most {TOKEN_BYTES_MAX} bytes")
     try:
-        async for chunk in request.stream():
-            received += chunk
-            if len(received) > TOKEN_BYTES_MAX:
-                return refusal(ApiError(413, "http.too_large", f"a token has at most {TOKEN_BYTES_MAX} bytes"))
-        token = msgspec.json.decode(bytes(received), type=_Login).token
-    except ClientDisconnect:
-        return Response(status_code=400)
+        return msgspec.json.decode(bytes(received), type=_Login)
     except msgspec.DecodeError as error:
-        return refusal(ApiError(400, "api.malformed", str(error), expected='{"token": "…"}'))
-    answer = Response(status_code=204, headers=HEADERS)
+        raise ApiError(400, "api.malformed", str(error), expected='{"token": "…"}') from None
+
+
+def _keeping(token: bytes, request: Request, answer: Response) -> Response:
+    """An answer by which the browser keeps a token, or forgets the one that it has."""
     answer.set_cookie(
         _name(request.headers),
-        urlsafe_b64encode(token.encode()).decode(),
+        urlsafe_b64encode(token).decode(),
         max_age=None if token else 0,
         httponly=True,
         samesite="strict",

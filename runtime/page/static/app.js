@@ -141,21 +141,33 @@ function into(name) {
 
 // -- the way in --------------------------------------------------------------------------------------------------------
 
+/** Why the token that was brought last was not taken. */
+let untaken = ''
+
 /** @param {string} token */
 async function login(token) {
-  await post('/login', {token})
-  again()
+  try {
+    const answer = await post('/login', {token})
+    untaken = answer.ok ? '' : answer.status === 401 ? 'This token is none, or no longer.' : (await answer.json().catch(() => ({}))).error?.message ?? `The server answers ${answer.status}.`
+  } catch {
+    untaken = 'The server does not answer.'
+  }
+  if (!untaken) again()
 }
 
 function locked() {
   if (view.querySelector('.locked')) return
-  const input = h('input', {type: 'password', autocomplete: 'current-password', 'aria-label': 'Token', required: true})
+  const input = h('input', {type: 'password', id: 'token', autocomplete: 'current-password', required: true, 'aria-describedby': 'untaken'})
+  const said = h('p', {class: 'problem', id: 'untaken', role: 'alert'}, untaken && `✕ ${untaken}`)
   fill(view, h('form', {class: 'locked nothing', onsubmit: async (/** @type {Event} */ event) => {
     event.preventDefault()
-    await login(input.value)
+    await login(input.value.trim())
+    said.textContent = untaken && `✕ ${untaken}`
+    if (untaken) return input.select()
     view.replaceChildren()
     arrive()
-  }}, h('h2', {}, 'A token is needed'), h('p', {}, 'The address that the server printed has it; it may be given here too.'), input, h('button', {class: 'primary'}, 'Go in')))
+  }}, h('h2', {}, 'A token is needed'), h('p', {}, 'The address that the server printed has it; it may be given here too.'), h('label', {for: 'token'}, 'Token'), input, said, h('button', {class: 'primary'}, 'Go in')))
+  input.focus()
 }
 
 async function main() {
