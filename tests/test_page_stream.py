@@ -15,15 +15,16 @@ from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import stage as stage
 
 PATIENCE_S = 30
-STREAM = ROOT / "runtime" / "page" / "static" / "lib" / "stream.js"
+STATIC = ROOT / "runtime" / "page" / "static"
 
 SERVED = """
-const {Stream} = await import(process.argv[1])
+const {Stream} = await import(`${process.argv[1]}/lib/stream.js`)
 const connections = []
 globalThis.fetch = async (url, {signal}) => {
-  const body = new ReadableStream({start: (writer) => connections.push({url, writer})})
+  const body = new ReadableStream({start: (writer) => connections.push({url, writer, signal})})
   return {ok: true, status: 200, body}
 }
+setTimeout(() => { console.error('what is waited for does not come'); process.exit(1) }, 20_000)
 const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 2)) }
 const say = (text) => connections.at(-1).writer.enqueue(new TextEncoder().encode(text))
 const event = (id, type, run, n) => say(`id: ${id}\\nevent: ${type}\\ndata: ${JSON.stringify({type, run, n})}\\n\\n`)
@@ -37,12 +38,40 @@ const follow = (topic, after, key = {}) => {
 """
 """A stream before a server that says what a test has it say."""
 
+TAB = """
+const channel = new MessageChannel()
+globalThis.self = globalThis
+globalThis.document = {querySelector: () => null}
+globalThis.addEventListener = () => {}
+globalThis.SharedWorker = class {
+  port = {postMessage: (asked) => channel.port1.postMessage(asked)}
+  constructor() {
+    channel.port1.onmessage = async (message) => { await awake; this.port.onmessage(message) }
+    self.onconnect({ports: [channel.port2]})
+  }
+}
+const real = Date.now, every = []
+let slept = 0, awake = null
+Date.now = () => real() + slept
+globalThis.setInterval = (call) => every.push(call)
+await import(`${process.argv[1]}/stream-worker.js`)
+const [look] = every
+const tab = await import(`${process.argv[1]}/lib/follow.js`)
+const [, alive] = every
+const followed = (topic, after) => {
+  const told = []
+  tab.follow(topic, after, (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence)))
+  return told
+}
+"""
+"""A tab and the worker that it shares, whose clocks a test turns."""
+
 
 def told(script: str) -> Any:
     """Run a script beside the stream; return what it prints."""
     program = f"{SERVED}\n{script}\nprocess.exit(0)"
     done = subprocess.run(
-        [*NODE, "--no-warnings", "--input-type=module", "-e", program, str(STREAM)],
+        [*NODE, "--no-warnings", "--input-type=module", "-e", program, str(STATIC)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -68,6 +97,34 @@ def test_what_cannot_be_read_is_passed_over() -> None:
     console.log(JSON.stringify([found, stream.at, connections.length]))
     """
     assert told(script) == [[7], 7, 1]
+
+
+def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() -> None:
+    script = f"""{TAB}
+    const all = followed('runs', 3), one = followed('run:x', 4)
+    await until(() => connections.length === 1)
+    event(5, 'run.start', 'y', 2)
+    event(6, 'run.end', 'x', 9)
+    event(7, 'model.call', 'z', 3)
+    event(8, 'run.end', 'y', 4)
+    await until(() => one.length && all.length === 3)
+    let wake
+    awake = new Promise((done) => {{ wake = done }})
+    slept += 200_000
+    look()
+    await until(() => connections[0].signal.aborted)
+    wake()
+    await until(() => connections.length === 2)
+    event(9, 'run.accepted', 'q', 1)
+    await until(() => all.includes(9))
+    alive()
+    look()
+    event(10, 'run.accepted', 'r', 1)
+    await until(() => all.includes(10))
+    const after = connections.map((one) => new URLSearchParams(one.url.split('?')[1]).get('after'))
+    console.log(JSON.stringify([all, one, after]))
+    """
+    assert told(script) == [[5, 6, 8, 9, 10], [6], ["3", "8"]]
 
 
 async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> None:

@@ -6,57 +6,75 @@ const GONE_MS = 180_000
 /** How long a tab may say nothing before it is taken for closed; a hidden one speaks once a minute. */
 const LOOK_MS = 30_000
 
-/** @type {Map<MessagePort, number>} */
-const heard = new Map()
+/** @typedef {{time: number, followers: Map<number, import('./lib/stream.js').Follower>}} Tab when it spoke last, and what it follows */
+
+/** @type {Map<MessagePort, Tab>} */
+const tabs = new Map()
 /** @type {Stream|null} */
 let stream = null
 
 /** @param {import('./lib/stream.js').State} state */
-const changed = (state) => heard.forEach((_, port) => port.postMessage({state}))
+const changed = (state) => tabs.forEach((_, port) => port.postMessage({state}))
 
 /** @param {MessagePort} port @param {any} asked */
 function take(port, asked) {
-  heard.set(port, Date.now())
+  const tab = tabs.get(port) ?? {time: 0, followers: new Map()}
+  tabs.set(port, tab)
+  tab.time = Date.now()
   stream ??= new Stream(asked.url, changed)
   if (asked.follow) {
     const {id, topic, after} = asked.follow
+    stream.flush()
+    leave(tab, id)
     const tell = (/** @type {any} */ told) => port.postMessage({id, told})
-    stream.follow(key(port, id), {topic, after, tell})
+    const follower = {topic, after, tell}
+    tab.followers.set(id, follower)
+    stream.follow(follower, follower)
     port.postMessage({state: stream.state})
   } else if (asked.leave) {
-    stream.leave(key(port, asked.leave))
+    leave(tab, asked.leave)
   } else if (asked.again) {
     stream.renew(0)
   } else if (asked.bye) {
     forget(port)
+  } else {
+    port.postMessage({heard: heard(tab)})
   }
 }
 
-/** @type {Map<MessagePort, Map<number, object>>} */
-const keys = new Map()
+/** How far each follower of a tab has heard, which is what was said to the tab before this. @param {Tab} tab */
+function heard(tab) {
+  stream?.flush()
+  return [...tab.followers].map(([id, {after}]) => [id, after])
+}
 
-/** @param {MessagePort} port @param {number} id */
-function key(port, id) {
-  const own = keys.get(port) ?? new Map()
-  keys.set(port, own)
-  if (!own.has(id)) own.set(id, {})
-  return own.get(id)
+/** @param {Tab} tab @param {number} id */
+function leave(tab, id) {
+  const follower = tab.followers.get(id)
+  if (follower) stream?.leave(follower)
+  tab.followers.delete(id)
 }
 
 /** @param {MessagePort} port */
 function forget(port) {
-  for (const one of keys.get(port)?.values() ?? []) stream?.leave(one)
-  keys.delete(port)
-  heard.delete(port)
+  const tab = tabs.get(port)
+  if (tab) for (const id of tab.followers.keys()) leave(tab, id)
+  tabs.delete(port)
 }
 
 setInterval(() => {
-  for (const [port, time] of heard) if (time < Date.now() - GONE_MS) forget(port)
+  for (const [port, tab] of tabs) {
+    if (tab.time >= Date.now() - GONE_MS) continue
+    // One that only sleeps hears this when it wakes, and goes on from where it was.
+    const places = heard(tab)
+    forget(port)
+    port.postMessage({forgotten: true, heard: places})
+  }
 }, LOOK_MS)
 
 const here = /** @type {any} */ (self)
 here.onconnect = (/** @type {MessageEvent} */ event) => {
   const port = event.ports[0]
-  heard.set(port, Date.now())
+  tabs.set(port, {time: Date.now(), followers: new Map()})
   port.onmessage = (message) => take(port, message.data)
 }

@@ -35,23 +35,33 @@ function shared() {
   const ask = (asked) => worker.port.postMessage({url: URL_OF, ...asked})
   worker.port.onmessage = ({data}) => {
     if (data.state) return become(data.state)
-    const follower = followers.get(data.id)
-    if (!follower) return
-    const lastly = data.told.findLast((/** @type {Told} */ one) => one.sequence !== null)
-    if (lastly) follower.after = lastly.sequence
-    follower.tell(data.told)
+    for (const [id, after] of data.heard ?? []) {
+      const follower = followers.get(id)
+      if (follower) follower.after = after
+    }
+    if (data.forgotten) followAll()
+    if (data.told) hear(data.id, data.told)
   }
   setInterval(() => ask({alive: true}), ALIVE_MS)
   addEventListener('pagehide', () => ask({bye: true}))
-  addEventListener('pageshow', (event) => {
-    if (event.persisted) for (const id of followers.keys()) follow(id)
-  })
+  addEventListener('pageshow', (event) => event.persisted && followAll())
+  const followAll = () => followers.forEach((_, id) => follow(id))
   /** @param {number} id */
   const follow = (id) => {
     const {topic, after} = /** @type {any} */ (followers.get(id))
     ask({follow: {id, topic, after}})
   }
   return {follow, leave: (/** @type {number} */ id) => ask({leave: id}), again: () => ask({again: true})}
+}
+
+/** Tell a follower what it has not been told yet: whoever follows again may be told some of it once more. @param {number} id @param {Told[]} told */
+function hear(id, told) {
+  const follower = followers.get(id)
+  if (!follower) return
+  const {after} = follower
+  const news = after === null ? told : told.filter((one) => one.sequence === null || one.sequence > after)
+  follower.after = news.findLast((one) => one.sequence !== null)?.sequence ?? after
+  if (news.length) follower.tell(news)
 }
 
 /** Where workers cannot be shared, each tab has its own stream. */
