@@ -1,12 +1,12 @@
 // The page: what is drawn at an address, the way between addresses, and keys.
 
-import {post, readsOnly, tenant, to} from './lib/api.js'
+import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
 import {fill, h} from './lib/dom.js'
-import {again, watch} from './lib/follow.js'
+import {again as connect, watch} from './lib/follow.js'
 import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'
-import {nothing} from './views/parts.js'
+import {failure, nothing} from './views/parts.js'
 import {watch as watchInbox} from './views/inbox.js'
 import './views/runs.js'
 import './views/run.js'
@@ -35,7 +35,10 @@ const nav = h('nav', {'aria-label': 'Views'}, (readsOnly ? NAV.slice(0, 1) : NAV
 function frame() {
   fill(
     document.body,
-    h('a', {class: 'skip', href: '#view'}, 'Skip to the content'),
+    h('a', {class: 'skip', href: '#view', onclick: (/** @type {Event} */ event) => {
+      event.preventDefault()
+      view.focus()
+    }}, 'Skip to the content'),
     h('header', {class: 'top'},
       h('a', {class: 'logo', href: to([])}, mark(), 'Callboard'),
       nav,
@@ -50,7 +53,15 @@ function frame() {
   watch((state) => {
     const [sign, word] = LIVE[state]
     fill(live, sign ? h('span', {class: state, 'aria-hidden': 'true'}, sign) : null, ` ${word}`)
+    if (state === 'live' && view.querySelector('.failure[data-passing]')) again()
   })
+}
+
+/** The server is back: what could not be shown without it is asked for anew. */
+function again() {
+  const element = /** @type {any} */ (view.firstElementChild)
+  if (element?.again) element.again()
+  else arrive()
 }
 
 /** How many questions are open stands at the inbox. @param {any[]} questions */
@@ -62,8 +73,13 @@ function inbox(questions) {
 
 const mark = () => h('img', {src: new URL('icon.svg', import.meta.url).href, alt: '', width: '20', height: '20'})
 
+let arrivals = 0
+/** What is looked at, but for how: somebody who comes to something else begins there, at its top. */
+let looked = ''
+
 /** Draw what stands at the address. */
 async function arrive() {
+  const turn = ++arrivals
   if (location.pathname === '/') return go(to([]), {replace: true})
   const place = placeOf(location)
   if (place.tenant !== tenant) {
@@ -79,13 +95,25 @@ async function arrive() {
   }
   if (!found) return fill(view, nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
   const [tag, title, load] = found
-  document.title = [title || place.names.join(' '), 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
-  await load()
+  const name = title || place.names.join(' ')
+  document.title = [name, 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
+  try {
+    await load()
+  } catch {
+    if (turn === arrivals) fill(view, failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
+    return
+  }
+  // Whoever has gone on meanwhile is somewhere else.
+  if (turn !== arrivals) return
   let element = /** @type {any} */ (view.firstElementChild)
   if (element?.localName !== tag) {
     element = document.createElement(tag)
     view.replaceChildren(element)
   }
+  view.setAttribute('aria-label', name)
+  const now = JSON.stringify([place.view, place.names])
+  if (looked && looked !== now) view.focus()
+  looked = now
   element.show(place)
 }
 
@@ -128,7 +156,22 @@ const KEYS = {
   '?': () => help(),
   j: () => into('ArrowDown'),
   k: () => into('ArrowUp'),
-  Escape: () => history.length > 1 && document.activeElement === document.body ? history.back() : /** @type {HTMLElement} */ (document.activeElement)?.blur(),
+  Escape: () => leave(),
+}
+
+/** Close the menu that is open, or leave what one is in, or the view. */
+function leave() {
+  const menu = document.querySelector('details.menu[open]'), here = /** @type {HTMLElement|null} */ (document.activeElement)
+  if (menu instanceof HTMLDetailsElement) {
+    menu.open = false
+    menu.querySelector('summary')?.focus()
+  } else if (here && here !== document.body && here !== view) here.blur()
+  else if (history.length > 1) history.back()
+}
+
+/** A menu is open for as long as one is in it. @param {Event} event */
+function shut(event) {
+  for (const menu of document.querySelectorAll('details.menu[open]')) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open')
 }
 
 /** The list that one sees is walked through even before one is in it. @param {string} name */
@@ -152,7 +195,7 @@ async function login(token) {
   } catch {
     untaken = 'The server does not answer.'
   }
-  if (!untaken) again()
+  if (!untaken) connect()
 }
 
 function locked() {
@@ -179,6 +222,7 @@ async function main() {
   frame()
   document.addEventListener('unauthorized', locked)
   document.addEventListener('keydown', key)
+  document.addEventListener('click', shut)
   begin(arrive)
   if (!readsOnly) watchInbox(inbox)
   await arrive()

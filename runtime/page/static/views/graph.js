@@ -98,7 +98,11 @@ export class Graph {
     const choose = () => this.given.chosen(one.id)
     const name = [...lines, one.aside ?? []].flat().join(' ')
     // What is pressed is told apart from what is drawn, whose words stand in its label once more.
-    const hit = s('rect', {x, y, width: w, height: high, rx: 8, class: 'hit', role: 'button', tabindex: '0', 'aria-label': name, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === 'Enter' && choose()})
+    const hit = s('rect', {x, y, width: w, height: high, rx: 8, class: 'hit', role: 'button', tabindex: '0', 'aria-label': name, onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== 'Enter' && event.key !== ' ') return
+      event.preventDefault()
+      choose()
+    }})
     const drawn = s('g', {'aria-hidden': 'true'}, shape, texts, aside, badge, glyph, times)
     const group = s('g', {class: `gnode ${box ? 'gbox' : ''}`, data: {id: one.id}, onclick: choose}, drawn, hit)
     this.nodes.set(one.id, {group, hit, glyph, badge, times, name})

@@ -56,6 +56,11 @@ export class Inspector {
     if (run.last) this.soon()
   }
 
+  /** Ask once more for what could not be had. */
+  again() {
+    if (this.body.querySelector('.failure')) this.soon()
+  }
+
   /** Of a run that goes on something else is looked at with every event: its content is asked for now and then. */
   soon() {
     this.turn++

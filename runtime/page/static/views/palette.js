@@ -26,17 +26,28 @@ export function palette() {
     element.close()
     go(url)
   }
+  /** What was searched for, as far as it has been found; and whether the first of it is to be opened. @type {string|null} */
+  let searched = null
+  let entered = false
+  const enter = () => {
+    if (found[active]) open(found[active][1])
+  }
   const search = async () => {
+    clearTimeout(typing)
     const q = input.value.trim()
     found = PLACES.filter(([word]) => String(word).toLowerCase().includes(q.toLowerCase())).map(([word, parts]) => [[String(word)], to(/** @type {string[]} */ (parts))])
     active = 0
     draw()
+    if (entered && found.length) return enter()
     const {runs} = await get(['runs'], {q, limit: FOUND_MAX}).catch(() => ({runs: /** @type {any[]} */ ([])}))
-    if (q !== input.value.trim()) return
+    if (q !== input.value.trim() || !element.isConnected) return
+    searched = q
     found.push(...runs.map((/** @type {any} */ one) => [[chip(one.status, {small: true}), h('span', {class: 'stretch'}, one.run), h('span', {class: 'soft'}, one.definition)], to(['runs', one.run])]))
     draw()
+    if (entered) enter()
   }
   const input = h('input', {type: 'text', placeholder: 'A run, a view', 'aria-label': 'Go to', role: 'combobox', 'aria-expanded': 'true', 'aria-controls': 'palette-found', autocomplete: 'off', oninput: () => {
+    entered = false
     clearTimeout(typing)
     typing = setTimeout(search, TYPING_MS)
   }, onkeydown: (/** @type {KeyboardEvent} */ event) => {
@@ -45,8 +56,12 @@ export function palette() {
       active = (active + step + found.length) % found.length
       draw()
       input.setAttribute('aria-activedescendant', `found-${active}`)
-    } else if (event.key === 'Enter' && found[active]) open(found[active][1])
-    else return
+    } else if (event.key === 'Enter' && searched === input.value.trim()) enter()
+    else if (event.key === 'Enter') {
+      // What is listed is what was meant before.
+      entered = true
+      search()
+    } else return
     event.preventDefault()
   }})
   const element = h('dialog', {class: 'palette', 'aria-label': 'Go to anything', onclose: () => element.remove()}, input, list)

@@ -28,7 +28,8 @@ export function failure(error, ...more) {
   const found = error instanceof Refused ? error : new Refused(0, {message: String(error)})
   return h(
     'div',
-    {class: 'failure', role: 'alert'},
+    // What the server could not say now it may say later.
+    {class: 'failure', role: 'alert', data: found.status === 0 || found.status >= 500 ? {passing: ''} : {}},
     h('strong', {}, found.message),
     found.code ? h('code', {}, found.code) : null,
     found.remedy ? h('p', {}, found.remedy) : found.code ? remedy(found.code) : null,

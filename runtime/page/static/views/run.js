@@ -57,6 +57,8 @@ export class RunView extends HTMLElement {
     this.run = new Run()
     this.n = n
     this.node = ''
+    /** @type {number|undefined} the event by which an execution of the node was chosen */
+    this.picked = undefined
     this.tab = 'saw'
     this.pane = 'spans'
     /** @type {Map<number, {epoch: number, pieces: string[]}>} what models say at the moment, by their calls */
@@ -174,11 +176,18 @@ export class RunView extends HTMLElement {
     } catch (error) {
       if (signal.aborted) return
       const unknown = error instanceof Refused && error.status === 404
-      fill(this.trouble, failure(error, unknown ? h('a', {class: 'button', href: to(['runs'])}, 'All runs') : h('button', {onclick: () => {
-        fill(this.trouble)
-        this.load()
-      }}, 'Try again')))
+      fill(this.trouble, failure(error, unknown ? h('a', {class: 'button', href: to(['runs'])}, 'All runs') : h('button', {onclick: () => this.again()}, 'Try again')))
     }
+  }
+
+  /** Ask once more for what could not be had. */
+  again() {
+    const id = /** @type {string} */ (this.run_id)
+    if (!this.loaded) this.load()
+    else if (this.trouble.hasChildNodes()) this.summary()
+    fill(this.trouble)
+    this.inspector.again()
+    if (!this.graph.ids.length) this.graph.load(id).then(() => this.asked())
   }
 
   /** Ask what it has cost meanwhile: what is told as it comes has tokens and no prices. */

@@ -23,17 +23,22 @@ const QUESTION = /[=~<>]/
 export class RunsView extends HTMLElement {
   /** @type {List|undefined} */
   list
+  /** @type {any[]} */
+  rows = []
+  /** @type {any[]} */
+  news = []
+  /** @type {Map<string, any>} rows and news, by their runs */
+  byRun = new Map()
+  /** Whether the rows that are asked for have come, so that none says something. */
+  read = false
 
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
     this.asked = Object.fromEntries(FILTERS.map((name) => [name, place.query.get(name) ?? '']))
-    /** @type {any[]} */
-    this.rows = []
-    /** @type {any[]} */
-    this.news = []
-    /** @type {Map<string, any>} rows and news, by their runs */
-    this.byRun = new Map()
     this.more = true
+    // What was listed before stands until there is something else.
+    this.read = false
+    clearTimeout(this.typing)
     this.list ??= this.build()
     for (const name of FILTERS) this.fields[name].value = this.asked[name]
     this.load(true)
@@ -48,6 +53,7 @@ export class RunsView extends HTMLElement {
     this.unfollow?.()
     clearInterval(this.ticking)
     clearTimeout(this.asking)
+    clearTimeout(this.typing)
     this.asking = undefined
     this.list?.close()
     this.loading?.abort()
@@ -72,7 +78,7 @@ export class RunsView extends HTMLElement {
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
       name: (index) => this.rows[index]?.run ?? '',
       head: this.headings(),
-      opened: (index) => go(to(['runs', this.rows[index].run])),
+      opened: (index) => this.rows[index] && go(to(['runs', this.rows[index].run])),
       ended: () => this.load(false),
       released: () => this.shown(),
     })
@@ -104,6 +110,7 @@ export class RunsView extends HTMLElement {
     if (!anew && (!this.more || this.loading)) return
     this.loading?.abort()
     const loading = (this.loading = new AbortController())
+    this.list.element.setAttribute('aria-busy', String(!this.read))
     try {
       const before = anew ? undefined : this.rows.at(-1)?.run
       const {q, ...rest} = this.asked
@@ -115,23 +122,34 @@ export class RunsView extends HTMLElement {
       for (const one of more) this.byRun.set(one.run, one)
       this.rows = anew ? more : [...this.rows, ...more]
       this.more = answer.more
+      this.read = true
       if (anew) this.news = []
       this.drawn()
     } catch (error) {
-      if (!loading.signal.aborted) this.note.replaceChildren(failure(error))
+      if (loading.signal.aborted) return
+      if (!this.read) this.none()
+      this.note.replaceChildren(failure(error))
     } finally {
       if (this.loading === loading) this.loading = undefined
     }
   }
 
+  /** What was listed is not what is asked for. */
+  none() {
+    this.rows = []
+    this.byRun.clear()
+    this.list.set(0)
+  }
+
   drawn() {
+    this.list.element.setAttribute('aria-busy', String(!this.read))
     this.list.set(this.rows.length)
     this.list.element.classList.toggle('picking', this.picking.runs.size > 0)
     const definitions = new Set(this.rows.map((one) => one.definition))
     if (definitions.size !== this.known.children.length) this.known.replaceChildren(...[...definitions].sort().map((value) => h('option', {value})))
     const filtered = FILTERS.some((name) => this.asked[name])
     this.list.element.classList.toggle('empty', !this.rows.length)
-    if (this.rows.length) this.note.replaceChildren()
+    if (this.rows.length || !this.read) this.note.replaceChildren()
     else if (filtered) this.note.replaceChildren(nothing('No run is like that', 'Take a filter away to see more.', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
     else this.note.replaceChildren(nothing('No runs yet', 'Start one here, or at the command line:', h('pre', {}, 'callboard start workflow.yaml'), h('a', {class: 'button', href: to(['start'])}, 'Start a run')))
     this.pill.hidden = !this.news.length

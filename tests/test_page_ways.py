@@ -1,0 +1,138 @@
+"""The ways through the page in a real browser: between views, by keys, and while what is asked for is on its way."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from playwright.async_api import Route, expect
+
+from tests.browser import Opened
+from tests.http_house import served
+from tests.page_stage import Stage, asked
+from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import stage as stage
+
+
+@pytest.fixture(scope="module")
+async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with served(tmp_path_factory.mktemp("ways")) as (client, connection):
+        yield Stage(browser, client, connection)
+
+
+async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
+    page = await stage.browser.page("about:blank")
+    let_go = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        await let_go.wait()
+        await route.continue_()
+
+    await page.route("**/views/workers.js", hold)
+    await page.goto(stage.url("inbox"))
+    await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    await page.get_by_role("link", name="Workers").click()
+    await expect(page).to_have_title("Workers · Callboard")
+    await page.get_by_role("link", name="Definitions").click()
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+    async with page.expect_response("**/views/workers.js"):
+        let_go.set()
+    # The view is defined where its module has been carried out, which is when whoever waits for it goes on.
+    await asked(page, "() => customElements.whenDefined('cb-workers').then(() => new Promise(requestAnimationFrame))")
+    assert await page.locator("main > *").evaluate("(one) => one.localName") == "cb-definitions"
+
+    # What is typed into a list goes nowhere once that is left: later timers come later.
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await page.get_by_label("Find runs").fill("nobody")
+    await asked(page, "() => document.querySelector('[data-view=inbox]').click()")
+    await asked(page, "() => new Promise((done) => setTimeout(done, 250))")
+    await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+
+
+async def test_that_there_is_nothing_is_said_once_it_is_known(stage: Stage) -> None:
+    page = await stage.browser.page("about:blank")
+    let_go = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        await let_go.wait()
+        await route.continue_()
+
+    await page.route("**/api/acme/runs?*", hold)
+    await page.goto(stage.url("runs?q=nobody"))
+    await expect(page.locator(".live .live")).to_be_visible()
+    await asked(page, "() => document.querySelector('cb-runs').drawn()")
+    assert await page.locator(".nothing").count() == 0
+    let_go.set()
+    await expect(page.get_by_text("No run is like that")).to_be_visible()
+
+
+async def test_what_is_entered_is_what_was_typed(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("inbox"))
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("option")).to_have_count(5)
+    script = """() => {
+        const input = document.querySelector('.palette input')
+        input.value = 'definitions'
+        input.dispatchEvent(new Event('input'))
+        input.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))
+    }"""
+    await asked(page, script)
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+
+
+async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
+    await stage.start("walked-1")
+    await stage.start("walked-2")
+    page = await stage.browser.page(stage.url("runs/walked-1"))
+    where = "() => document.activeElement.id || document.activeElement.localName"
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    assert (await asked(page, where), page.url) == ("view", stage.url("runs/walked-1"))
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="All runs")).to_be_focused()
+
+    node = page.locator(".hit").last
+    await expect(node).to_be_visible()
+    await node.focus()
+    await page.keyboard.press("Space")
+    await expect(node).to_have_attribute("aria-pressed", "true")
+    assert await asked(page, "() => document.querySelector('cb-run').picked") is not None
+
+    # Whoever comes to another view begins at its top, and Escape leads back from there.
+    await page.keyboard.press("g")
+    await page.keyboard.press("r")
+    await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    assert await asked(page, where) == "view"
+    await page.get_by_role("link", name="walked-2").click()
+    await expect(page.get_by_role("heading", name="walked-2", level=1)).to_be_visible()
+    assert await asked(page, where) == "view"
+    assert await asked(page, "() => document.querySelector('cb-run').picked") is None
+    await page.get_by_text("Export", exact=True).click()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_text("drawing", exact=True)).to_be_hidden()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+
+
+async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stage: Stage) -> None:
+    await stage.start("back-again")
+    page = await stage.browser.page(stage.url("workers"))
+    await expect(page.locator(".live .live")).to_be_visible()
+    gone = True
+
+    async def away(route: Route) -> None:
+        await (route.abort() if gone else route.continue_())
+
+    await page.route("**/api/**", away)
+    for path, seen in (("runs", ".run-row .status"), ("runs/back-again", ".run-title .status"), ("definitions", "h2")):
+        gone = True
+        await asked(
+            page, "(url) => { const a = document.querySelector('.logo'); a.href = url; a.click() }", stage.url(path)
+        )
+        await expect(page.locator("main .failure").first).to_be_visible()
+        gone = False
+        # The stream, which all tabs share, tells that it is there again.
+        await asked(page, "() => dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+        await expect(page.locator("main .failure")).to_have_count(0)
+        await expect(page.locator(f"main {seen}").first).to_be_visible()
