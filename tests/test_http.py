@@ -173,6 +173,12 @@ async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx
             assert await heard(client, len(rest), last=expected[place][0], run="one") == rest
         ends = [one for one in expected if one[1] == "run.end"]
         assert await heard(client, 1, after=0, type="run.end") == ends
+        # Where it begins is told first of all: whoever is cut off before anything has come knows where to go on.
+        async with client.stream("GET", "/live", params={"run": "one"}) as response:
+            lines = response.aiter_lines()
+            begun = [await anext(lines) for _ in range(4)]
+        assert begun[:2] + begun[3:] == [": live", "", ""]
+        assert int(begun[2].removeprefix("id: ")) >= expected[-1][0]
 
 
 async def test_topics_are_told_together_each_event_once(client: httpx.AsyncClient) -> None:
@@ -377,7 +383,8 @@ def test_told_to_stop_it_lets_its_readers_go(tmp_path: Path) -> None:
         url = json.loads(process.stdout.readline())["url"]
         with httpx.stream("GET", f"{url}/live", timeout=PATIENCE_S, trust_env=False) as reader:
             lines = reader.iter_lines()
-            assert next(lines) == ": live"
+            assert (next(lines), next(lines)) == (": live", "")
+            assert next(lines).startswith("id: ")
             process.terminate()
             assert list(lines) == [""]
         _, said = process.communicate(timeout=PATIENCE_S)

@@ -5,14 +5,17 @@ import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
+import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser import NODE, ROOT, Opened
 from tests.http_house import served
 from tests.page_stage import LOOP, Stage, asked
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import stage as stage
+from tests.waiting import until
 
 PATIENCE_S = 30
 STATIC = ROOT / "runtime" / "page" / "static"
@@ -29,12 +32,14 @@ const until = async (met) => { while (!met()) await new Promise((done) => setTim
 const say = (text) => connections.at(-1).writer.enqueue(new TextEncoder().encode(text))
 const event = (id, type, run, n) => say(`id: ${id}\\nevent: ${type}\\ndata: ${JSON.stringify({type, run, n})}\\n\\n`)
 const stream = new Stream('/live', () => {})
-const follow = (topic, after, key = {}) => {
+const begin = (id) => say(`: live\\n\\nid: ${id}\\n\\n`)
+const follow = (topic, after, since = Date.now()) => {
   const told = []
   const tell = (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence))
-  stream.follow(key, {topic, after, tell})
+  stream.follow({}, {topic, after, since, tell})
   return told
 }
+const after = (connection) => new URLSearchParams(connection.url.split('?')[1]).get('after')
 """
 """A stream before a server that says what a test has it say."""
 
@@ -58,9 +63,9 @@ await import(`${process.argv[1]}/stream-worker.js`)
 const [look] = every
 const tab = await import(`${process.argv[1]}/lib/follow.js`)
 const [, alive] = every
-const followed = (topic, after) => {
+const followed = (topic) => {
   const told = []
-  tab.follow(topic, after, (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence)))
+  tab.follow(topic, (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence)))
   return told
 }
 """
@@ -99,15 +104,39 @@ def test_what_cannot_be_read_is_passed_over() -> None:
     assert told(script) == [[7], 7, 1]
 
 
+def test_whoever_begins_now_has_nothing_repeated_for_them_and_is_told_what_they_may_lack() -> None:
+    script = """
+    const all = follow('runs', null)
+    await until(() => connections.length === 1)
+    say(': live\\n\\n')
+    begin(50)
+    event(51, 'run.end', 'y', 4)
+    await until(() => all.length === 2)
+    const long_ago = follow('run:x', null)
+    await until(() => connections.length === 2)
+    begin(51)
+    event(52, 'model.call', 'x', 9)
+    await until(() => long_ago.length === 2)
+    // Of what stands already nobody lacks what has come since they asked; if something has, they do.
+    const beside = follow('run:x', null, Date.now() + 1), late = follow('run:x', null, 0)
+    await until(() => late.length)
+    event(53, 'run.end', 'x', 10)
+    await until(() => beside.length && late.length === 2)
+    console.log(JSON.stringify([all, long_ago, beside, late, connections.map(after)]))
+    """
+    assert told(script) == [["begun", 51, 53], ["begun", 52, 53], [53], ["begun", 53], [None, "51"]]
+
+
 def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() -> None:
     script = f"""{TAB}
-    const all = followed('runs', 3), one = followed('run:x', 4)
+    const all = followed('runs'), one = followed('run:x')
     await until(() => connections.length === 1)
+    begin(4)
     event(5, 'run.start', 'y', 2)
     event(6, 'run.end', 'x', 9)
     event(7, 'model.call', 'z', 3)
     event(8, 'run.end', 'y', 4)
-    await until(() => one.length && all.length === 3)
+    await until(() => one.length === 2 && all.length === 4)
     let wake
     awake = new Promise((done) => {{ wake = done }})
     slept += 200_000
@@ -121,10 +150,37 @@ def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() ->
     look()
     event(10, 'run.accepted', 'r', 1)
     await until(() => all.includes(10))
-    const after = connections.map((one) => new URLSearchParams(one.url.split('?')[1]).get('after'))
-    console.log(JSON.stringify([all, one, after]))
+    console.log(JSON.stringify([all, one, connections.map(after)]))
     """
-    assert told(script) == [[5, 6, 8, 9, 10], [6], ["3", "8"]]
+    assert told(script) == [["begun", 5, 6, 8, 9, 10], ["begun", 6], [None, "8"]]
+
+
+async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: Stage) -> None:
+    await stage.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
+    *_, before = await stage.start("meanwhile")
+    page = await stage.browser.page("about:blank")
+    let_go, asked_for = anyio.Event(), list[str]()
+
+    async def hold(route: Route) -> None:
+        asked_for.append(route.request.url)
+        await let_go.wait()
+        await route.continue_()
+
+    await page.add_init_script("delete globalThis.SharedWorker")
+    await page.route("**/live?*run%3Abetween*", hold)
+    await page.goto(stage.url("runs/between"))
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    await until(lambda: bool(asked_for))
+    await stage.client.post("/runs/between/resume", json={})
+    await stage.client.get("/runs/between/result", params={"wait_s": PATIENCE_S})
+    let_go.set()
+    await expect(page.locator(".run-title .status")).to_contain_text("failed")
+    whole = (await stage.client.get("/runs/between/events", params={"limit": 1_000})).json()["events"]
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+    assert rows == [one["sequence"] for one in whole]
+    # What went by before is told to nobody again.
+    begun = [httpx.URL(url).params.get("after") for url in asked_for]
+    assert all(one is None or int(one) >= before["sequence"] for one in begun)
 
 
 async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> None:

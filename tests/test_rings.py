@@ -52,6 +52,9 @@ async def read(rings: Rings, filters: Sequence[str], after: int | None, count: i
     """Follow until so many have come."""
     found: list[int] = []
     async with aclosing(rings.follow(filters, after)) as told:
+        begun = await anext(told)
+        assert begun.frame == b"id: %d\n\n" % begun.sequence
+        assert after is None or begun.sequence == after
         async for one in told:
             assert one.frame.startswith(f"id: {one.sequence}\nevent: node.progress\ndata: ".encode())
             assert json.loads(one.frame.partition(b"data: ")[2])["type"] == "node.progress"

@@ -29,7 +29,7 @@ RINGS_MAX = 64
 
 
 class Told(NamedTuple):
-    """An event as it is written to readers."""
+    """An event as it is written to readers; or, first of all, the place behind which events are told."""
 
     sequence: int
     frame: bytes
@@ -54,10 +54,7 @@ class Ring:
         """Take in what comes, until cancelled."""
         try:
             with self.scope:
-                answer = await api(self._log.requests, f"STREAM.INFO.{self._log.stream}", {})
-                if "error" in answer:
-                    raise NoAnswer(str(answer["error"].get("description")))
-                self.base = answer["state"]["last_seq"]
+                self.base = await _last_sequence(self._log)
                 async with self._log.follow(self._filters, self.base) as feed:
                     self._ready.set()
                     async for told in _told(feed):
@@ -122,17 +119,18 @@ class Rings:
         self._tasks = None
 
     async def follow(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[Told]:
-        """Yield the events that match, behind a sequence (None: from now on), without end.
+        """Yield where it begins, and then the events that match, behind a sequence (None: from now on), without end.
 
         :raises NoAnswer: if nothing can be read
         """
         async with self._joined(filters) as ring:
+            at = await self._now(ring) if after is None else after
+            yield Told(at, b"id: %d\n\n" % at)
             if ring is None:
-                async with self._log.follow(filters, after) as feed:
+                async with self._log.follow(filters, at) as feed:
                     async for told in _told(feed):
                         yield told
             else:
-                at = await ring.now() if after is None else after
                 while True:
                     held = await ring.behind(at) if at >= ring.base else None
                     if held is None:
@@ -144,6 +142,9 @@ class Rings:
                     for told in held:
                         yield told
                         at = told.sequence
+
+    async def _now(self, ring: Ring | None) -> int:
+        return await ring.now() if ring is not None else await _last_sequence(self._log)
 
     async def _from_log(self, filters: Sequence[str], after: int, ring: Ring) -> AsyncGenerator[Told]:
         """Yield events from the log until the ring has all that follow."""
@@ -173,6 +174,14 @@ class Rings:
                 ring.scope.cancel()
                 if self._rings.get(key) is ring:
                     del self._rings[key]
+
+
+async def _last_sequence(log: JetStreamLog) -> int:
+    """The sequence of the last message of all."""
+    answer = await api(log.requests, f"STREAM.INFO.{log.stream}", {})
+    if "error" in answer:
+        raise NoAnswer(str(answer["error"].get("description")))
+    return answer["state"]["last_seq"]
 
 
 async def _told(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Told]:

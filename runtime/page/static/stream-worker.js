@@ -23,11 +23,11 @@ function take(port, asked) {
   tab.time = Date.now()
   stream ??= new Stream(asked.url, changed)
   if (asked.follow) {
-    const {id, topic, after} = asked.follow
+    const {id, topic, after, since} = asked.follow
     stream.flush()
     leave(tab, id)
     const tell = (/** @type {any} */ told) => port.postMessage({id, told})
-    const follower = {topic, after, tell}
+    const follower = {topic, after, since, tell}
     tab.followers.set(id, follower)
     stream.follow(follower, follower)
     port.postMessage({state: stream.state})

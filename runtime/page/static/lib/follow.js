@@ -9,7 +9,7 @@ import {Stream} from './stream.js'
 const ALIVE_MS = 20_000
 const URL_OF = path('live')
 
-/** @type {Map<number, {topic: string, after: number|null, tell: (told: Told[]) => void}>} */
+/** @type {Map<number, import('./stream.js').Follower>} */
 const followers = new Map()
 /** @type {Set<(state: State) => void>} */
 const watchers = new Set()
@@ -48,8 +48,8 @@ function shared() {
   const followAll = () => followers.forEach((_, id) => follow(id))
   /** @param {number} id */
   const follow = (id) => {
-    const {topic, after} = /** @type {any} */ (followers.get(id))
-    ask({follow: {id, topic, after}})
+    const {topic, after, since} = /** @type {any} */ (followers.get(id))
+    ask({follow: {id, topic, after, since}})
   }
   return {follow, leave: (/** @type {number} */ id) => ask({leave: id}), again: () => ask({again: true})}
 }
@@ -75,14 +75,15 @@ function alone() {
 }
 
 /**
- * Follow a topic behind a stream sequence, null: from now on. Returns what ends it.
+ * Follow a topic from now on. Whoever has asked for what went before is told if something has come since. Returns what
+ * ends it.
  * @param {string} topic
- * @param {number|null} after
  * @param {(told: Told[]) => void} tell
+ * @param {number} [since] when it was asked for what went before
  */
-export function follow(topic, after, tell) {
+export function follow(topic, tell, since = Date.now()) {
   const id = ++last
-  followers.set(id, {topic, after, tell})
+  followers.set(id, {topic, after: null, since, tell})
   way.follow(id)
   return () => {
     followers.delete(id)

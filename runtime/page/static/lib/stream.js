@@ -1,10 +1,14 @@
 // The stream: one connection that tells all that anybody here follows. Pure but for `fetch` and timers.
 //
-// Every follower says behind which stream sequence it begins; events come in the order of the log, so one number says
-// how far a follower has come. When topics are added the connection is made anew behind the earliest of these numbers,
-// and whoever has seen an event already is not told it again: no gap, no duplicate.
+// Every follower says behind which stream sequence it begins, or that it does so now; events come in the order of the log,
+// so one number says how far a follower has come. When topics are added the connection is made anew behind the earliest
+// of these numbers, and whoever has seen an event already is not told it again: no gap, no duplicate. Who begins now
+// begins where the connection is, so that nobody else waits for what went by long ago.
 
-/** @typedef {{topic: string, after: number|null, tell: (told: Told[]) => void}} Follower */
+/**
+ * Whoever begins now (`after` is null) has asked for what went before at the instant `since`.
+ * @typedef {{topic: string, after: number|null, since: number, tell: (told: Told[]) => void}} Follower
+ */
 /** @typedef {{sequence: number|null, event?: any, delta?: any, begun?: boolean}} Told an event, or, without a sequence, a piece of an answer, or that it is followed from now on: what was asked before may be older */
 /** @typedef {'idle'|'live'|'away'|'unauthorized'} State */
 
@@ -30,8 +34,10 @@ export class Stream {
     /** @type {State} */
     this.state = 'idle'
     this.topics = ''
-    /** The sequence that the connection has come to. */
-    this.at = 0
+    /** The sequence that the connection has come to; null, until the server has said where it begins. @type {number|null} */
+    this.at = null
+    /** When it came there. */
+    this.came = 0
     this.tried = 0
     this.timer = 0
     this.flushing = 0
@@ -61,18 +67,22 @@ export class Stream {
     const followers = [...this.followers.values()]
     const topics = [...new Set(followers.map((one) => one.topic))].sort()
     // Who begins further back than the connection has come would lack what has gone by.
-    if (topics.join() === this.topics && this.state === 'live' && followers.every((one) => one.after === null || one.after >= this.at)) return
+    const {at} = this
+    if (topics.join() === this.topics && followers.every(({after}) => after === null || (at !== null && after >= at))) return this.begin()
     this.connection?.abort()
     this.topics = topics.join()
+    this.at = null
     if (!topics.length) return this.become('idle')
     const connection = (this.connection = new AbortController())
     const known = followers.map((one) => one.after).filter((after) => after !== null)
     const after = known.length ? Math.min(.../** @type {number[]} */ (known)) : null
-    this.at = after ?? 0
     try {
       const asked = new URLSearchParams({topics: topics.join(), ...(after === null ? {} : {after: String(after)})})
       const response = await fetch(`${this.url}?${asked}`, {signal: connection.signal, credentials: 'same-origin'})
-      if (response.status === 401) return this.become('unauthorized')
+      if (response.status === 401) {
+        this.topics = ''
+        return this.become('unauthorized')
+      }
       if (!response.ok || !response.body) throw new Error(`the server answers ${response.status}`)
       this.tried = 0
       await this.read(response.body.pipeThrough(new TextDecoderStream()).getReader(), connection)
@@ -88,15 +98,12 @@ export class Stream {
 
   /** @param {ReadableStreamDefaultReader<string>} reader @param {AbortController} connection */
   async read(reader, connection) {
-    let rest = '', begun = false
+    let rest = ''
     for (;;) {
       const silence = setTimeout(() => connection.abort(), SILENCE_MS)
       const {value, done} = await reader.read().finally(() => clearTimeout(silence))
       if (connection !== this.connection || done) return
-      // The server's first words say that it follows.
       this.become('live')
-      if (!begun) for (const follower of this.followers.values()) if (follower.after === null) follower.tell([{sequence: null, begun: true}])
-      begun = true
       const frames = (rest + value).split('\n\n')
       rest = frames.pop() ?? ''
       for (const frame of frames) this.take(frame)
@@ -111,8 +118,12 @@ export class Stream {
       else if (line.startsWith('id: ')) id = Number(line.slice(4))
       else if (line.startsWith('event: ')) kind = line.slice(7)
     }
-    if (!data) return
-    if (id !== null) this.at = id
+    if (id !== null) {
+      this.at = id
+      this.came = Date.now()
+    }
+    // The first place has no event: the connection begins behind it.
+    if (!data) return this.begin()
     const event = read(data)
     for (const follower of this.followers.values()) {
       if (id === null) {
@@ -121,6 +132,17 @@ export class Stream {
         follower.after = id
         if (event && covers(follower.topic, kind, event.run)) this.put(follower, {sequence: id, event})
       }
+    }
+  }
+
+  /** Whoever begins now does so where the connection is; what has come since they asked for what went before, they lack. */
+  begin() {
+    const {at} = this
+    if (at === null) return
+    for (const follower of this.followers.values()) {
+      if (follower.after !== null) continue
+      follower.after = at
+      if (this.came >= follower.since) this.put(follower, {sequence: null, begun: true})
     }
   }
 

@@ -51,7 +51,7 @@ export class HomeView extends HTMLElement {
         this.load()
       }, GATHER_MS)
     }
-    const leaves = [follow('runs', null, changed), follow('questions', null, changed)]
+    const leaves = [follow('runs', changed), follow('questions', changed)]
     this.leave = () => leaves.forEach((one) => one())
   }
 

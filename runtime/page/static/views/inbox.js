@@ -32,8 +32,8 @@ export function watch(watcher) {
     const changed = (/** @type {import('../lib/follow.js').Told[]} */ told) => {
       if (told.some((one) => one.begun || one.sequence !== null && /^(human\.|run\.end|run\.quarantined)/.test(one.event.type))) gather()
     }
-    follow('questions', null, changed)
-    follow('runs', null, changed)
+    follow('questions', changed)
+    follow('runs', changed)
     load()
   }
   watcher(known)

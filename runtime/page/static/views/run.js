@@ -155,16 +155,15 @@ export class RunView extends HTMLElement {
   async load() {
     const id = /** @type {string} */ (this.run_id)
     const {signal} = /** @type {AbortController} */ (this.aborted)
+    const since = Date.now()
     try {
-      let limit = FIRST_ROWS, sequence = 0
+      let limit = FIRST_ROWS
       for (let more = true; more; limit = INDEX_ROWS) {
         const index = await get(['runs', id, 'index'], {after: this.run.last, limit}, signal)
         const rows = rowsOf(index)
         this.run.take(rows)
         this.run.charge(index.costs)
         this.priced = this.run.last
-        // What a fork has of its origin is older in the stream than its own first event.
-        sequence = rows.reduce((most, row) => Math.max(most, row.sequence), sequence)
         more = index.more && rows.length > 0
         this.asked()
       }
@@ -172,7 +171,7 @@ export class RunView extends HTMLElement {
       this.loaded = true
       this.asked()
       this.summary()
-      if (!over(this.run.statusAt(this.run.last))) this.unfollow = follow(`run:${id}`, sequence, (told) => this.hear(told))
+      if (!over(this.run.statusAt(this.run.last))) this.unfollow = follow(`run:${id}`, (told) => this.hear(told), since)
     } catch (error) {
       if (signal.aborted) return
       const unknown = error instanceof Refused && error.status === 404
@@ -216,6 +215,9 @@ export class RunView extends HTMLElement {
   /** Take what has come behind the last event that is known. */
   async readOn() {
     const {signal} = /** @type {AbortController} */ (this.aborted)
+    clearTimeout(this.lacking)
+    this.lacking = undefined
+    const known = this.run.last
     try {
       for (let more = true; more;) {
         const {last} = this.run
@@ -224,12 +226,11 @@ export class RunView extends HTMLElement {
         this.run.charge(index.costs)
         more = index.more && this.run.last > last
       }
-      this.lacking = undefined
+      if (signal.aborted || this.run.last === known) return
       this.summary()
       this.asked()
     } catch (error) {
       if (signal.aborted) return
-      this.lacking = undefined
       if (error instanceof Refused && !error.status) this.lacks()
     }
   }
@@ -268,7 +269,9 @@ export class RunView extends HTMLElement {
     const rows = []
     for (const one of told) {
       if (one.sequence !== null) rows.push(rowOf(one.event, one.sequence))
-      else this.piece(one.delta)
+      else if (one.delta) this.piece(one.delta)
+      // What came between what was read and what is told from now on is read.
+      else this.readOn()
     }
     const before = this.run.statusAt(this.run.last)
     this.run.take(rows)

@@ -45,7 +45,7 @@ export class RunsView extends HTMLElement {
   }
 
   connectedCallback() {
-    this.unfollow = follow('runs', null, (told) => this.hear(told))
+    this.unfollow = follow('runs', (told) => this.hear(told))
     this.ticking = setInterval(() => this.tick(), TICK_MS)
   }
 
