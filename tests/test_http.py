@@ -192,6 +192,11 @@ async def test_topics_are_told_together_each_event_once(client: httpx.AsyncClien
     with anyio.fail_after(PATIENCE_S):
         assert await heard(client, len(expected), topics="runs,questions,run:one", after=0) == expected
         assert await heard(client, len(whole), topics="run:one,run:two", after=0) == sorted(whole)
+        await client.post("/runs", json=SAID, headers={"Idempotency-Key": "two, too"})
+        last, _ = max(whole)
+        assert [kind for _, kind in await heard(client, 1, topic=["run:two, too", "run:one"], after=last)] == [
+            "run.accepted"
+        ]
 
 
 async def test_what_models_say_stands_between_the_events(tmp_path: Path) -> None:

@@ -414,7 +414,7 @@ JOINED = """async ([url, topic, sequences]) => {
     const stream = new Stream(url, () => {})
     const heard = async (after) => {
         const told = []
-        stream.follow({}, {topic, after, tell: (some) => told.push(...some.map((one) => one.sequence))})
+        stream.follow({topic, after, tell: (some) => told.push(...some.map((one) => one.sequence))})
         while (told.at(-1) !== sequences.at(-1)) await new Promise((done) => setTimeout(done, 5))
         return told
     }

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from playwright.async_api import Route, expect
 
+from callboard.runtime.http.topics import TOPICS_MAX
 from tests.browser import NODE, ROOT, Opened
 from tests.http_house import served
 from tests.page_stage import LOOP, Stage, asked
@@ -23,25 +24,28 @@ STATIC = ROOT / "runtime" / "page" / "static"
 SERVED = """
 const {Stream} = await import(`${process.argv[1]}/lib/stream.js`)
 const connections = []
+const topics = ({url}) => new URLSearchParams(url.split('?')[1]).getAll('topic')
 globalThis.fetch = async (url, {signal}) => {
+  if (topics({url}).length > %d) return {ok: false, status: 400}
   const body = new ReadableStream({start: (writer) => connections.push({url, writer, signal})})
   return {ok: true, status: 200, body}
 }
 setTimeout(() => { console.error('what is waited for does not come'); process.exit(1) }, 20_000)
 const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 2)) }
-const say = (text) => connections.at(-1).writer.enqueue(new TextEncoder().encode(text))
-const event = (id, type, run, n) => say(`id: ${id}\\nevent: ${type}\\ndata: ${JSON.stringify({type, run, n})}\\n\\n`)
+const say = (text, to = connections.at(-1)) => to.writer.enqueue(new TextEncoder().encode(text))
+const event = (id, type, run, n, to) =>
+  say(`id: ${id}\\nevent: ${type}\\ndata: ${JSON.stringify({type, run, n})}\\n\\n`, to)
 const stream = new Stream('/live', () => {})
-const begin = (id) => say(`: live\\n\\nid: ${id}\\n\\n`)
+const begin = (id, to) => say(`: live\\n\\nid: ${id}\\n\\n`, to)
 const follow = (topic, after, since = Date.now()) => {
   const told = []
   const tell = (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence))
-  stream.follow({}, {topic, after, since, tell})
+  stream.follow({topic, after, since, tell})
   return told
 }
 const after = (connection) => new URLSearchParams(connection.url.split('?')[1]).get('after')
 """
-"""A stream before a server that says what a test has it say."""
+"""A stream before a server that says what a test has it say, and takes so many topics at once."""
 
 TAB = """
 const channel = new MessageChannel()
@@ -74,7 +78,7 @@ const followed = (topic) => {
 
 def told(script: str) -> Any:
     """Run a script beside the stream; return what it prints."""
-    program = f"{SERVED}\n{script}\nprocess.exit(0)"
+    program = f"{SERVED.replace('%d', str(TOPICS_MAX))}\n{script}\nprocess.exit(0)"
     done = subprocess.run(
         [*NODE, "--no-warnings", "--input-type=module", "-e", program, str(STATIC)],
         capture_output=True,
@@ -127,14 +131,48 @@ def test_whoever_begins_now_has_nothing_repeated_for_them_and_is_told_what_they_
     assert told(script) == [["begun", 51, 53], ["begun", 52, 53], [53], ["begun", 53], [None, "51"]]
 
 
+def test_however_many_runs_are_open_nobody_takes_the_stream_from_others() -> None:
+    script = f"""
+    const {{Streams, TOPICS_MAX}} = await import(`${{process.argv[1]}}/lib/streams.js`)
+    const streams = new Streams('/live', () => {{}}), later = setTimeout
+    globalThis.setTimeout = (call, wait) => later(call, wait === 5_000 ? 5 : wait)
+    const joined = (topic) => {{
+      const told = [], tell = (some) => told.push(...some.map((one) => one.sequence ?? 'begun'))
+      const follower = {{topic, after: null, since: 0, tell}}
+      streams.follow(follower)
+      return {{told, follower, topic}}
+    }}
+    const lists = ['runs', 'questions'].map(joined)
+    const runs = Array.from({{length: {2 * TOPICS_MAX + 2}}}, (_, i) => joined(`run:${{i}},`))
+    const standing = () => connections.filter((one) => !one.signal.aborted)
+    const of = (topic) => standing().find((one) => topics(one).includes(topic))
+    await until(() => standing().length === 3)
+    for (const one of [lists[0], runs[0], runs.at(-3)]) begin(100, of(one.topic))
+    await until(() => runs.every((one) => one.told[0] === 'begun'))
+    const outside = runs.filter((one) => !of(one.topic))
+    // Where one leaves, another one is told as it comes.
+    streams.leave(runs[0].follower)
+    await until(() => of(outside[0].topic))
+    const [taker, lacking] = outside
+    event(101, 'run.end', taker.topic.slice(4), 9, of(taker.topic))
+    await until(() => taker.told.includes(101))
+    const asked = lacking.told.length
+    await until(() => lacking.told.length > asked)
+    const followed = connections.filter((one) => topics(one).includes('runs'))
+    const sizes = standing().map((one) => topics(one).length)
+    console.log(JSON.stringify([TOPICS_MAX, outside.length, sizes, followed.length]))
+    """
+    assert told(script) == [TOPICS_MAX, 2, [2, TOPICS_MAX, TOPICS_MAX], 1]
+
+
 def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() -> None:
     script = f"""{TAB}
-    const all = followed('runs'), one = followed('run:x')
+    const all = followed('runs'), one = followed('questions')
     await until(() => connections.length === 1)
     begin(4)
     event(5, 'run.start', 'y', 2)
-    event(6, 'run.end', 'x', 9)
-    event(7, 'model.call', 'z', 3)
+    event(6, 'human.asked', 'x', 9)
+    event(7, 'run.parked', 'x', 10)
     event(8, 'run.end', 'y', 4)
     await until(() => one.length === 2 && all.length === 4)
     let wake
@@ -152,7 +190,7 @@ def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() ->
     await until(() => all.includes(10))
     console.log(JSON.stringify([all, one, connections.map(after)]))
     """
-    assert told(script) == [["begun", 5, 6, 8, 9, 10], ["begun", 6], [None, "8"]]
+    assert told(script) == [["begun", 5, 7, 8, 9, 10], ["begun", 6], [None, "8"]]
 
 
 async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: Stage) -> None:
@@ -178,7 +216,8 @@ async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: 
     whole = (await stage.client.get("/runs/between/events", params={"limit": 1_000})).json()["events"]
     rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
     assert rows == [one["sequence"] for one in whole]
-    # What went by before is told to nobody again.
+    # Behind its end nothing of it is followed; what went by before is told to nobody again.
+    assert await asked(page, "() => document.querySelector('cb-run').unfollow === undefined")
     begun = [httpx.URL(url).params.get("after") for url in asked_for]
     assert all(one is None or int(one) >= before["sequence"] for one in begun)
 

@@ -139,12 +139,12 @@ class Front:
         return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
 
     async def live(self, request: Request) -> Response | Live:
-        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics``, or
-        all."""
+        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics`` (or
+        each as a ``topic``, whatever its run is called), or all."""
         try:
             self._check(request, "read")
             query = request.query_params
-            topics = [topic for topic in query.get("topics", "").split(",") if topic]
+            topics = [topic for topic in query.get("topics", "").split(",") if topic] + query.getlist("topic")
             filters = self._filters(topics, query.get("run"), query.get("definition"), query.get("type"))
             after = _sequence(request.headers.get("last-event-id") or query.get("after"))
         except ApiError as error:

@@ -104,6 +104,7 @@ def _live() -> dict[str, Any]:
         "parameters": [
             {"name": "tenant", "in": "path", "required": True, "schema": text},
             *({"name": name, "in": "query", "schema": text} for name in query),
+            {"name": "topic", "in": "query", "schema": {"type": "array", "items": text}},
             {"name": "after", "in": "query", "schema": {"type": "integer"}},
             {"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}},
         ],

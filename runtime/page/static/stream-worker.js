@@ -1,6 +1,6 @@
-// The worker that all tabs share: it holds the one stream, so that however many tabs there are, there is one connection.
+// The worker that all tabs share: it holds the streams, so that however many tabs there are, there are a few connections.
 
-import {Stream} from './lib/stream.js'
+import {Streams} from './lib/streams.js'
 
 const GONE_MS = 180_000
 /** How long a tab may say nothing before it is taken for closed; a hidden one speaks once a minute. */
@@ -10,8 +10,8 @@ const LOOK_MS = 30_000
 
 /** @type {Map<MessagePort, Tab>} */
 const tabs = new Map()
-/** @type {Stream|null} */
-let stream = null
+/** @type {Streams|null} */
+let streams = null
 
 /** @param {import('./lib/stream.js').State} state */
 const changed = (state) => tabs.forEach((_, port) => port.postMessage({state}))
@@ -21,20 +21,20 @@ function take(port, asked) {
   const tab = tabs.get(port) ?? {time: 0, followers: new Map()}
   tabs.set(port, tab)
   tab.time = Date.now()
-  stream ??= new Stream(asked.url, changed)
+  streams ??= new Streams(asked.url, changed)
   if (asked.follow) {
     const {id, topic, after, since} = asked.follow
-    stream.flush()
+    streams.flush()
     leave(tab, id)
     const tell = (/** @type {any} */ told) => port.postMessage({id, told})
     const follower = {topic, after, since, tell}
     tab.followers.set(id, follower)
-    stream.follow(follower, follower)
-    port.postMessage({state: stream.state})
+    streams.follow(follower)
+    port.postMessage({state: streams.state})
   } else if (asked.leave) {
     leave(tab, asked.leave)
   } else if (asked.again) {
-    stream.renew(0)
+    streams.again()
   } else if (asked.bye) {
     forget(port)
   } else {
@@ -44,14 +44,14 @@ function take(port, asked) {
 
 /** How far each follower of a tab has heard, which is what was said to the tab before this. @param {Tab} tab */
 function heard(tab) {
-  stream?.flush()
+  streams?.flush()
   return [...tab.followers].map(([id, {after}]) => [id, after])
 }
 
 /** @param {Tab} tab @param {number} id */
 function leave(tab, id) {
   const follower = tab.followers.get(id)
-  if (follower) stream?.leave(follower)
+  if (follower) streams?.leave(follower)
   tab.followers.delete(id)
 }
 

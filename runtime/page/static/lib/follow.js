@@ -1,7 +1,7 @@
 // Following: what a view asks to be told as it happens, over the stream that all tabs share.
 
 import {path} from './api.js'
-import {Stream} from './stream.js'
+import {Streams} from './streams.js'
 
 /** @typedef {import('./stream.js').Told} Told */
 /** @typedef {import('./stream.js').State} State */
@@ -66,12 +66,9 @@ function hear(id, told) {
 
 /** Where workers cannot be shared, each tab has its own stream. */
 function alone() {
-  const stream = new Stream(URL_OF, become)
-  return {
-    follow: (/** @type {number} */ id) => stream.follow(id, /** @type {any} */ (followers.get(id))),
-    leave: (/** @type {number} */ id) => stream.leave(id),
-    again: () => stream.renew(0),
-  }
+  const streams = new Streams(URL_OF, become)
+  const of = (/** @type {number} */ id) => /** @type {import('./stream.js').Follower} */ (followers.get(id))
+  return {follow: (/** @type {number} */ id) => streams.follow(of(id)), leave: (/** @type {number} */ id) => streams.leave(of(id)), again: () => streams.again()}
 }
 
 /**
@@ -86,8 +83,8 @@ export function follow(topic, tell, since = Date.now()) {
   followers.set(id, {topic, after: null, since, tell})
   way.follow(id)
   return () => {
-    followers.delete(id)
     way.leave(id)
+    followers.delete(id)
   }
 }
 

@@ -77,6 +77,11 @@ export class Run {
     return this.rows.length
   }
 
+  /** Whether its last event has come. */
+  get ended() {
+    return this.root.n1 !== Infinity
+  }
+
   /** @param {Row[]} rows in their order; those that are known are left out */
   take(rows) {
     for (const row of rows) {

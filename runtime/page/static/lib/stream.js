@@ -25,8 +25,8 @@ export class Stream {
   constructor(url, changed) {
     this.url = url
     this.changed = changed
-    /** @type {Map<any, Follower>} */
-    this.followers = new Map()
+    /** @type {Set<Follower>} */
+    this.followers = new Set()
     /** @type {Map<Follower, Told[]>} */
     this.ready = new Map()
     /** @type {AbortController|null} */
@@ -43,18 +43,21 @@ export class Stream {
     this.flushing = 0
   }
 
-  /** @param {any} id @param {Follower} follower */
-  follow(id, follower) {
-    this.followers.set(id, follower)
+  /** @param {Follower} follower */
+  follow(follower) {
+    this.followers.add(follower)
     this.renew(GATHER_MS)
   }
 
-  /** @param {any} id */
-  leave(id) {
-    const follower = this.followers.get(id)
-    if (follower) this.ready.delete(follower)
-    this.followers.delete(id)
-    this.renew(GATHER_MS)
+  /** @param {Follower} follower */
+  leave(follower) {
+    this.ready.delete(follower)
+    if (this.followers.delete(follower)) this.renew(GATHER_MS)
+  }
+
+  /** What is followed, each once. */
+  topicsOf() {
+    return [...new Set([...this.followers].map((one) => one.topic))].sort()
   }
 
   /** Connect, or connect otherwise, after a while. @param {number} wait */
@@ -64,8 +67,8 @@ export class Stream {
   }
 
   async connect() {
-    const followers = [...this.followers.values()]
-    const topics = [...new Set(followers.map((one) => one.topic))].sort()
+    const followers = [...this.followers]
+    const topics = this.topicsOf()
     // Who begins further back than the connection has come would lack what has gone by.
     const {at} = this
     if (topics.join() === this.topics && followers.every(({after}) => after === null || (at !== null && after >= at))) return this.begin()
@@ -77,7 +80,8 @@ export class Stream {
     const known = followers.map((one) => one.after).filter((after) => after !== null)
     const after = known.length ? Math.min(.../** @type {number[]} */ (known)) : null
     try {
-      const asked = new URLSearchParams({topics: topics.join(), ...(after === null ? {} : {after: String(after)})})
+      const asked = new URLSearchParams(topics.map((topic) => ['topic', topic]))
+      if (after !== null) asked.set('after', String(after))
       const response = await fetch(`${this.url}?${asked}`, {signal: connection.signal, credentials: 'same-origin'})
       if (response.status === 401) {
         this.topics = ''
@@ -125,7 +129,7 @@ export class Stream {
     // The first place has no event: the connection begins behind it.
     if (!data) return this.begin()
     const event = read(data)
-    for (const follower of this.followers.values()) {
+    for (const follower of this.followers) {
       if (id === null) {
         if (event && follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
       } else if (follower.after === null || follower.after < id) {
@@ -139,7 +143,7 @@ export class Stream {
   begin() {
     const {at} = this
     if (at === null) return
-    for (const follower of this.followers.values()) {
+    for (const follower of this.followers) {
       if (follower.after !== null) continue
       follower.after = at
       if (this.came >= follower.since) this.put(follower, {sequence: null, begun: true})

@@ -171,7 +171,7 @@ export class RunView extends HTMLElement {
       this.loaded = true
       this.asked()
       this.summary()
-      if (!over(this.run.statusAt(this.run.last))) this.unfollow = follow(`run:${id}`, (told) => this.hear(told), since)
+      if (!this.run.ended) this.unfollow = follow(`run:${id}`, (told) => this.hear(told), since)
     } catch (error) {
       if (signal.aborted) return
       const unknown = error instanceof Refused && error.status === 404
@@ -228,7 +228,7 @@ export class RunView extends HTMLElement {
       }
       if (signal.aborted || this.run.last === known) return
       this.summary()
-      this.asked()
+      this.come()
     } catch (error) {
       if (signal.aborted) return
       if (error instanceof Refused && !error.status) this.lacks()
@@ -282,7 +282,16 @@ export class RunView extends HTMLElement {
       say(`The run is ${look(status)[2]}`)
       this.summary()
     }
-    if (over(status)) this.saying.clear()
+    this.come()
+  }
+
+  /** What has come is drawn; behind the end there is nothing more to follow. */
+  come() {
+    if (over(this.run.statusAt(this.run.last))) this.saying.clear()
+    if (this.run.ended) {
+      this.unfollow?.()
+      this.unfollow = undefined
+    }
     this.asked()
   }
 
