@@ -70,7 +70,8 @@ async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> Non
     assert [row["run"] for row in rows["runs"]] == ["one"]
     asked = {"where": "status=completed and run=one and started<1h", "q": "one"}
     assert (await client.get("/runs", params=asked)).json() == rows
-    assert (await client.get("/runs", params={"where": "not run=one"})).json() == {"runs": [], "more": False}
+    none = {"runs": [], "more": False, "sequence": rows["sequence"]}
+    assert (await client.get("/runs", params={"where": "not run=one"})).json() == none
     assert code_of(await client.get("/runs", params={"where": "run=one or"})) == (400, "find.where")
     assert code_of(await client.get("/runs/one/state")) == (400, "state.none")
 
@@ -375,7 +376,7 @@ def test_it_stands_beside_up_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert url.endswith("/api/default")
-        assert httpx.get(f"{url}/runs", trust_env=False).json() == {"runs": [], "more": False}
+        assert httpx.get(f"{url}/runs", trust_env=False).json() == {"runs": [], "more": False, "sequence": 0}
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0

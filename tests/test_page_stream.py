@@ -222,6 +222,46 @@ async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: 
     assert all(one is None or int(one) >= before["sequence"] for one in begun)
 
 
+async def test_what_happens_while_a_list_is_asked_for_stands_in_it(stage: Stage) -> None:
+    await stage.start("older", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs"))
+    rows = page.get_by_role("row")
+    await expect(rows.filter(has_text="older")).to_contain_text("paused")
+    await expect(page.locator(".live .live")).to_be_visible()
+    # What it hears is noted, and nothing has it ask again by itself.
+    await asked(
+        page,
+        """() => {
+            const view = document.querySelector('cb-runs'), hear = view.hear.bind(view)
+            window.heard = []
+            clearTimeout(view.asking)
+            view.asking = 0
+            view.hear = (told) => {
+                hear(told)
+                window.heard.push(...told.filter((one) => one.event).map(({event}) => `${event.run} ${event.type}`))
+            }
+        }""",
+    )
+    answered, let_go = anyio.Event(), anyio.Event()
+
+    async def hold(route: Route) -> None:
+        answer = await route.fetch()
+        answered.set()
+        await let_go.wait()
+        await route.fulfill(response=answer)
+
+    await page.route("**/runs?*q=er*", hold)
+    await page.get_by_label("Find runs").fill("er")
+    await answered.wait()
+    await stage.client.post("/runs/older/resume", json={})
+    await stage.start("newer")
+    for run in ("older", "newer"):
+        await until(lambda run=run: asked(page, "(one) => window.heard.includes(one)", f"{run} run.end"))
+    let_go.set()
+    for run in ("older", "newer"):
+        await expect(rows.filter(has_text=run)).to_contain_text("failed")
+
+
 async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> None:
     await stage.start("lacking", {**LOOP, "breakpoints": ["b"]}, end=False)
     page = await stage.browser.page(stage.url("runs/lacking"))

@@ -283,11 +283,14 @@ async def test_the_tenant_is_in_the_subject(caller: Caller) -> None:
 
 
 async def test_runs_are_listed_newest_first_and_as_of_now(caller: Caller) -> None:
-    assert await caller.ask("runs") == {"runs": [], "more": False}
+    assert await caller.ask("runs") == {"runs": [], "more": False, "sequence": 0}
     finished = [await caller.finished() for _ in range(3)]
     waiting = await caller.start(script=WAITS)
-    listed = (await caller.ask("runs"))["runs"]
+    whole = await caller.ask("runs")
+    listed = whole["runs"]
     assert [row["run"] for row in listed] == [waiting, *reversed(finished)]
+    *_, last = (await caller.ask("events", {"run_id": finished[-1]}))["events"]
+    assert whole["sequence"] > last["sequence"]
     assert {row["status"] for row in listed[1:]} == {"completed"}
     page = await caller.ask("runs", {"limit": 2})
     assert ([row["run"] for row in page["runs"]], page["more"]) == ([waiting, finished[2]], True)
@@ -463,7 +466,7 @@ async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:
         assert connection.server is not None
         nc = await nats.connect(connection.server.url)
         async with open_service(connection):
-            assert await Caller(nc).ask("runs") == {"runs": [], "more": False}
+            assert await Caller(nc).ask("runs") == {"runs": [], "more": False, "sequence": 0}
         with pytest.raises(NoRespondersError):
             await nc.request("cb.api.acme.runs", b"{}", timeout=PATIENCE_S)
         await nc.close()

@@ -71,10 +71,12 @@ class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunList(Struct, frozen=True):
-    """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id."""
+    """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id. It is true
+    up to the stream sequence ``sequence``: what is told of runs behind it is news."""
 
     runs: list[RunRow]
     more: bool
+    sequence: int
 
 
 class SumCosts(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ until the fold has come as far as the log.
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import anyio.abc
 
@@ -32,6 +32,14 @@ TENANTS_MAX = 8
 """Tenants whose listings are kept; the one that nobody has asked for the longest is put away first."""
 
 T = TypeVar("T")
+
+
+class RunPage(NamedTuple):
+    """Runs of a list, whether there are more, and the stream sequence up to which that is true of all runs."""
+
+    runs: list[RunRow]
+    more: bool
+    sequence: int
 
 
 class _Followed(Protocol):
@@ -75,15 +83,18 @@ class Listings:
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
-    async def page(self, tenant: str, where: Where, limit: int, before: str | None = None) -> tuple[list[RunRow], bool]:
-        """Return the first so many runs that are wanted, the newest first, and whether there are more; as they stand
-        in the log now.
+    async def page(self, tenant: str, where: Where, limit: int, before: str | None = None) -> RunPage:
+        """Return the first so many runs that are wanted, the newest first, as they stand in the log now.
 
         :raises KeyError: if ``before`` is not listed
         :raises NoAnswer: if the log does not answer, or the index does not keep up
         """
-        found = await self._ask(tenant, where, lambda index: index.select(where, limit + 1, before))
-        return await self._statuses.told(tenant, found[:limit]), len(found) > limit
+
+        def select(index: RunIndex) -> tuple[list[RunRow], int]:
+            return index.select(where, limit + 1, before), index.sequence
+
+        found, sequence = await self._ask(tenant, where, select)
+        return RunPage(await self._statuses.told(tenant, found[:limit]), len(found) > limit, sequence)
 
     async def matching(self, tenant: str, where: Where) -> int:
         """How many runs are wanted. Raises as `page`."""

@@ -108,7 +108,7 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
     async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
         runs = await found.ids(config.tenant, question)
         if not many.yes:
-            first, _more = await found.page(config.tenant, question, SHOWN_MAX)
+            first, *_ = await found.page(config.tenant, question, SHOWN_MAX)
             _preview(verb, first, len(runs))
             if not runs or not click.confirm(f"{verb} {_count(len(runs))}?", err=True):
                 return exits.OK

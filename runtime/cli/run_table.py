@@ -28,7 +28,7 @@ _NOT_FOUND = 10037
 async def list_runs(config: Config, settings: Settings, question: Where, limit: int) -> None:
     """Print the runs of the tenant that are wanted, the newest first."""
     async with reach(config, reads=True, name="callboard runs") as connection, listings(connection) as runs:
-        found, more = await runs.page(config.tenant, question, limit)
+        found, more, _ = await runs.page(config.tenant, question, limit)
         beyond = await runs.matching(config.tenant, question) - len(found) if more else 0
     if settings.as_json:
         click.echo(compact(found))

@@ -32,6 +32,9 @@ export class RunsView extends HTMLElement {
   /** Whether the rows that are asked for have come, so that none says something. */
   read = false
 
+  /** What was heard since the list was asked for: the answer may be older. @type {any[]} */
+  meanwhile = []
+
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
     this.asked = Object.fromEntries(FILTERS.map((name) => [name, place.query.get(name) ?? '']))
@@ -111,6 +114,7 @@ export class RunsView extends HTMLElement {
     this.loading?.abort()
     const loading = (this.loading = new AbortController())
     this.list.element.setAttribute('aria-busy', String(!this.read))
+    const meanwhile = (this.meanwhile = /** @type {any[]} */ ([]))
     try {
       const before = anew ? undefined : this.rows.at(-1)?.run
       const {q, ...rest} = this.asked
@@ -124,7 +128,8 @@ export class RunsView extends HTMLElement {
       this.more = answer.more
       this.read = true
       if (anew) this.news = []
-      this.drawn()
+      for (const {sequence, event} of meanwhile) if (sequence > answer.sequence) this.apply(event)
+      this.shown()
     } catch (error) {
       if (loading.signal.aborted) return
       if (!this.read) this.none()
@@ -192,7 +197,9 @@ export class RunsView extends HTMLElement {
   /** @param {import('../lib/follow.js').Told[]} told */
   hear(told) {
     const before = this.news.length
-    for (const one of told) if (one.sequence !== null) this.apply(one.event)
+    const news = told.filter((one) => one.sequence !== null)
+    if (this.loading) this.meanwhile.push(...news)
+    for (const one of news) this.apply(one.event)
     this.heard()
     // Which new runs a question is about only the server says.
     if (QUESTION.test(this.asked.q) || told.some((one) => one.begun)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
