@@ -194,6 +194,7 @@ async def test_topics_are_told_together_each_event_once(client: httpx.AsyncClien
         assert await heard(client, len(expected), topics="runs,questions,run:one", after=0) == expected
         assert await heard(client, len(whole), topics="run:one,run:two", after=0) == sorted(whole)
         await client.post("/runs", json=SAID, headers={"Idempotency-Key": "two, too"})
+        await client.get("/runs/two, too/result", params={"wait_s": PATIENCE_S})
         last, _ = max(whole)
         assert [kind for _, kind in await heard(client, 1, topic=["run:two, too", "run:one"], after=last)] == [
             "run.accepted"

@@ -1,19 +1,23 @@
 """The page's stream, its module alone in node and in a browser: what is told, whatever stands between it."""
 
 import json
+import socket
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from anyio import to_thread
 from playwright.async_api import Route, expect
 
 from callboard.runtime.http.topics import TOPICS_MAX
 from tests.browser import NODE, ROOT, Opened
+from tests.cli_stage import Place
 from tests.http_house import served
-from tests.page_stage import LOOP, Stage, asked
+from tests.page_stage import LOOP, TENANT, Stage, asked
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import stage as stage
 from tests.waiting import until
@@ -279,3 +283,61 @@ async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> 
     whole = (await stage.client.get("/runs/lacking/events", params={"limit": 1_000})).json()["events"]
     rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
     assert rows == [one["sequence"] for one in whole]
+
+
+class Killed:
+    """`callboard http` over the store of a house, at one port whoever dies."""
+
+    def __init__(self, stage: Stage, stack: ExitStack) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            listen = f"127.0.0.1:{free.getsockname()[1]}"
+        home = stage.connection.config.data_dir
+        self.url = f"http://{listen}/t/{TENANT}/"
+        self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)
+        self._env = {"CALLBOARD_PARTITIONS": str(stage.connection.log.partitions)}
+        self._place, self._stack = Place(home), stack
+
+    def begin(self) -> None:
+        self._process = self._stack.enter_context(self._place.process(*self._command, env=self._env))
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline()
+        assert "url" in json.loads(said), said
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+async def test_a_server_that_is_killed_and_comes_again_is_gone_on_with(stage: Stage) -> None:
+    await stage.start("survives", {**LOOP, "breakpoints": ["b"]}, end=False)
+    with ExitStack() as stack:
+        server = Killed(stage, stack)
+        await to_thread.run_sync(server.begin)
+        run = await stage.browser.page(f"{server.url}runs/survives")
+        runs = await stage.browser.tab(run.context, f"{server.url}runs")
+        row = runs.get_by_role("row").filter(has_text="survives")
+        await expect(run.locator(".run-title .status")).to_contain_text("paused")
+        await expect(row).to_contain_text("paused")
+        for page in (run, runs):
+            await expect(page.locator(".live .live")).to_be_visible()
+            await asked(page, "() => { window.loaded = 'once' }")
+
+        await to_thread.run_sync(server.kill)
+        for page in (run, runs):
+            await expect(page.locator(".top .live[role=status]")).to_contain_text("connecting")
+        await stage.client.post("/runs/survives/resume", json={})
+        await stage.start("born-meanwhile")
+        await stage.client.get("/runs/survives/result", params={"wait_s": PATIENCE_S})
+
+        await to_thread.run_sync(server.begin)
+        await expect(run.locator(".run-title .status")).to_contain_text("failed")
+        for name in ("survives", "born-meanwhile"):
+            await expect(runs.get_by_role("row").filter(has_text=name)).to_contain_text("failed")
+            await expect(runs.get_by_role("row").filter(has_text=name)).to_have_count(1)
+        whole = (await stage.client.get("/runs/survives/events", params={"limit": 1_000})).json()["events"]
+        taken = await asked(run, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+        assert taken == [one["sequence"] for one in whole]
+        for page in (run, runs):
+            await expect(page.locator(".live .away")).to_have_count(0)
+            assert await asked(page, "() => window.loaded") == "once"
+        await stage.browser.close_pages()

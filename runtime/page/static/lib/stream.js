@@ -71,8 +71,9 @@ export class Stream {
     const topics = this.topicsOf()
     // Who begins further back than the connection has come would lack what has gone by.
     const {at} = this
-    if (topics.join() === this.topics && followers.every(({after}) => after === null || (at !== null && after >= at))) return this.begin()
+    if (topics.length && topics.join() === this.topics && followers.every(({after}) => after === null || (at !== null && after >= at))) return this.begin()
     this.connection?.abort()
+    this.connection = null
     this.topics = topics.join()
     this.at = null
     if (!topics.length) return this.become('idle')
