@@ -267,6 +267,16 @@ class JetStreamLog:
         found = recorded(stored["subject"], stored["seq"], ref, mark, data)
         return await decrypted(self.keys, found) if found.encrypted else found
 
+    async def last_sequence(self) -> int:
+        """Return the sequence of the last message that the stream has been given, 0 if it was given none.
+
+        :raises NoAnswer: if no answer came
+        """
+        answer = await self._api(f"STREAM.INFO.{self.stream}", {})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"]))
+        return answer["state"]["last_seq"]
+
     async def next_sequence(self, filter: str, start: int) -> int | None:
         """Return the sequence of the first message at or behind one that matches a filter, None if there is none.
 

@@ -12,6 +12,7 @@ from anyio import to_thread
 from callboard.bus.events import Event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, whole
+from callboard.bus.news import News
 from callboard.projections.projection import Projection, fold
 
 logger = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ class Kept(Generic[P]):
         self._log = log
         self._filters = filters
         self._projection = projection
+        self._news = News(log, filters)
         self._sequence, self._awaited = 0, 0
         self._taken = 0
         self._grown = anyio.Event()
@@ -77,19 +79,12 @@ class Kept(Generic[P]):
         if self._taken % TOGETHER == 0:
             await anyio.lowlevel.checkpoint()
 
-    async def _behind(self) -> bool:
-        """Whether the log has anything behind what was folded. To find that out costs less than to find the last."""
-        for filter in self._filters:
-            if await self._log.next_sequence(filter, self._sequence + 1) is not None:
-                return True
-        return False
-
     async def caught_up(self) -> P:
         """Return the projection once it has come as far as the log is now; it goes on.
 
         :raises NoAnswer: if the log does not answer, or the fold does not keep up
         """
-        if not await self._behind():
+        if not await self._news.behind(self._sequence):
             return self._projection
         last = await _last(self._log, self._filters)
         with anyio.move_on_after(CATCH_UP_WAIT_S):

@@ -16,6 +16,7 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, whole
+from callboard.bus.news import News
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.purging import Gone
 from callboard.runtime.index.files import slot
@@ -45,6 +46,7 @@ class Following:
         self._tenant = tenant
         self._folder = folder
         self._filter = log.subjects.events(tenant, event_type="run.>")
+        self._news = News(log, [self._filter])
         self._index: RunIndex | None = None
         self._read = 0
         self._pending: list[Taken] = []
@@ -88,8 +90,7 @@ class Following:
 
         :raises NoAnswer: if the log does not answer, or the index does not come nearer
         """
-        last = await self._log.last_message(self._filter)
-        wanted = last.sequence if last is not None else 0
+        wanted = await self._wanted()
         while (self._index is None or self._read < wanted) and not self.failed:
             before = self._read
             with anyio.move_on_after(CATCH_UP_WAIT_S) as waited:
@@ -101,6 +102,13 @@ class Following:
             raise NoAnswer(f"the index is at {self._read} of {wanted}")
         await self._take()
         await self._forget(self._index)
+
+    async def _wanted(self) -> int:
+        """The sequence of the last event that counts here."""
+        if not await self._news.behind(self._read):
+            return self._read
+        last = await self._log.last_message(self._filter)
+        return last.sequence if last is not None else 0
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Ask the index something as it is; in a thread, for it may take its time.
