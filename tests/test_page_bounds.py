@@ -1,6 +1,7 @@
 """What the page takes, however much there is: rows that it asks for, elements, and connections."""
 
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -10,6 +11,7 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import RunEnd
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
+from callboard.runtime.page.ahead import first_asked
 from tests.browser import Opened
 from tests.http_house import PATIENCE_S, served
 from tests.logs import Log
@@ -60,6 +62,9 @@ async def test_a_list_asks_for_pages_and_has_elements_for_what_is_seen(stage: St
     await page.goto(stage.url("runs?q=many-"))
     await expect(page.locator(".run-row .glyph").first).to_be_visible()
     assert (limits, await elements(page) <= ELEMENTS_MAX) == ([str(PAGE_RUNS)], True)
+    # Once it follows, it asks for what may have come between.
+    await page.wait_for_event("request", lambda request: "/api/acme/runs?" in request.url)
+    assert limits.pop() == str(PAGE_RUNS)
     seen = 0
     while seen < RUNS:
         await page.locator(".list").press("End")
@@ -71,6 +76,26 @@ async def test_a_list_asks_for_pages_and_has_elements_for_what_is_seen(stage: St
     assert (set(limits), len(limits)) == ({str(PAGE_RUNS)}, -(-RUNS // PAGE_RUNS))
     names = await asked(page, "() => document.querySelector('cb-runs').rows.map((one) => one.run)")
     assert sorted(names) == [f"many-{number:04}" for number in range(RUNS)]
+
+
+async def test_a_view_takes_what_was_asked_with_its_document(stage: Stage) -> None:
+    await put(stage.connection.log, "first-1", long_run("first-1", 3))
+    page = await stage.browser.page("about:blank")
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.path.startswith("/api/acme/runs"):
+            asked.append(f"{parts.path}?{parts.query}")
+
+    page.on("request", note)
+    for path, shown in [("runs?status=completed&q=first-", ".run-row .glyph"), ("runs/first-1", ".event-row.list-row")]:
+        asked.clear()
+        url = urlsplit(stage.url(path))
+        await page.goto(url.geturl())
+        await expect(page.locator(shown).first).to_be_visible()
+        first = first_asked(url.path, url.query)
+        assert (asked[0], asked.count(asked[0])) == (first, 1)
 
 
 async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:

@@ -70,6 +70,7 @@ globalThis.setInterval = (call) => every.push(call)
 await import(`${process.argv[1]}/stream-worker.js`)
 const [look] = every
 const tab = await import(`${process.argv[1]}/lib/follow.js`)
+tab.begin()
 const [, alive] = every
 const followed = (topic) => {
   const told = []

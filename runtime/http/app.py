@@ -67,7 +67,7 @@ def http_app(
             *([Path("/metrics", metrics.serve, methods=["GET"])] if metrics is not None else []),
             Path("/schemas/{name}", _schema, methods=["GET"]),
             *more,
-            *shell_routes(tenant, reads_only=access.reads_only),
+            *shell_routes(tenant, partial(access.still_may, wanted="read"), reads_only=access.reads_only),
         ],
         exception_handlers={HTTPException: _unknown},
     )

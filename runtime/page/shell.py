@@ -7,9 +7,9 @@ from the API, to whoever may ask that.
 import gzip
 import html
 import mimetypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -17,6 +17,9 @@ from importlib.resources.abc import Traversable
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Scope
+
+from callboard.runtime.page.ahead import first_asked, imported, view_at
 
 POLICY = "; ".join(
     (
@@ -46,10 +49,13 @@ HEADERS = {
 COMPRESSED_BYTES_MIN = 512
 """A smaller file is sent as it is."""
 
+DOCUMENTS_MAX = 64
+"""Documents that are kept, by view and what it asks first."""
+
 DOCUMENT = "index.html"
 TENANT = b"{{tenant}}"
 VERSION = b"{{version}}"
-PRELOADS = b"{{preloads}}"
+AHEAD = b"{{ahead}}"
 MAY = b"{{may}}"
 
 
@@ -63,20 +69,30 @@ class File:
     tag: str
 
 
-def shell_routes(tenant: str, *, reads_only: bool = False) -> list[Route]:
-    """The addresses of the page, for whoever serves one tenant; with ``reads_only`` it offers nothing but to look."""
-    found = _static()
+def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, reads_only: bool = False) -> list[Route]:
+    """The addresses of the page, for whoever serves one tenant; with ``reads_only`` it offers nothing but to look.
+
+    ``may_read`` says whether whoever asks for a document would be told what there is to read.
+    """
+    found = static_files()
     name = html.escape(tenant, quote=True).encode()
     may = b"read" if reads_only else b"tell"
     version = _version()
-    # All at once, and not one after the other as each is found to import the next.
-    modules = [one for one in sorted(found) if one.endswith(".js") and "/" in one]
-    preloads = "\n".join(f'<link rel="modulepreload" href="/static/{version}/{one}">' for one in modules).encode()
-    text = found[DOCUMENT].plain.replace(PRELOADS, preloads).replace(VERSION, version.encode()).replace(MAY, may)
-    document = _file(DOCUMENT, text.replace(TENANT, name))
+    text = found[DOCUMENT].plain.replace(VERSION, version.encode()).replace(MAY, may).replace(TENANT, name)
+    modules = {name: file.plain.decode() for name, file in found.items() if name.endswith(".js")}
+
+    @lru_cache(DOCUMENTS_MAX)
+    def document(view: str, first: str | None) -> File:
+        links = [f'<link rel="preload" as="fetch" href="{html.escape(first)}" crossorigin>'] if first else []
+        links += [f'<link rel="modulepreload" href="/static/{version}/{one}">' for one in imported(modules, view)]
+        return _file(DOCUMENT, text.replace(AHEAD, "\n".join(links).encode()))
 
     async def shell(request: Request) -> Response:
-        return _answer(request, document)
+        path = request.scope["path"]
+        first = first_asked(path, request.url.query)
+        # Whoever has yet to bring a token would be told that it is lacking, once it has been brought.
+        known = first is not None and await may_read(request.scope)
+        return _answer(request, document(view_at(path), first if known else None))
 
     async def static(request: Request) -> Response:
         first, _, rest = request.path_params["name"].partition("/")
@@ -97,7 +113,7 @@ def is_shell(path: str) -> bool:
 
 
 @cache
-def _static() -> Mapping[str, File]:
+def static_files() -> Mapping[str, File]:
     """Every file of the page by its name, read once."""
     return {
         name: _file(name, found.read_bytes()) for name, found in _walk(files("callboard.runtime.page") / "static", "")
@@ -107,7 +123,7 @@ def _static() -> Mapping[str, File]:
 @cache
 def _version() -> str:
     """What names all files of the page as they are now: at an address with it they never change."""
-    return sha256("".join(f"{name} {file.tag}\n" for name, file in sorted(_static().items())).encode()).hexdigest()[:12]
+    return sha256("".join(f"{name} {file.tag}\n" for name, file in sorted(static_files().items())).encode()).hexdigest()[:12]
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:

@@ -2,23 +2,20 @@
 
 import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
 import {fill, h} from './lib/dom.js'
-import {again as connect, watch} from './lib/follow.js'
+import {again as connect, begin as listen, watch} from './lib/follow.js'
 import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'
 import {failure, nothing} from './views/parts.js'
-import {watch as watchInbox} from './views/inbox.js'
-import './views/runs.js'
-import './views/run.js'
 
 /** @type {[string, string[], string][]} */
 const NAV = [['runs', ['runs'], 'Runs'], ['inbox', ['inbox'], 'Inbox'], ['definitions', ['definitions'], 'Definitions'], ['workers', ['workers'], 'Workers']]
 /** @type {Record<string, [string, string, () => Promise<unknown>]>} */
 const VIEWS = {
   home: ['cb-home', 'Callboard', () => import('./views/home.js')],
-  runs: ['cb-runs', 'Runs', async () => {}],
-  run: ['cb-run', '', async () => {}],
-  inbox: ['cb-inbox', 'Inbox', async () => {}],
+  runs: ['cb-runs', 'Runs', () => import('./views/runs.js')],
+  run: ['cb-run', '', () => import('./views/run.js')],
+  inbox: ['cb-inbox', 'Inbox', () => import('./views/inbox.js')],
   definitions: ['cb-definitions', 'Definitions', () => import('./views/definitions.js')],
   definition: ['cb-definition', '', () => import('./views/definitions.js')],
   start: ['cb-start', 'Start a run', () => import('./views/start.js')],
@@ -26,6 +23,8 @@ const VIEWS = {
   diff: ['cb-diff', '', () => import('./views/diff.js')],
 }
 const CHORD_MS = 1_000
+/** How long the first view may take before the stream begins all the same. */
+const NEWS_MS = 1_000
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
 
 const view = h('main', {id: 'view', tabindex: '-1'})
@@ -82,29 +81,30 @@ async function arrive() {
   const turn = ++arrivals
   if (location.pathname === '/') return go(to([]), {replace: true})
   const place = placeOf(location)
+  const [tag, title, load] = VIEWS[place.view] ?? []
+  const loading = load?.().then(() => true, () => false)
+  if (!view.isConnected) {
+    // What is drawn first is drawn with the frame around it, in one go.
+    await loading
+    frame()
+  }
   if (place.tenant !== tenant) {
     return fill(view, nothing(`Tenant ${place.tenant} is not served here`, h('a', {class: 'button', href: to([])}, `Go to ${tenant}`)))
   }
   if (place.view === 'home' && readsOnly) return go(to(['runs']), {replace: true})
-  const found = VIEWS[place.view]
   for (const link of nav.children) {
     const own = /** @type {HTMLElement} */ (link).dataset.view
     const here = own === place.view || (own === 'runs' && ['run', 'diff'].includes(place.view)) || (own === 'definitions' && place.view === 'definition')
     if (here) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
   }
-  if (!found) return fill(view, nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
-  const [tag, title, load] = found
+  if (!tag) return fill(view, nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
   const name = title || place.names.join(' ')
   document.title = [name, 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
-  try {
-    await load()
-  } catch {
-    if (turn === arrivals) fill(view, failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
-    return
-  }
+  const loaded = await loading
   // Whoever has gone on meanwhile is somewhere else.
   if (turn !== arrivals) return
+  if (!loaded) return fill(view, failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
   let element = /** @type {any} */ (view.firstElementChild)
   if (element?.localName !== tag) {
     element = document.createElement(tag)
@@ -114,7 +114,7 @@ async function arrive() {
   const now = JSON.stringify([place.view, place.names])
   if (looked && looked !== now) view.focus()
   looked = now
-  element.show(place)
+  await element.show(place)
 }
 
 // -- keys --------------------------------------------------------------------------------------------------------------
@@ -219,13 +219,16 @@ async function main() {
     history.replaceState(null, '', location.pathname + location.search)
     await login(token)
   }
-  frame()
   document.addEventListener('unauthorized', locked)
   document.addEventListener('keydown', key)
   document.addEventListener('click', shut)
   begin(arrive)
-  if (!readsOnly) watchInbox(inbox)
-  await arrive()
+  // News come behind what they are news of; but whoever waits for long is told of them all the same.
+  await Promise.race([arrive(), new Promise((done) => setTimeout(done, NEWS_MS))])
+  listen()
+  if (!readsOnly) (await import('./views/inbox.js')).watch(inbox)
+  // Where one goes next is there at once.
+  await Promise.all([VIEWS.runs[2](), VIEWS.run[2]()])
 }
 
 main()

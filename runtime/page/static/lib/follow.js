@@ -23,8 +23,14 @@ function become(now) {
   watchers.forEach((watcher) => watcher(now))
 }
 
-/** @type {{follow: (id: number) => void, leave: (id: number) => void, again: () => void}} */
-const way = typeof SharedWorker === 'function' ? shared() : alone()
+/** @type {{follow: (id: number) => void, leave: (id: number) => void, again: () => void}|undefined} */
+let way
+
+/** Have the stream begin, once there is what it has news of: to ask for a shared worker holds a page up. */
+export function begin() {
+  way ??= typeof SharedWorker === 'function' ? shared() : alone()
+  for (const id of followers.keys()) way.follow(id)
+}
 
 function shared() {
   const own = new URL('../stream-worker.js', import.meta.url).href
@@ -78,15 +84,18 @@ function alone() {
  * @param {(told: Told[]) => void} tell
  * @param {number} [since] when it was asked for what went before
  */
-export function follow(topic, tell, since = Date.now()) {
+export function follow(topic, tell, since = asking()) {
   const id = ++last
   followers.set(id, {topic, after: null, since, tell})
-  way.follow(id)
+  way?.follow(id)
   return () => {
-    way.leave(id)
+    way?.leave(id)
     followers.delete(id)
   }
 }
+
+/** The instant of what is asked now; until the stream begins, that may have been asked with the document. */
+export const asking = () => (way ? Date.now() : performance.timeOrigin)
 
 /** Hear how the stream stands, now and later. @param {(state: State) => void} watcher */
 export function watch(watcher) {
@@ -96,4 +105,4 @@ export function watch(watcher) {
 }
 
 /** Try again at once: somebody has come in. */
-export const again = () => way.again()
+export const again = () => way?.again()

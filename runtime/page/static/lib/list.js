@@ -70,7 +70,9 @@ export class List {
     this.element.setAttribute('aria-rowcount', String(count))
     if (this.active >= 0) this.active = this.place(this.named, this.active)
     this.stale = true
-    this.asked()
+    // The first rows do not wait for the next frame.
+    if (this.made.size) this.asked()
+    else this.draw()
   }
 
   /** Where a row stands now, that stood near an index; -1 if nowhere. @param {string} name @param {number} near */

@@ -3,7 +3,7 @@
 import {get, Refused, to} from '../lib/api.js'
 import {fill, h, paced, say, settle} from '../lib/dom.js'
 import {count, duration, instant, moment, some, spent} from '../lib/format.js'
-import {follow} from '../lib/follow.js'
+import {asking, follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
 import {rowOf, rowsOf} from '../lib/rows.js'
 import {last, Run} from '../lib/run.js'
@@ -18,7 +18,8 @@ import {Waterfall} from './waterfall.js'
 /** @typedef {import('../lib/rows.js').Row} Row */
 
 const EVENTS_PX = 26
-const FIRST_ROWS = 1_000
+/** As many as are asked for with the document (`ahead.py`). */
+const FIRST_ROWS = 499
 const INDEX_ROWS = 20_000
 const TICK_MS = 1_000
 /** How long what a run has used waits to be priced, with whatever else it uses until then. */
@@ -40,13 +41,14 @@ export class RunView extends HTMLElement {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
     const tab = place.query.get('tab') ?? 'saw'
-    if (id !== this.run_id) this.open(id, n)
+    const loading = id !== this.run_id ? this.open(id, n) : undefined
     this.tab = tab
     this.pane = place.query.get('pane') ?? 'spans'
     this.n = n
     this.node = place.query.get('node') ?? ''
     this.panes()
     this.asked()
+    return loading
   }
 
   /** @param {string} id @param {number|null} n */
@@ -75,10 +77,12 @@ export class RunView extends HTMLElement {
     /** The last event whose cost is known, if it has one. */
     this.priced = 0
     this.asked = paced(() => this.draw())
-    this.build()
     this.aborted = new AbortController()
+    // What it is asked for is on its way while there is made what shows it.
+    const loading = this.load()
+    this.build()
     this.ticking = setInterval(() => this.tick(), TICK_MS)
-    this.load()
+    return loading
   }
 
   disconnectedCallback() {
@@ -155,7 +159,7 @@ export class RunView extends HTMLElement {
   async load() {
     const id = /** @type {string} */ (this.run_id)
     const {signal} = /** @type {AbortController} */ (this.aborted)
-    const since = Date.now()
+    const since = asking()
     try {
       let limit = FIRST_ROWS
       for (let more = true; more; limit = INDEX_ROWS) {
@@ -165,7 +169,8 @@ export class RunView extends HTMLElement {
         this.run.charge(index.costs)
         this.priced = this.run.last
         more = index.more && rows.length > 0
-        this.asked()
+        if (this.list.count) this.asked()
+        else this.draw()
       }
       if (signal.aborted) return
       this.loaded = true

@@ -11,6 +11,7 @@ import {go} from './going.js'
 import {Picking} from './picking.js'
 import {savedFilters} from './saved.js'
 
+/** As many as are asked for with the document (`ahead.py`). */
 const PAGE = 200
 const ROW_PX = 40
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
@@ -44,7 +45,7 @@ export class RunsView extends HTMLElement {
     clearTimeout(this.typing)
     this.list ??= this.build()
     for (const name of FILTERS) this.fields[name].value = this.asked[name]
-    this.load(true)
+    return this.load(true)
   }
 
   connectedCallback() {
