@@ -123,7 +123,8 @@ def static_files() -> Mapping[str, File]:
 @cache
 def _version() -> str:
     """What names all files of the page as they are now: at an address with it they never change."""
-    return sha256("".join(f"{name} {file.tag}\n" for name, file in sorted(static_files().items())).encode()).hexdigest()[:12]
+    tags = "".join(f"{name} {file.tag}\n" for name, file in sorted(static_files().items()))
+    return sha256(tags.encode()).hexdigest()[:12]
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
