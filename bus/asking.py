@@ -77,12 +77,14 @@ async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], in
 
     async def take(message: Msg) -> None:
         nonlocal pending, refusal
-        status = (message.headers or {}).get("Status")
+        headers = message.headers or {}
+        # A message of the stream may have any headers; but the server's own words have no subject in it.
+        status = headers.get("Status") if "Nats-Subject" not in headers else None
         if status is None:
             messages.append(message)
             return
         if status == "204":
-            pending = int((message.headers or {}).get("Nats-Num-Pending", "0"))
+            pending = int(headers.get("Nats-Num-Pending", "0"))
         elif status != "404":
             # 503: no leader, or not up yet. Nothing found is not the same as nobody there to look.
             refusal = status

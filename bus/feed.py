@@ -148,7 +148,7 @@ class Feed:
             # Whatever becomes of the first consumer, the next one begins where it began.
             self._after = int((await self._api(f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
         inbox, name = nc.new_inbox(), secrets.token_hex(8)
-        consumer = self._consumer = _Consumer(self)
+        consumer = self._consumer = _Consumer(self, inbox)
         consumer.subscription = await nc.subscribe(inbox, cb=consumer.take)
         config = {
             "name": name,
@@ -178,8 +178,9 @@ class Feed:
         if consumer is not self._consumer:
             return
         headers = message.headers or {}
-        if "Status" in headers:
-            # A heartbeat, or the question whether there is room for more: it stands behind what was sent before.
+        if message.subject == consumer.inbox:
+            # No message of the stream, whatever headers those have: a heartbeat, or the question whether there is room
+            # for more. It stands behind what was sent before.
             if ask := message.reply or headers.get(_STALLED):
                 await self._requests.nc.publish(ask)
             self._look(int(headers.get(_LAST, consumer.taken)) != consumer.taken)
@@ -213,8 +214,9 @@ class Feed:
 class _Consumer:
     """One of the consumers that a feed has one after the other, and how much of what it sent has come."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, inbox: str) -> None:
         self._feed = feed
+        self.inbox = inbox
         self.taken = 0
         self.subscription: Subscription | None = None
 

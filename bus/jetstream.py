@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 import msgspec
+import structlog
 from nats.errors import Error as NatsError
 
 from callboard.bus.asking import api, direct_get
@@ -61,6 +62,8 @@ from callboard.bus.room import Room
 from callboard.bus.stream import ensure_stream, store_of, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
+logger = structlog.get_logger(__name__)
+
 T = TypeVar("T")
 
 READ_BATCH = 1_000
@@ -85,6 +88,7 @@ class Stored:
     """A message of the stream that is no event."""
 
     sequence: int
+    subject: str
     time: dt.datetime
     headers: Mapping[str, str]
     data: bytes
@@ -378,10 +382,12 @@ class JetStreamLog:
     async def definition(self, tenant: str, name: str) -> Registration | None:
         """Return the definition registered last under a name (or its hash); None if it was withdrawn, too.
 
+        What somebody else has put in its place, and cannot be read, counts as a withdrawal.
+
         :raises NoAnswer: if no answer came
         """
         stored = await self.last_message(self.subjects.definition(tenant, name))
-        kept = msgspec.json.decode(stored.data, type=Registration) if stored is not None else None
+        kept = registration(stored) if stored is not None else None
         return kept if kept is not None and kept.source is not None else None
 
     async def register(self, tenant: str, kept: Registration, after: int | None = None) -> None:
@@ -405,12 +411,21 @@ def _stored(found: Mapping[str, Any] | None) -> Stored | None:
     if found is None:
         return None
     time = msgspec.convert(found["time"], dt.datetime)
-    return Stored(found["seq"], time, _headers(found), base64.b64decode(found.get("data", "")))
+    return Stored(found["seq"], found["subject"], time, _headers(found), base64.b64decode(found.get("data", "")))
+
+
+def registration(stored: Stored) -> Registration:
+    """What a registration says; one that cannot be read withdraws the name, like one that says nothing."""
+    try:
+        return msgspec.json.decode(stored.data, type=Registration)
+    except (msgspec.DecodeError, RecursionError) as error:
+        logger.warning("what is registered cannot be read", subject=stored.subject, error=str(error))
+        return Registration()
 
 
 def _headers(stored: Mapping[str, Any]) -> dict[str, str]:
     """The headers of a message as the JetStream API tells it."""
-    lines = base64.b64decode(stored.get("hdrs", "")).decode().split("\r\n")[1:]
+    lines = base64.b64decode(stored.get("hdrs", "")).decode(errors="replace").split("\r\n")[1:]
     return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 

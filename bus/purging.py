@@ -32,7 +32,21 @@ async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
     :raises NoAnswer: if no answer came
     """
     found = await log.last_message(log.subjects.gone(ref))
-    return msgspec.json.decode(found.data, type=Gone) if found is not None else None
+    return marked(log, found.subject, found.data) if found is not None else None
+
+
+def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
+    """Return what a mark says: of which run it is, its subject tells. One that tells nothing else is a mark all the
+    same: its run is begun no more, whoever set it. None if it is of no run that there could be.
+    """
+    try:
+        run = log.subjects.parse_gone(subject).run
+    except ValueError:
+        return None
+    try:
+        return msgspec.structs.replace(msgspec.json.decode(body, type=Gone), run=run)
+    except (msgspec.DecodeError, RecursionError):
+        return Gone(run)
 
 
 async def last_fork(log: JetStreamLog, ref: RunRef) -> int:

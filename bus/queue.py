@@ -197,13 +197,14 @@ class Puller:
         self._send = send
         self._left = 0
         self._turned_down = False
+        self._inbox = ""
         self._refusal: str | None = None
         self._refusals = 0
         self._news = anyio.Event()
 
     async def run(self, room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> None:
         """Pull until cancelled; before each time wait until there is ``room`` for as much as comes at once."""
-        inbox = self._nc.new_inbox()
+        inbox = self._inbox = self._nc.new_inbox()
         subscription = await self._nc.subscribe(inbox, cb=self._take)
         request = msgspec.json.encode(
             {
@@ -250,7 +251,8 @@ class Puller:
 
     async def _take(self, message: Msg) -> None:
         self._news.set()
-        status = (message.headers or {}).get("Status")
+        # What is not addressed to us is a message of the stream, whatever headers it has.
+        status = (message.headers or {}).get("Status") if message.subject == self._inbox else None
         if status is not None:
             description = (message.headers or {}).get("Description")
             # That a request has its messages we have counted ourselves, and asked again before we are told so.

@@ -195,6 +195,14 @@ class Subjects:
         """Where it is marked that a run has been purged."""
         return f"{self.prefix}.gone.{token(ref.tenant)}.{token(ref.run)}"
 
+    def parse_gone(self, subject: str) -> RunRef:
+        """Return the run that such a mark is of.
+
+        :raises ValueError: if it names none
+        """
+        tenant, run = subject.split(".")[self._depth + 1 :]
+        return RunRef(name_of(tenant), name_of(run))
+
     def forked(self, ref: RunRef) -> str:
         """Where it is noted that a fork shares a run's events."""
         return f"{self.prefix}.forked.{token(ref.tenant)}.{token(ref.run)}"

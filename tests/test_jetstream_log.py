@@ -27,10 +27,12 @@ from callboard.bus.events import Event, encode_event
 from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
 from callboard.bus.log import Alarm, Beside, Entry, EventLog, NoAnswer, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
+from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.bus.requests import Requests
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.stream import stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
+from callboard.runtime.export.following import consumption
 
 RUN = RunRef("acme", "r1")
 OTHER = RunRef("acme", "r2")
@@ -690,6 +692,38 @@ async def test_who_follows_is_told_that_the_connection_is_closed(tmp_path: Path)
         await log.nc.close()
         with anyio.fail_after(PATIENCE_S), pytest.raises(NoAnswer):
             await anext(feed)
+
+
+async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(tmp_path: Path) -> None:
+    strange = {"Status": "204", "Description": "EOB", "Nats-Last-Consumer": "x", "Nats-Consumer-Stalled": "cb.x"}
+    async with jetstream(tmp_path, group_commit=False) as (log,):
+        for type in ("node.progress", "node.exit", "node.progress"):
+            await log.publish(Message(log.subjects.event(RUN, "d", type), entry(1, type=type).data, strange))
+        assert len(await log.read(RUN)) == 3
+        async with log.follow(log.subjects.run(RUN), 0) as feed:
+            with anyio.fail_after(PATIENCE_S):
+                assert [(await anext(feed)).sequence for _ in range(3)] == [1, 2, 3]
+        async with consumption(log, "mine", log.subjects.run(RUN)) as consumer:
+            await log.publish(
+                Message(log.subjects.event(RUN, "d", "node.exit"), entry(2, type="node.exit").data, strange)
+            )
+            with anyio.fail_after(PATIENCE_S):
+                assert [taken.recorded.sequence for taken in await consumer.batch()] == [4]
+        found: list[int] = []
+        complete = anyio.Event()
+
+        def take(delivery: Delivery) -> None:
+            found.append(delivery.sequence)
+            if len(found) == 4:
+                complete.set()
+
+        await ensure_consumer(log.requests, log.stream, "all", [log.subjects.run(RUN)], PATIENCE_S)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(log.nc, log.stream, "all", take, Outbox(log.nc).send).run)
+            with anyio.fail_after(PATIENCE_S):
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert found == [1, 2, 3, 4]
 
 
 async def test_an_id_that_somebody_else_took_is_gone_past(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Notices: people and programs are told what the rules say; once each, whoever dies, and no run waits for it."""
 
+import datetime as dt
 import json
 import signal
 from collections.abc import AsyncGenerator, Iterator
@@ -11,11 +12,13 @@ import anyio
 import pytest
 
 from callboard.bus.commands import Answer
+from callboard.bus.commit import Message
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.cli import exits
 from callboard.runtime.http.proofs import Sent, prove
 from callboard.runtime.notify import office
+from callboard.runtime.notify.preview import foreseen
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import Place
@@ -106,9 +109,12 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
         "elsewhere": {"on": "completed", "tenant": "globex", "webhook": f"{inbox.url}/elsewhere"},
     }
     async with house(tmp_path, rules) as connection:
+        await connection.log.publish(Message("cb.run.default.=FF.w.run.end", b"of no run that there could be", {}))
         await started(connection, {**FINE, "tags": {"customer": "acme"}}, "theirs")
         await started(connection, FINE, "plain")
         await until(lambda: len(inbox.posted) == 2)
+        told = await foreseen(connection.log, connection.config.notify, dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+        assert {(one.notice.rule, one.notice.run) for one in told} == {("acme", "theirs"), ("others", "plain")}
     assert [one.said["run"] for one in inbox.at("/acme")] == ["theirs"]
     assert [one.said["run"] for one in inbox.at("/others")] == ["plain"]
 

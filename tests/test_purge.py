@@ -8,6 +8,7 @@ import anyio
 import nats
 import pytest
 
+from callboard.bus.commit import Message
 from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
@@ -16,7 +17,9 @@ from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import CannotPurge, purge_run
+from callboard.runtime.retention.expiring import finish
 from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
 from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
@@ -167,6 +170,24 @@ async def test_an_index_that_was_away_forgets_what_was_purged(connection: Connec
             assert [row.run for row in await found.rows(TENANT)] == kept
             tasks.cancel_scope.cancel()
     await caller.nc.close()
+
+
+async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Connection, caller: Caller) -> None:
+    run, other = await caller.finished(), await caller.finished()
+    assert len((await caller.ask("runs", {}))["runs"]) == 2
+    strange = [run, "a/b", "r1"]
+    for one, body in zip(strange, (b"\xff{", b'{"run": 7}', b"[" * 100_000), strict=True):
+        await connection.log.publish(Message(connection.log.subjects.gone(RunRef(TENANT, one)), body, {}))
+    for no_run in ("=FF", "=x"):
+        await connection.log.publish(Message(f"cb.gone.{TENANT}.{no_run}", b"{}", {}))
+    assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [other]
+    for one in strange:
+        error = await caller.refused("start", {**_start(), "run_id": one})
+        assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
+        assert await gone(connection.log, RunRef(TENANT, one)) == Gone(one)
+    async with listings(connection) as found:
+        assert run in await finish(connection.log, found, TENANT)
+    assert await left(connection, run) == [f"cb.gone.{TENANT}.{run}"]
 
 
 async def test_others_run_on_while_runs_are_purged(connection: Connection, caller: Caller) -> None:

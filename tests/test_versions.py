@@ -10,6 +10,7 @@ import nats
 import pytest
 
 from callboard.bus.commands import Registration
+from callboard.bus.commit import Message
 from callboard.bus.events import Traced
 from callboard.projections.span_ids import SpanIds
 from callboard.runtime.admission import versions as known
@@ -51,6 +52,16 @@ async def listed(caller: Caller, name: str) -> list[tuple[int, str, int | None]]
     found = (await caller.ask("versions", {"name": name}))["versions"]
     assert [one["number"] for one in found if one.get("in_force")] == [len(found)]
     return [(one["number"], one["hash"], one.get("restores")) for one in found]
+
+
+async def test_what_cannot_be_read_withdraws_a_name_and_harms_nothing(connection: Connection, caller: Caller) -> None:
+    [kept] = await pushed(caller, "spoiled", "Spoilt, first.")
+    await connection.log.publish(Message(connection.log.subjects.definition(TENANT, "spoiled"), b"\xff{", {}))
+    error = await caller.refused("start", {"definition": {"name": "spoiled"}, "model": "scripted", "script": SCRIPT})
+    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
+    assert (await caller.ask("versions", {"name": "spoiled"}))["versions"][1]["hash"] == kept
+    await pushed(caller, "spoiled", "Spoilt, second.")
+    await caller.finished(definition={"name": "spoiled"})
 
 
 async def test_versions_are_listed_with_who_when_and_their_runs(caller: Caller) -> None:

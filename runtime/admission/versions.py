@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
-from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.jetstream import JetStreamLog, registration
 from callboard.bus.log import Refused
 from callboard.runtime.admission.registration import Registered, registered, travels
 
@@ -88,7 +88,7 @@ async def versions(log: JetStreamLog, tenant: str, name: str) -> list[Version]:
     while (stored := await log.next_message(subject, after + 1)) is not None:
         after, number = stored.sequence, len(found) + 1
         numbers[after] = number
-        kept = msgspec.json.decode(stored.data, type=Registration)
+        kept = registration(stored)
         found.append(Version(number, after, stored.time, kept, numbers.get(kept.restores)))
     return found
 

@@ -107,7 +107,8 @@ class Consumption:
 
     async def take(self, message: Msg) -> None:
         """Receive what the server sends; the subscription's callback."""
-        status = (message.headers or {}).get("Status")
+        # What is not addressed to us is a message of the stream, whatever headers it has.
+        status = (message.headers or {}).get("Status") if message.subject == self._inbox else None
         if status is None:
             await self._take_event(message)
         elif status != "100":

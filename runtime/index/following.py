@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
-import msgspec
 import structlog
 from anyio import to_thread
 from nats.aio.msg import Msg
@@ -18,7 +17,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, whole
 from callboard.bus.news import News
 from callboard.bus.prices import Prices, list_prices
-from callboard.bus.purging import Gone
+from callboard.bus.purging import marked
 from callboard.runtime.index.files import slot
 from callboard.runtime.index.store import RunIndex, Taken, mark_of, remove
 
@@ -191,7 +190,8 @@ class Following:
         marks = self._log.subjects.all_gone(self._tenant)
         while (mark := await self._log.next_message(marks, sequence + 1)) is not None:
             sequence = mark.sequence
-            runs.append(msgspec.json.decode(mark.data, type=Gone).run)
+            if (told := marked(self._log, mark.subject, mark.data)) is not None:
+                runs.append(told.run)
         if runs:
             await self.ask(lambda index: index.forget(runs, sequence))
 

@@ -45,7 +45,10 @@ async def foreseen(
 async def _events(log: JetStreamLog, filter: str, since: dt.datetime) -> AsyncGenerator[Recorded]:
     async with aclosing(copied(log, filter, since)) as messages:
         async for message in messages:
-            ref = log.subjects.parse_event(message.subject).ref
+            try:
+                ref = log.subjects.parse_event(message.subject).ref
+            except ValueError:
+                continue  # a stranger's, of no run that there could be
             item = recorded(message.subject, message.sequence, ref, "", message.data)
             if item.readable:
                 yield item

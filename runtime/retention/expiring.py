@@ -7,14 +7,13 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 from anyio import to_thread
 from msgspec import Struct
 
 from callboard.bus.copying import copied
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.purging import Gone
+from callboard.bus.purging import Gone, marked
 from callboard.bus.subjects import RunRef, token
 from callboard.projections.where import Both, Either, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
@@ -137,7 +136,8 @@ async def finish(log: JetStreamLog, found: Listings, tenant: str) -> list[str]:
     marks: deque[Gone] = deque(maxlen=BROKEN_OFF_MAX)
     async with aclosing(copied(log, log.subjects.all_gone(tenant), since)) as messages:
         async for message in messages:
-            marks.append(msgspec.json.decode(message.data, type=Gone))
+            if (mark := marked(log, message.subject, message.data)) is not None:
+                marks.append(mark)
     left = [mark.run for mark in marks if await _left(log, client.ref(mark.run))]
     for run in left:
         try:

@@ -98,6 +98,6 @@ def _read(stored: Stored, shape: type[T]) -> T | None:
     """What a message says; None if it does not say such a thing."""
     try:
         return msgspec.json.decode(stored.data, type=shape)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         logger.warning("what is kept of a schedule cannot be read", sequence=stored.sequence, error=str(error))
         return None
