@@ -89,11 +89,18 @@ async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came; done again, it goes on
     """
+    if await log.last_of_type(ref, RunAccepted.type) is not None:
+        await log.publish(_mark(log, ref, mark, {}))
+        await finish(log, ref)
+
+
+async def finish(log: JetStreamLog, ref: RunRef) -> int:
+    """Remove what is left of a run that is marked; return how many messages are gone.
+
+    :raises NoAnswer: if JetStream does not answer; done again, it goes on
+    """
     first = await log.last_of_type(ref, RunAccepted.type)
-    if first is None:
-        return
-    await log.publish(_mark(log, ref, mark, {}))
-    await purge(log, ref, [first.event.cause] if first.event.cause else [])
+    return await purge(log, ref, [first.event.cause] if first is not None and first.event.cause else [])
 
 
 def _mark(log: JetStreamLog, ref: RunRef, mark: Gone, guard: dict[str, str]) -> Message:

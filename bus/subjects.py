@@ -211,6 +211,10 @@ class Subjects:
         """A filter over the marks of all of a tenant's runs that have been purged."""
         return f"{self.prefix}.gone.{token(tenant)}.*"
 
+    def marks(self) -> str:
+        """A filter over the marks of all runs that have been purged."""
+        return f"{self.prefix}.gone.*.*"
+
     def belonging(self, ref: RunRef) -> list[str]:
         """Filters over all that the stream has of a run, but for the message that started it and that mark."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"

@@ -41,7 +41,7 @@ async def left(connection: Connection, word: str) -> list[str]:
 
 @contextmanager
 def broken_off() -> Generator[None]:
-    """Whoever purges in this block is killed in the middle of it."""
+    """Whoever purges in this block is killed in the middle of it, and again when it is tried once more."""
     calls = 0
 
     async def dies(requests: Any, verb: str, body: Any) -> dict[str, Any]:
@@ -53,5 +53,4 @@ def broken_off() -> Generator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(erasing, "api", dies)
-        with pytest.raises(NoAnswer, match="killed"):
-            yield
+        yield

@@ -11,20 +11,21 @@ import pytest
 from callboard.bus.commit import Message
 from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
+from callboard.bus.queue import pending_acks
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import admission
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
-from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import CannotPurge, purge_run
-from callboard.runtime.retention.expiring import finish
+from callboard.runtime.worker import purges
 from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
 from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
 from tests.flows import call, flow, returned
 from tests.purges import MARK, TENANT, broken_off, left, purged
+from tests.waiting import until
 
 
 async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, caller: Caller, tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
 
 async def test_what_was_broken_off_is_finished(connection: Connection, caller: Caller) -> None:
     run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
-    with broken_off():
+    with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, run)
     assert await connection.log.last(RunRef(TENANT, run)) is None
     assert len(await left(connection, run)) > 1
@@ -62,6 +63,43 @@ async def test_what_was_broken_off_is_finished(connection: Connection, caller: C
     assert await purged(connection, run, Gone(by="bob"))
     assert await left(connection, run) == [f"cb.gone.acme.{run}"]
     assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+
+
+async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purges, "UNDER_WAY_S", 0.05)
+    monkeypatch.setattr(purges, "RETRY_S", 0.05)
+    child = {"language": "flow", "source": json.dumps(flow({"done": returned(7)}))}
+    target = {"provider": "mwl:provider.call/callboard/definition/v1", "with": child}
+    steps: dict[str, Any] = {"a": call(target), "done": returned()}
+    parent = await caller.finished(definition={"source": json.dumps(flow(steps))}, script=None, model=None)
+    going = await caller.start(script=WAITS)
+    [below] = {row["run"] for row in (await caller.ask("runs", {}))["runs"]} - {parent, going}
+    # It is broken off at the child: that has its mark, and the run that has started it has none.
+    with broken_off(), pytest.raises(NoAnswer, match="killed"):
+        await purged(connection, parent)
+    # What goes on stays, whoever has marked it, and keeps nothing else.
+    await connection.log.publish(Message(connection.log.subjects.gone(RunRef(TENANT, going)), b"{}", {}))
+    run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
+    with broken_off(), pytest.raises(NoAnswer, match="killed"):
+        await purged(connection, run)
+
+    async def finished() -> bool:
+        return [len(await left(connection, one)) for one in (below, run)] == [1, 1]
+
+    await until(finished)
+
+    async def acknowledged() -> bool:
+        return await pending_acks(connection.log.requests, connection.log.stream, purges.QUEUE) == 0
+
+    await until(acknowledged)
+    assert len(await left(connection, going)) > 1
+    assert await connection.log.last(RunRef(TENANT, parent)) is not None
+    assert await purged(connection, parent) > 0
+    assert sorted(await left(connection, "cb.gone")) == sorted(
+        f"cb.gone.acme.{one}" for one in (parent, below, run, going)
+    )
 
 
 async def test_what_is_still_needed_stays(connection: Connection, caller: Caller) -> None:
@@ -185,9 +223,6 @@ async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Conne
         error = await caller.refused("start", {**_start(), "run_id": one})
         assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
         assert await gone(connection.log, RunRef(TENANT, one)) == Gone(one)
-    async with listings(connection) as found:
-        assert run in await finish(connection.log, found, TENANT)
-    assert await left(connection, run) == [f"cb.gone.{TENANT}.{run}"]
 
 
 async def test_others_run_on_while_runs_are_purged(connection: Connection, caller: Caller) -> None:

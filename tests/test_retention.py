@@ -13,13 +13,15 @@ from structlog.testing import capture_logs
 
 from callboard.bus.archive import Archive
 from callboard.bus.errors import ConfigInvalid
+from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.subjects import RunRef
+from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
 from callboard.runtime.operations.listing import listings
-from callboard.runtime.retention import office
-from callboard.runtime.retention.expiring import Expired, Expiry, finish
+from callboard.runtime.retention import expiring, office
+from callboard.runtime.retention.expiring import Expired, Expiry
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
 from tests.callers import PATIENCE_S, WAITS, Caller
@@ -27,7 +29,7 @@ from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
 from tests.cli_stage import Place
 from tests.flows import call, flow, returned
-from tests.purges import TENANT, broken_off, left, purged
+from tests.purges import TENANT
 from tests.waiting import until
 
 LATER = dt.timedelta(days=100)
@@ -128,20 +130,29 @@ async def test_a_run_is_archived_with_its_children_before_it_goes(
     assert await listed(caller) == set()
 
 
-async def test_a_purge_that_was_broken_off_is_finished_by_whoever_comes_next(
-    connection: Connection, caller: Caller
+async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
-    with broken_off():
+    runs = [await caller.finished() for _ in range(6)]
+    silent, asked = {runs[1]}, list[str]()
+    checked = expiring.check_purge
+
+    async def check(client: Client, run: str, forks_of: Any) -> None:
+        asked.append(run)
+        if run in silent:
+            raise NoAnswer("lost")
+        await checked(client, run, forks_of)
+
+    monkeypatch.setattr(expiring, "check_purge", check)
+    found = await expired(connection, rule())
+    assert found.runs == [runs[0], *runs[2:]]
+    assert [(one.run, one.code) for one in found.stays] == [(runs[1], "log.no_answer")]
+    # Where it is silent at one after the other nobody waits for all of them.
+    silent = {await caller.finished() for _ in range(6)}
+    asked.clear()
+    with pytest.raises(NoAnswer):
         await expired(connection, rule())
-    assert len(await left(connection, run)) > 1
-    # No question finds it any more.
-    assert (await expired(connection, rule())).runs == []
-    async with listings(connection) as found:
-        assert await finish(connection.log, found, TENANT) == [run]
-        assert await finish(connection.log, found, TENANT) == []
-    assert await left(connection, run) == [f"cb.gone.acme.{run}"]
-    assert await purged(connection, run) == 0
+    assert len(asked) == 1 + expiring.SILENT_MAX
 
 
 def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:

@@ -1,20 +1,17 @@
 """Expiring runs: those that a rule finds are archived, if it says so, and purged; one that is still needed stays."""
 
 import datetime as dt
-from collections import deque
 from collections.abc import Sequence
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
-import structlog
 from anyio import to_thread
 from msgspec import Struct
 
-from callboard.bus.copying import copied
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.purging import Gone, marked
-from callboard.bus.subjects import RunRef, token
+from callboard.bus.log import NoAnswer
+from callboard.bus.purging import Gone
+from callboard.bus.subjects import token
 from callboard.projections.where import Both, Either, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.run_lists import Listings
@@ -23,16 +20,13 @@ from callboard.runtime.operations.purging import CannotPurge, check_purge, purge
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.runtime.settings.rule_settings import question
 
-logger = structlog.get_logger(__name__)
-
 BY = "retention"
 """Who purges, in the marks of runs that have gone; why is the rule."""
 
 SUFFIX = ".callboard"
 
-BROKEN_OFF_S = 24 * 3600.0
-BROKEN_OFF_MAX = 100
-"""Runs go one after the other: of those that were purged within this time the last so many are looked at again."""
+SILENT_MAX = 3
+"""Runs one after the other at which the log does not answer: then it is no matter of these runs."""
 
 
 class Stays(Struct, frozen=True):
@@ -77,7 +71,7 @@ class Expiry:
     async def carry_out(self, name: str, rule: RetentionRule, now: dt.datetime) -> Expired:
         """Carry out a rule.
 
-        :raises NoAnswer: if the log does not answer
+        :raises NoAnswer: if the log does not answer; at a run or two, these stay
         """
         runs = [run for run in await self._found.ids(self._client.tenant, wanted(rule, now)) if run not in self._seen]
         self._seen.update(runs)
@@ -89,12 +83,20 @@ class Expiry:
         return Expired(name, self._client.tenant, [*gone, *more], stays)
 
     async def _each(self, runs: Sequence[str], name: str, rule: RetentionRule) -> tuple[list[str], list[Stays]]:
-        gone, stays = list[str](), list[Stays]()
+        gone, stays, silent = list[str](), list[Stays](), 0
         for run in runs:
             try:
                 await self._expire(run, name, rule)
+            except NoAnswer as error:
+                # What has been begun is finished by the workers; the next round finds the rest.
+                silent += 1
+                if silent == SILENT_MAX:
+                    raise
+                stays.append(Stays(run, "log.no_answer", f"the log did not answer: {error}"))
+                continue
             except UnknownRun:
                 # It went with its parent.
+                silent = 0
                 continue
             except CannotPurge as error:
                 stays.append(Stays(run, error.code, error.message))
@@ -104,6 +106,7 @@ class Expiry:
             else:
                 gone.append(run)
                 self._gone.add(run)
+            silent = 0
         return gone, stays
 
     async def _forks_of(self, run: str) -> list[str]:
@@ -124,32 +127,3 @@ class Expiry:
         path = folder / token(tenant) / f"{token(run)}{SUFFIX}"
         await to_thread.run_sync(partial(path.parent.mkdir, parents=True, exist_ok=True))
         await archive_runs(self._client.log, tenant, [run], path, children=True, progress=lambda _done: None)
-
-
-async def finish(log: JetStreamLog, found: Listings, tenant: str) -> list[str]:
-    """Finish what was purged last and broken off half way; return which runs that was.
-
-    :raises NoAnswer: if the log does not answer
-    """
-    client = Client(log, tenant)
-    since = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=BROKEN_OFF_S)
-    marks: deque[Gone] = deque(maxlen=BROKEN_OFF_MAX)
-    async with aclosing(copied(log, log.subjects.all_gone(tenant), since)) as messages:
-        async for message in messages:
-            if (mark := marked(log, message.subject, message.data)) is not None:
-                marks.append(mark)
-    left = [mark.run for mark in marks if await _left(log, client.ref(mark.run))]
-    for run in left:
-        try:
-            await purge_run(client, run, Gone(by=BY), partial(found.forks_of, tenant))
-        except CannotPurge as error:
-            logger.warning("a purge stays unfinished", run=run, code=error.code, error=error.message)
-    return left
-
-
-async def _left(log: JetStreamLog, ref: RunRef) -> bool:
-    """Whether something of a run is there still."""
-    for filter in log.subjects.belonging(ref):
-        if await log.next_sequence(filter, 1) is not None:
-            return True
-    return False

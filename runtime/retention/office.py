@@ -15,7 +15,7 @@ from callboard.bus.log import NoAnswer
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.operations.listing import listings
-from callboard.runtime.retention.expiring import Expired, Expiry, finish
+from callboard.runtime.retention.expiring import Expired, Expiry
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.retention_settings import RetentionRule
 
@@ -66,7 +66,6 @@ class Office:
         every_s = self._connection.config.retention_every_s
         await anyio.sleep(min(FIRST_S, every_s))
         async with listings(self._connection) as found:
-            await self._finish(found)
             while True:
                 try:
                     self._tell(await round_of(self._connection.log, found, self._connection.config, dry=False))
@@ -75,13 +74,7 @@ class Office:
                 await anyio.sleep(every_s)
 
     def hurry(self) -> None:
-        """What is broken off is finished by whoever takes the office next."""
-
-    async def _finish(self, found: Listings) -> None:
-        config = self._connection.config
-        for tenant in tenants_of(config, config.retention):
-            if finished := await finish(self._connection.log, found, tenant):
-                logger.info("purges that were broken off are finished", tenant=tenant, runs=finished)
+        """What is broken off is finished by the workers."""
 
     def _tell(self, done: list[Expired]) -> None:
         for one in done:

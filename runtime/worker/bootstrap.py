@@ -19,6 +19,7 @@ from callboard.runtime.export.scraping import Scraped
 from callboard.runtime.notify.office import telling
 from callboard.runtime.schedules.keeper import Keeper
 from callboard.runtime.worker.figures import Figures
+from callboard.runtime.worker.purges import Purges
 from callboard.runtime.worker.readiness import unready
 from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
@@ -80,6 +81,8 @@ async def open_worker(
         if not guest:
             keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "schedules", keeper.run)
+            purges = Purges(connection.log, outbox, ack_wait_s=config.ack_wait_s)
+            tasks.start_soon(persistently, "purges", purges.run)
         if services.allowances.names:
             following = Following(connection.log, services.allowances)
             tasks.start_soon(persistently, "budgets", following.run)
