@@ -23,7 +23,7 @@ from callboard.bus.copying import Copied
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.feed import MARK
 from callboard.bus.forks import with_origin
-from callboard.bus.log import Recorded, recorded
+from callboard.bus.log import Recorded, recorded, within
 from callboard.bus.subjects import RunRef, Subjects, token
 
 VERSION = 1
@@ -266,9 +266,11 @@ class ArchivedLog:
     async def last(self, ref: RunRef) -> Recorded | None:
         return next(reversed(self._of(ref)[0]), None)
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        own = [one for one in self._of(ref)[0] if one.sequence > after][:limit]
-        return await with_origin(self, ref, own, after, limit)
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
+        own = within([one for one in self._of(ref)[0] if one.sequence > after][:limit], bytes_max)
+        return await with_origin(self, ref, own, after, limit, bytes_max)
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         pieces = {_number(one): one for one in reversed(self._of(ref)[1][digest])}

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from callboard.bus.events import Event, ForkedFrom, encode_event
-from callboard.bus.log import NoAnswer, Reading, Recorded, whole
+from callboard.bus.log import NoAnswer, Reading, Recorded, is_full, whole
 from callboard.bus.subjects import RunRef
 
 
@@ -30,7 +30,9 @@ def origin_of(first: Event) -> ForkedFrom | None:
     return msgspec.json.decode(payload, type=_Born).forked_from if b'"forked_from"' in payload else None
 
 
-async def with_origin(log: Reading, ref: RunRef, own: list[Recorded], after: int, limit: int | None) -> list[Recorded]:
+async def with_origin(
+    log: Reading, ref: RunRef, own: list[Recorded], after: int, limit: int | None, bytes_max: int | None = None
+) -> list[Recorded]:
     """Put what a fork has of its origin between its first event and the rest of its own; ``own`` were read behind the
     sequence ``after``, at most so many.
 
@@ -48,22 +50,35 @@ async def with_origin(log: Reading, ref: RunRef, own: list[Recorded], after: int
     if forked is None or (len(own) > 1 and own[1].event.n <= forked.n):
         return own  # of a fork, in a file, all stands together
     # Whoever has read some of the origin's events has had the first one, whose sequence is larger.
-    shared = await prefix(log, ref, forked, after, None if limit is None else limit - (not after))
+    shared = await prefix(log, ref, forked, after, None if limit is None else limit - (not after), bytes_max)
     begun = [] if after else [_before(first, shared)]
-    return [*begun, *shared, *own[1:]][:limit]
+    # Where that is not all of it yet, the rest comes before what the fork did itself.
+    whole_prefix = not shared or shared[-1].event.n == forked.n
+    found = [*begun, *shared, *(own[1:] if whole_prefix else [])][:limit]
+    # Nothing else was read at once than the first event, which has been told.
+    return found or await log.read(ref, first.sequence, limit, bytes_max)
 
 
 async def prefix(
-    log: Reading, ref: RunRef, forked: ForkedFrom, after: int = 0, limit: int | None = None
+    log: Reading,
+    ref: RunRef,
+    forked: ForkedFrom,
+    after: int = 0,
+    limit: int | None = None,
+    bytes_max: int | None = None,
 ) -> list[Recorded]:
     """Return what a fork has of its origin, as events of the fork; their large values stand at the origin.
 
     :raises NoAnswer: if no answer came, or not all of it is there
     """
     most = forked.n if limit is None else min(limit + 1, forked.n)  # the origin's first event is not among them
-    found = await log.read(RunRef(ref.tenant, forked.run), after, most)
-    shared = [_shared(ref, item, forked) for item in found if 1 < item.event.n <= forked.n]
-    to_the_end = limit is None or len(shared) < limit
+    behind, cut, shared = after, True, list[Recorded]()
+    while cut and not shared:
+        found = await log.read(RunRef(ref.tenant, forked.run), behind, most, bytes_max)
+        shared = [_shared(ref, item, forked) for item in found if 1 < item.event.n <= forked.n]
+        cut = is_full(sum(len(item.data) for item in found), bytes_max)
+        behind = found[-1].sequence if found else behind
+    to_the_end = not cut and (limit is None or len(shared) < limit)
     if to_the_end and forked.n > 1 and not after and (not shared or shared[-1].event.n < forked.n):
         # A replica lags, or somebody has removed the origin: the fork must not go on from anywhere else.
         raise NoAnswer(f"run {forked.run} is not there up to event {forked.n}")

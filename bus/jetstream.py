@@ -54,6 +54,7 @@ from callboard.bus.log import (
     RunMessages,
     Shares,
     decrypted,
+    is_full,
     recorded,
 )
 from callboard.bus.probing import batches_are_cheap
@@ -312,24 +313,29 @@ class JetStreamLog:
             return None
         raise NoAnswer(str(answer["error"]))
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        return await with_origin(self, ref, await self._read(ref, after, limit), after, limit)
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
+        own = await self._read(ref, after, limit, bytes_max)
+        return await with_origin(self, ref, own, after, limit, bytes_max)
 
-    async def _read(self, ref: RunRef, after: int, limit: int | None) -> list[Recorded]:
+    async def _read(self, ref: RunRef, after: int, limit: int | None, bytes_max: int | None) -> list[Recorded]:
         found: list[Recorded] = []
-        filter = self.subjects.run(ref)
+        filter, size = self.subjects.run(ref), 0
+        at_once = READ_BYTES_MAX if bytes_max is None else min(READ_BYTES_MAX, bytes_max)
         while True:
             batch = READ_BATCH if limit is None else min(READ_BATCH, limit - len(found))
-            request = {"next_by_subj": filter, "seq": after + 1, "batch": batch, "max_bytes": READ_BYTES_MAX}
+            request = {"next_by_subj": filter, "seq": after + 1, "batch": batch, "max_bytes": at_once}
             messages, pending = await direct_get(self.nc, self.stream, request)
             for message in messages:
                 headers = message.headers or {}
                 subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
                 item = recorded(subject, sequence, ref, headers.get(MARK, ""), message.data)
                 found.append(await decrypted(self.keys, item) if item.encrypted else item)
+                size += len(message.data)
                 if len(found) % READ_TOGETHER == 0:
                     await anyio.lowlevel.checkpoint()
-            if not messages or not pending or len(found) == limit:
+            if not messages or not pending or len(found) == limit or is_full(size, bytes_max):
                 return found
             after = found[-1].sequence
 

@@ -236,9 +236,13 @@ class Reading(Protocol):
         """
         ...
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
         """Return a run's events in order, those behind the sequence ``after``, at most so many.
 
+        With ``bytes_max`` no more are read where they have so many bytes together: whoever wants the rest reads on
+        behind them, until there is nothing.
         A fork has those that it shares with its origin too (`callboard.bus.forks`). May lag behind the last append.
         """
         ...
@@ -294,6 +298,21 @@ class EventLog(Reading, Protocol):
         :raises NoAnswer: if no answer came
         """
         ...
+
+
+def within(items: list[Recorded], bytes_max: int | None) -> list[Recorded]:
+    """Return the first events of several, up to the one by which they have so many bytes together."""
+    size = 0
+    for place, item in enumerate(items, 1):
+        size += len(item.data)
+        if is_full(size, bytes_max):
+            return items[:place]
+    return items
+
+
+def is_full(size: int, bytes_max: int | None) -> bool:
+    """Whether events of so many bytes are enough to have been read at once."""
+    return bytes_max is not None and size >= bytes_max
 
 
 async def append(

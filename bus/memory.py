@@ -27,6 +27,7 @@ from callboard.bus.log import (
     Shares,
     decrypted,
     recorded,
+    within,
 )
 from callboard.bus.subjects import RunRef, Subjects
 
@@ -120,9 +121,12 @@ class MemoryLog:
         run = self._runs.get(ref)
         return await self._told(run[-1]) if run else None
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
         own = [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
-        return await with_origin(self, ref, [await self._told(each) for each in own], after, limit)
+        told = within([await self._told(each) for each in own], bytes_max)
+        return await with_origin(self, ref, told, after, limit, bytes_max)
 
     @asynccontextmanager
     async def follow(

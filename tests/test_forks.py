@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from callboard.bus.archive import Archive, ArchivedLog
-from callboard.bus.log import Recorded
+from callboard.bus.log import Reading, Recorded
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.diff import Pair, compare_logs
@@ -42,6 +42,17 @@ async def events_of(connection: Connection, run: str) -> list[Any]:
     return [item.event for item in await read_run(connection.log, RunRef(TENANT, run))]
 
 
+async def paged(log: Reading, run: str, *, bytes_max: int) -> list[Recorded]:
+    """Read a run in pages."""
+    found, after = list[Recorded](), 0
+    while page := await log.read(RunRef(TENANT, run), after, bytes_max=bytes_max):
+        # Besides a fork's own first event it is no more, and one event at least.
+        assert len(page) <= 2 or sum(len(item.data) for item in page[1:-1]) < 2 * bytes_max
+        found += page
+        after = page[-1].sequence
+    return found
+
+
 async def forked(caller: Caller, run: str, **asked: Any) -> tuple[str, dict[str, Any]]:
     """Fork a run, and wait for the end of the fork; return its id and its result."""
     verdict = await caller.ask("fork", {"run_id": run, **asked})
@@ -56,6 +67,10 @@ async def test_what_is_shared_stands_once_and_the_rest_is_done_anew(connection: 
     assert (result["status"], result["output"]) == ("completed", {"found": "c"})
     events = await events_of(connection, fork)
     assert [event.n for event in events] == list(range(1, len(events) + 1))
+    numbers = [event.n for event in events]
+    for bytes_max in (1, 1_000, 4_000):
+        found = await paged(connection.log, fork, bytes_max=bytes_max)
+        assert [item.event.n for item in found] == numbers
     entered = next(event.n for event in before if event.type == "node.enter" and event.path == "b")
     assert [event.payload for event in events[1 : entered - 1]] == [event.payload for event in before[1 : entered - 1]]
     stored = await connection.log.next_sequence(connection.log.subjects.run(RunRef(TENANT, fork)), 1)
@@ -128,6 +143,8 @@ async def test_an_archive_of_a_fork_brings_its_origin_and_both_come_back(
     assert archive.run(None).run == second
     from_file = await read_run(ArchivedLog(archive), RunRef(TENANT, second))
     assert [item.event.payload for item in from_file] == before[second]
+    for log in (ArchivedLog(archive), connection.log):
+        assert [item.event.payload for item in await paged(log, second, bytes_max=1)] == before[second]
     found = await import_runs(connection.log, "other", archive, [archive.run(second)], lambda _more: None)
     assert [one.run for one in found] == [origin, fork, second]
     await import_as(connection.log, "third", archive, archive.run(second), "another")

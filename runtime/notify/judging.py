@@ -4,22 +4,18 @@ What waits is looked at when it has waited long enough: whoever was answered mea
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
+import anyio
 import msgspec
-from anyio import to_thread
 
 from callboard.bus import events as ev
-from callboard.bus.log import EventLog, NoAnswer, Recorded, whole
+from callboard.bus.log import EventLog, Recorded
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.projections.projection import known
-from callboard.projections.status import StatusFold
-from callboard.projections.where import Where
-from callboard.runtime.api.statuses import depends
-from callboard.runtime.index.store import RunIndex, Taken
 from callboard.runtime.notify.notice import Notice, made, short
-from callboard.runtime.run.log import read_run
+from callboard.runtime.notify.seen import Seen, told_by
 from callboard.runtime.settings.notify_settings import NotifyRule, On
 from callboard.runtime.settings.rule_settings import question
 
@@ -52,13 +48,22 @@ def filters(rule: NotifyRule, subjects: Subjects) -> list[str]:
 
 
 class Judge:
-    """Judges events by one rule; ``http_url`` is where people reach the page, None if nowhere."""
+    """Judges events by one rule, no more at once than there are ``turns``; ``http_url`` is where people reach the page,
+    None if nowhere."""
 
-    def __init__(self, log: EventLog, name: str, rule: NotifyRule, http_url: str | None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        name: str,
+        rule: NotifyRule,
+        http_url: str | None,
+        turns: anyio.CapacityLimiter | None = None,
+    ) -> None:
         self._log = log
         self._name = name
         self._rule = rule
         self._http_url = http_url
+        self._turns = turns or anyio.CapacityLimiter(1)
 
     async def judge(self, item: Recorded, now: dt.datetime, until: dt.datetime | None = None) -> Notice | Later | None:
         """Say what is to be told of an event, or when it is to be looked at again; None: nothing.
@@ -67,38 +72,25 @@ class Judge:
 
         :raises NoAnswer: if the log does not answer
         """
-        event = await whole(self._log, item)
-        payload = known(event)
-        notice = self._of(item.ref, event, payload) if payload is not None else None
-        if notice is None:
-            return None
-        if notice.on == "waiting":
-            due = event.time + dt.timedelta(seconds=self._rule.wait_s)
-            if now < due:
-                return Later(due)
-        elif not self._rule.where:
-            return notice
-        events = await self._read(item.ref, event.n)
-        if until is not None:
-            events = [one for one in events if one.event.time <= until]
-        # Runs share the loop, and one may have many events.
-        return notice if await to_thread.run_sync(partial(self._holds, notice, item.ref, events)) else None
-
-    def _holds(self, notice: Notice, ref: RunRef, events: Sequence[Recorded]) -> bool:
-        """Whether what waits is open still, and the question of the rule holds."""
-        if notice.on == "waiting" and notice.n not in _open(events):
-            return False
-        return not self._rule.where or _matches(question(self._rule.where), ref, events)
-
-    async def _read(self, ref: RunRef, n: int) -> list[Recorded]:
-        """Read a run up to an event of it at least; nothing if it has been purged.
-
-        :raises NoAnswer: if the log does not answer, or whoever answers has not come so far
-        """
-        found = await read_run(self._log, ref)
-        if (not found or found[-1].event.n < n) and await self._log.last(ref) is not None:
-            raise NoAnswer(f"event {n} of run {ref.run} is not there yet")
-        return found
+        async with self._turns:
+            event = await told_by(self._log, item)
+            payload = known(event)
+            notice = self._of(item.ref, event, payload) if payload is not None else None
+            if notice is None:
+                return None
+            if notice.on == "waiting":
+                due = event.time + dt.timedelta(seconds=self._rule.wait_s)
+                if now < due:
+                    return Later(due)
+            elif not self._rule.where:
+                return notice
+            seen = Seen(item.ref, question(self._rule.where) if self._rule.where else None, until)
+            try:
+                await seen.read(self._log, event.n)
+                waits = notice.on == "waiting"
+                return notice if (not waits or notice.n in seen.open) and seen.matches() else None
+            finally:
+                seen.close()
 
     def _of(self, ref: RunRef, event: ev.Event, payload: ev.Payload) -> Notice | None:
         tell = partial(made, self._name, ref=ref, event=event, http_url=self._http_url)
@@ -132,31 +124,3 @@ def _awaited(payload: ev.Payload) -> str | None:
             return f"to be resumed: paused, {why}"
         case _:
             return None
-
-
-def _folded(events: Sequence[Recorded]) -> StatusFold:
-    fold = StatusFold()
-    for item in events:
-        payload = known(item.event) if item.readable else None
-        if payload is not None:
-            fold.apply(item.event, payload)
-    return fold
-
-
-def _open(events: Sequence[Recorded]) -> set[int]:
-    """The numbers of the events that announced what is open still."""
-    return {each.event.n for each in _folded(events).open}
-
-
-def _matches(wanted: Where, ref: RunRef, events: Sequence[Recorded]) -> bool:
-    """Whether a question about runs holds for a run, as it does of all runs."""
-    # What a fork shares with its origin stands in no row of its own.
-    taken = [Taken(item.sequence, item.event) for item in events if item.ref == ref and item.readable]
-    index = RunIndex(None, "", 1)
-    try:
-        index.take(taken, taken[-1].sequence if taken else 0)
-        if depends(wanted):
-            index.tell({ref.run: _folded(events).status})
-        return index.matching(wanted) > 0
-    finally:
-        index.close()

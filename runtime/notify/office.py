@@ -31,7 +31,11 @@ logger = structlog.get_logger(__name__)
 OFFICE = "notify"
 
 IN_HAND_MAX = 512
-"""Events of one rule that are in memory at once."""
+IN_HAND_BYTES_MAX = 16 * 1024 * 1024
+"""Events of one rule that are in memory at once, and their bytes; what is pulled at once comes on top."""
+
+JUDGED_AT_ONCE = 2
+"""Events that are judged side by side, of all rules: each may have a run read."""
 
 IDLE_S = 7 * 24 * 3600.0
 """A rule that nobody has carried out for so long begins anew, with what comes from then on."""
@@ -57,7 +61,8 @@ class Office:
 
     def __init__(self, connection: Connection, rules: Mapping[str, NotifyRule], env: Mapping[str, str]) -> None:
         self._connection = connection
-        self._rules = {name: _Rule(connection, name, rule, env) for name, rule in rules.items()}
+        turns = anyio.CapacityLimiter(JUDGED_AT_ONCE)
+        self._rules = {name: _Rule(connection, name, rule, env, turns) for name, rule in rules.items()}
 
     @property
     def told(self) -> Told:
@@ -92,13 +97,20 @@ class Office:
 class _Rule:
     """One rule, as it is carried out."""
 
-    def __init__(self, connection: Connection, name: str, rule: NotifyRule, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        rule: NotifyRule,
+        env: Mapping[str, str],
+        turns: anyio.CapacityLimiter,
+    ) -> None:
         self.name = name
         self.told = Told()
         self._log: JetStreamLog = connection.log
         self._rule = rule
         self._ack_wait_s = connection.config.ack_wait_s
-        self._judge = Judge(connection.log, name, rule, connection.config.http_url)
+        self._judge = Judge(connection.log, name, rule, connection.config.http_url, turns)
         self._receiver = Receiver(name, rule, env)
         self._in_hand: dict[int, Delivery] = {}
         self._scopes: set[anyio.CancelScope] = set()
@@ -144,9 +156,13 @@ class _Rule:
             await until_caught_up(self._log, durable(self.name))
 
     async def _room(self) -> None:
-        while len(self._in_hand) >= IN_HAND_MAX:
+        while len(self._in_hand) >= IN_HAND_MAX or self._bytes >= IN_HAND_BYTES_MAX:
             self._less = anyio.Event()
             await self._less.wait()
+
+    @property
+    def _bytes(self) -> int:
+        return sum(len(delivery.data) for delivery in self._in_hand.values())
 
     async def _hold(self) -> None:
         """Tell the server that what is in hand is not lost."""
@@ -168,8 +184,9 @@ class _Rule:
             else:
                 await self._tell(found, delivery)
         except NoAnswer as error:
+            # That is no matter of the notice: however long it takes, it is not given up.
             logger.warning("a notice waits for the log", rule=self.name, error=str(error))
-            self._try_again(delivery)
+            delivery.nak(backoff_s(delivery.deliveries, RETRY_S, RETRY_MAX_S))
         except Exception:
             # One event must not keep the others from being told.
             logger.exception("an event could not be judged", rule=self.name, subject=delivery.subject)
