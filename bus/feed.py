@@ -23,7 +23,9 @@ from callboard.bus.requests import Requests
 from callboard.bus.subjects import Subjects
 
 FEED_EVENTS_MAX = 4_096
-"""Events a follower may lag behind in memory; beyond that the server holds them back."""
+FEED_BYTES_MAX = 8 * 1024 * 1024
+"""Events a follower may lag behind in memory, and their bytes; beyond that the server holds them back, but for what it
+sends before it asks whether there is room, 32 MiB at most."""
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 3 * HEARTBEAT_S
@@ -62,6 +64,8 @@ class Feed:
         self._after = after
         self._keys = keys
         self._events: deque[Recorded] = deque()
+        self.held_bytes = 0
+        """Bytes of the events that are in memory."""
         self._consumer: _Consumer | None = None
         self._news = anyio.Event()
         self._room = anyio.Event()
@@ -83,6 +87,7 @@ class Feed:
         while True:
             while self._events:
                 event = self._events.popleft()
+                self.held_bytes -= len(event.data)
                 self._room.set()
                 yield await self._decrypted(event, self._keys) if event.encrypted and self._keys is not None else event
             if self._gone:
@@ -205,10 +210,14 @@ class Feed:
             # A stranger's: below our prefix, and no event's subject.
             return
         self._events.append(recorded(message.subject, sequence, ref, mark, message.data))
+        self.held_bytes += len(message.data)
         self._news.set()
-        while len(self._events) >= FEED_EVENTS_MAX and not self._closed:
+        while self._is_full() and not self._closed:
             self._room = anyio.Event()
             await self._room.wait()
+
+    def _is_full(self) -> bool:
+        return len(self._events) >= FEED_EVENTS_MAX or self.held_bytes >= FEED_BYTES_MAX
 
 
 class _Consumer:

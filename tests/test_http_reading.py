@@ -318,8 +318,8 @@ async def test_the_first_rows_do_not_wait_for_the_last(house: House, two: str, m
         def __getattr__(self, name: str) -> Any:
             return getattr(connection.log, name)
 
-        async def read(self, ref: RunRef, after: int, limit: int) -> Any:
-            found = await connection.log.read(ref, after, limit)
+        async def read(self, ref: RunRef, after: int, limit: int, bytes_max: int) -> Any:
+            found = await connection.log.read(ref, after, limit, bytes_max)
             read.append(len(found))
             begun.set()
             return found
@@ -339,3 +339,35 @@ async def test_the_first_rows_do_not_wait_for_the_last(house: House, two: str, m
         tasks.start_soon(look, 3)
     assert order == ["first", "all"]
     assert sum(read) == len((await kept.of(two)).events)
+
+
+async def test_a_run_that_is_read_has_others_go_while_it_is(
+    house: House, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, connection = house
+    for run in ("third", "fourth"):
+        assert (await client.post("/runs", json={**TWO, "run_id": run})).status_code == 202
+        await got(client, f"/runs/{run}/result", wait_s=PATIENCE_S)
+    sizes: list[int] = []
+
+    class Noted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection.log, name)
+
+        async def read(self, ref: RunRef, after: int, limit: int, bytes_max: int) -> Any:
+            sizes.append(kept.size)
+            found = await connection.log.read(ref, after, limit, bytes_max)
+            assert len(found) <= 1 or sum(len(item.data) for item in found[:-1]) < 2 * bytes_max
+            return found
+
+    log: Any = Noted()
+    kept = Histories(log, "acme")
+    whole = (await kept.of(two)).size
+    read_at_once = len(sizes)
+    monkeypatch.setattr(histories, "READ_BYTES", 2_000)
+    monkeypatch.setattr(histories, "KEPT_BYTES_MAX", whole)
+    for run in ("third", "fourth", two):
+        assert (await kept.of(run)).ended
+    assert len(sizes) > 4 * read_at_once
+    assert max(sizes) < 1.2 * whole
+    assert kept.size < 1.2 * whole

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from callboard.bus import feed as feed_module
 from callboard.bus.asking import api
 from callboard.bus.blobs import CHUNK_BYTES
 from callboard.bus.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
@@ -24,6 +25,7 @@ from callboard.bus.connection import connected
 from callboard.bus.encryption import KeyRing
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
+from callboard.bus.feed import Feed
 from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
 from callboard.bus.log import Alarm, Beside, Entry, EventLog, NoAnswer, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
@@ -33,6 +35,7 @@ from callboard.bus.server import EmbeddedServer
 from callboard.bus.stream import stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 from callboard.runtime.export.following import consumption
+from tests.waiting import until
 
 RUN = RunRef("acme", "r1")
 OTHER = RunRef("acme", "r2")
@@ -168,8 +171,10 @@ class Faulty:
     async def last(self, ref: RunRef) -> Recorded | None:
         return await self._log.last(ref)
 
-    async def read(self, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-        return await self._log.read(ref, after, limit)
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
+        return await self._log.read(ref, after, limit, bytes_max)
 
     def follow(
         self, filter: str | Sequence[str], after: int | None = None
@@ -724,6 +729,32 @@ async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(tm
                 await complete.wait()
             tasks.cancel_scope.cancel()
     assert found == [1, 2, 3, 4]
+
+
+async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "FEED_BYTES_MAX", 50_000)
+    async with jetstream(tmp_path, group_commit=False) as (log,):
+        large = entry(1, "x" * 20_000)
+        subject = log.subjects.event(RUN, "d", large.type)
+        for _ in range(40):
+            await log.publish(Message(subject, large.data, {}))
+        feed = Feed(log.requests, log.subjects, log.stream, [log.subjects.run(RUN)], 0, None)
+        await feed.begin()
+        await until(lambda: feed.held_bytes >= 50_000)
+        seen: list[int] = []
+        with anyio.fail_after(PATIENCE_S):
+            async for item in feed.events():
+                seen.append(item.sequence)
+                # Time for more to come, if there were room.
+                await log.last(RUN)
+                assert feed.held_bytes <= 50_000 + len(large.data)
+                if len(seen) == 40:
+                    break
+        await feed.close()
+        assert feed.held_bytes == 0
+    assert seen == list(range(1, 41))
 
 
 async def test_an_id_that_somebody_else_took_is_gone_past(tmp_path: Path) -> None:

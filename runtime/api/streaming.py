@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from nats.aio.msg import Msg
 
 from callboard.bus.errors import CallboardError
@@ -18,10 +17,12 @@ from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.results import view_of
 from callboard.projections.streaming import Onward, Piece, RunStream, Told
+from callboard.runtime.api.ahead import Ahead
 from callboard.runtime.api.client import Client, UnknownRun
 
 PIECES_MAX = 1_000
-"""Pieces and events that wait for the reader."""
+BYTES_MAX = 1024 * 1024
+"""Pieces and events that wait for the reader, and their bytes; of an event with large values there is one at most."""
 
 Item = Piece | Event
 
@@ -39,34 +40,41 @@ async def stream(
     onward = Onward() if behind is None else Onward.behind(behind)
     ref = client.ref(run)
     merged = await _stream_of(client, ref)
-    send, receive = anyio.create_memory_object_stream[Item](pieces_max)
+    waiting = Ahead[Item](pieces_max, BYTES_MAX, _size_of)
 
     async def take(message: Msg) -> None:
         try:
-            send.send_nowait(msgspec.json.decode(message.data, type=Piece))
-        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # the turn's result has the text
+            piece = msgspec.json.decode(message.data, type=Piece)
+        except msgspec.DecodeError:
+            return  # a stranger's
+        waiting.put_nowait(piece)  # if there is no room, the turn's result has the text
 
     subject = client.log.subjects.live(ref, None, "model.delta")
     subscription = await client.log.nc.subscribe(subject, cb=take)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_events, client, run, send)
-            with receive:
-                yield _told(receive, merged, onward)
+            tasks.start_soon(_events, client, run, waiting)
+            yield _told(waiting, merged, onward)
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await subscription.unsubscribe()
 
 
-async def _events(client: Client, run: str, send: MemoryObjectSendStream[Item]) -> None:
-    async with send, client.follow(run) as feed:
-        async for recorded in feed:
-            event = await whole(client.log, recorded)
-            await send.send(event)
-            if event.type == RunEnd.type:
-                return
+async def _events(client: Client, run: str, waiting: Ahead[Item]) -> None:
+    try:
+        async with client.follow(run) as feed:
+            async for recorded in feed:
+                event = await whole(client.log, recorded)
+                await waiting.put(event)
+                if event.type == RunEnd.type:
+                    return
+    finally:
+        waiting.end()
+
+
+def _size_of(item: Item) -> int:
+    return len(item.text) if isinstance(item, Piece) else len(item.payload)
 
 
 async def _stream_of(client: Client, ref: RunRef) -> RunStream:
@@ -82,8 +90,8 @@ async def _stream_of(client: Client, ref: RunRef) -> RunStream:
     return view.stream()
 
 
-async def _told(receive: MemoryObjectReceiveStream[Item], merged: RunStream, onward: Onward) -> AsyncIterator[Told]:
-    async for item in receive:
+async def _told(waiting: Ahead[Item], merged: RunStream, onward: Onward) -> AsyncIterator[Told]:
+    async for item in waiting:
         for told in merged.piece(item) if isinstance(item, Piece) else merged.event(item):
             if (new := onward.new(told)) is not None:
                 yield new

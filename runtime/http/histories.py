@@ -34,7 +34,8 @@ EVENT_BYTES = 1_024
 """What an event takes besides what stands in the log."""
 
 READ_EVENTS = 500
-"""Events read at once."""
+READ_BYTES = 8 * 1024 * 1024
+"""Events read at once, and about as many bytes of them."""
 
 
 class History:
@@ -47,6 +48,8 @@ class History:
         """Held by whoever reads on, for one batch, so that others need not wait for the end."""
         self.folding = anyio.Lock()
         """Held by whoever folds on from the keyframes."""
+        self.readers = 0
+        """How many are reading on in it."""
         self._newest = 0
         self._encrypted = False
         self._begin()
@@ -57,6 +60,7 @@ class History:
         self.keyframes = Keyframes(partial(Standings, self._prices))
         self._charges = Charges(self._prices)
         self.size = 0
+        self._after = 0
 
     @property
     def ended(self) -> bool:
@@ -91,14 +95,15 @@ class History:
 
         :raises ApiError: ``api.too_large``
         """
-        found = await log.read(self.ref, self.rows[-1].sequence if self.rows else 0, READ_EVENTS)
+        found = await log.read(self.ref, self._after, READ_EVENTS, READ_BYTES)
         for recorded in found:
             if recorded.readable:
                 await self._take(log, recorded)
+            self._after = recorded.sequence
         if self.size > RUN_BYTES_MAX:
             message = f"the run has more than {RUN_BYTES_MAX} bytes"
             raise ApiError(413, "api.too_large", message, expected="to be read in pages, by /events")
-        return len(found) == READ_EVENTS
+        return bool(found)
 
     async def _take(self, log: JetStreamLog, recorded: Recorded) -> None:
         event = recorded.event
@@ -133,28 +138,42 @@ class Histories:
         """
         history = self._kept.setdefault(run, History(RunRef(self._tenant, run), self._prices))
         self._kept.move_to_end(run)
+        history.readers += 1
         try:
-            async with history.lock:
-                await history.look(self._log)
-            more = True
-            while more and not history.reaches(until):
-                async with history.lock:
-                    more = history.reaches(until) or await history.grow(self._log)
+            await self._read(history, until)
         except (ApiError, UnknownRun):
             self._kept.pop(run, None)
             raise
+        finally:
+            history.readers -= 1
+            self._make_room()
         if not history.events:
             self._kept.pop(run, None)
             raise UnknownRun(history.ref)
-        self._make_room(run)
         return history
 
-    def _make_room(self, but: str) -> None:
-        sizes = sum(history.size for history in self._kept.values())
-        for run in [one for one in self._kept if one != but]:
+    async def _read(self, history: History, until: int | None) -> None:
+        async with history.lock:
+            await history.look(self._log)
+        more = True
+        while more and not history.reaches(until):
+            async with history.lock:
+                more = history.reaches(until) or await history.grow(self._log)
+            # While it grows others go already: there is never more than is kept, and what is being read.
+            self._make_room()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all histories that are kept."""
+        return sum(history.size for history in self._kept.values())
+
+    def _make_room(self) -> None:
+        sizes = self.size
+        for run, history in list(self._kept.items()):
             if sizes <= KEPT_BYTES_MAX:
                 return
-            sizes -= self._kept.pop(run).size
+            if not history.readers:
+                sizes -= self._kept.pop(run).size
 
 
 def event_at(events: Sequence[Event], n: int) -> Event:

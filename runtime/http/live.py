@@ -1,8 +1,8 @@
 """Live: events as they are recorded, as server-sent events whose ids are stream sequences.
 
 Whoever comes back with the ``Last-Event-ID`` of what it has seen misses nothing and sees nothing twice: what it did not
-take meanwhile is in the log. A reader that takes nothing for `WRITE_WAIT_S` is let go of; until then a few hundred
-kilobytes are kept for it, and the server holds back the rest.
+take meanwhile is in the log. A reader that takes nothing for `WRITE_WAIT_S` is let go of; until then `BYTES_AHEAD` are
+kept for it, and the server holds back the rest.
 
 Pieces of models' answers as they are said (``model.delta``) stand between the events, without an id: they are not in
 the log. One that finds no room is left out; the result of its turn has the text.
@@ -14,7 +14,6 @@ from functools import partial
 
 import anyio
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
@@ -23,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.projections.streaming import Piece
+from callboard.runtime.api.ahead import Ahead
 from callboard.runtime.http.serving import STOPPING
 
 HEARTBEAT_S = 15.0
@@ -35,6 +35,9 @@ EVENTS_AHEAD = 16
 
 PIECES_AHEAD = 256
 """Events and pieces of answers that are ready to be written to one reader who hears both."""
+
+BYTES_AHEAD = 256 * 1024
+"""Of both so many bytes, and one event at most."""
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -74,16 +77,16 @@ class Live:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ahead = PIECES_AHEAD if self._pieces else EVENTS_AHEAD
-        events, ready = anyio.create_memory_object_stream[bytes](ahead)
+        events = Ahead[bytes](ahead, BYTES_AHEAD, len)
         try:
-            async with self._hearing(events), anyio.create_task_group() as tasks, events, ready:
+            async with self._hearing(events), anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                 tasks.start_soon(_until_stopped, scope, tasks.cancel_scope)
                 tasks.start_soon(self._until_unknown, tasks.cancel_scope)
                 tasks.start_soon(self._follow, events)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 await _write(send, b": live\n\n", tasks.cancel_scope)
-                await _tell(ready, send, tasks.cancel_scope)
+                await _tell(events, send, tasks.cancel_scope)
                 tasks.cancel_scope.cancel()
             # Whoever still reads comes back: to whoever serves next, or to be told why not.
             await _end(send)
@@ -91,7 +94,7 @@ class Live:
             self._left()
 
     @asynccontextmanager
-    async def _hearing(self, events: MemoryObjectSendStream[bytes]) -> AsyncGenerator[None]:
+    async def _hearing(self, events: Ahead[bytes]) -> AsyncGenerator[None]:
         """Hear what is said besides."""
         async with AsyncExitStack() as stack:
             for run, subject in self._pieces.items():
@@ -99,15 +102,16 @@ class Live:
                 stack.push_async_callback(_leave, subscription)
             yield
 
-    async def _follow(self, events: MemoryObjectSendStream[bytes]) -> None:
-        with events:
-            try:
-                async with aclosing(self._frames()) as told:
-                    async for frame in told:
-                        await events.send(frame)
-            except NoAnswer:
-                # The reader comes back by itself, with what it has seen.
-                return
+    async def _follow(self, events: Ahead[bytes]) -> None:
+        try:
+            async with aclosing(self._frames()) as told:
+                async for frame in told:
+                    await events.put(frame)
+        except NoAnswer:
+            # The reader comes back by itself, with what it has seen.
+            return
+        finally:
+            events.end()
 
     async def _until_unknown(self, reading: anyio.CancelScope) -> None:
         while True:
@@ -117,14 +121,12 @@ class Live:
                 return
 
 
-async def _take(run: str, events: MemoryObjectSendStream[bytes], message: Msg) -> None:
+async def _take(run: str, events: Ahead[bytes], message: Msg) -> None:
     try:
         piece = msgspec.structs.asdict(msgspec.json.decode(message.data, type=Piece))
-        events.send_nowait(b"event: model.delta\ndata: " + msgspec.json.encode({"run": run, **piece}) + b"\n\n")
     except msgspec.DecodeError:
         return  # a stranger's
-    except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return
+    events.put_nowait(b"event: model.delta\ndata: " + msgspec.json.encode({"run": run, **piece}) + b"\n\n")
 
 
 async def _leave(subscription: Subscription) -> None:
@@ -132,13 +134,13 @@ async def _leave(subscription: Subscription) -> None:
         await subscription.unsubscribe()
 
 
-async def _tell(ready: MemoryObjectReceiveStream[bytes], send: Send, scope: anyio.CancelScope) -> None:
+async def _tell(ready: Ahead[bytes], send: Send, scope: anyio.CancelScope) -> None:
     while True:
         frame = b": beat\n\n"
         with anyio.move_on_after(HEARTBEAT_S):
             try:
-                frame = await ready.receive()
-            except anyio.EndOfStream:
+                frame = await anext(ready)
+            except StopAsyncIteration:
                 return
         await _write(send, frame, scope)
 
