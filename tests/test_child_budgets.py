@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.events import Event
+from callboard.bus.events import Event, decode_event
 from callboard.bus.log import Entry
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run import budget
@@ -144,8 +144,46 @@ async def test_a_resume_that_ends_two_pauses_lets_the_held_child_go() -> None:
 
 
 @pytest.mark.anyio
-async def test_children_that_one_batch_does_not_hold_go_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "HELD_MAX", 1)
-    hands, _ = await family({"turns": 15})
+@pytest.mark.parametrize("point", ["before", "after"])
+@pytest.mark.parametrize("which", [1, 2])
+async def test_who_dies_at_the_end_of_either_of_two_pauses_leaves_no_child_held(which: int, point: CrashPoint) -> None:
+    log, resumed = CrashingLog(), 0
+
+    def crash(entry: Entry) -> CrashPoint:
+        nonlocal resumed
+        if entry.type != ev.RunResumed.type or decode_event(entry.data).run != ROOT.run:
+            return None
+        resumed += 1
+        return point if resumed == which else None
+
+    log.crash = crash
+    hands = Hands(family_theatre(log), Resuming())
+    given, limits = {"turns": TURNS}, {"turns": 4}
+    await hands.theatre.accept("spender_beside_a_stop", input=given, limits=limits, breakpoints=["stop"])
+    root = await hands.finish(ROOT)
+    check_log(root)
+    assert (hands.crashes, end_of(root).status) == (1, "completed")
+    assert len(await turns(hands)) == TURNS
+    told = [message for message in hands.messages if message.verb in ("hold", "release")]
+    assert {message.ref for message in told} == set((await hands.family(ROOT))[1:])
+    assert (told[0].verb, told[-1].verb) == ("hold", "release")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("held_max", "every"), [(1, 0), (2, 61)])
+async def test_children_that_one_batch_does_not_hold_go_with_the_next(
+    monkeypatch: pytest.MonkeyPatch, held_max: int, every: int
+) -> None:
+    monkeypatch.setattr(budget, "HELD_MAX", held_max)
+    log, appends = CrashingLog(), 0
+
+    def crash(_entry: Entry) -> CrashPoint:
+        nonlocal appends
+        appends += 1
+        return "after" if every and appends % every == 0 else None
+
+    log.crash = crash
+    hands, _ = await family({"turns": 15}, log=log)
+    assert bool(every) == bool(hands.crashes)
     assert end_of(await hands.theatre.events(ROOT)).status == "completed"
     assert len(await turns(hands)) == WIDTH * TURNS
