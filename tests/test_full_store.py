@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -31,6 +32,7 @@ from callboard.bus.memory import MemoryLog
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import FRESH_S, TOLD_PAUSE_S, Room
 from callboard.bus.server import EmbeddedServer
+from callboard.bus.serverprogram import Usage
 from callboard.bus.serverstore import ServerStore
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
@@ -235,9 +237,37 @@ async def test_it_is_said_long_before_and_shortly_before_and_again_once_there_wa
                     if watch.share is not None and watch.share < 0.5:
                         break
                     await anyio.sleep(0.02)
+            # In the same two steps: who looks while it is being filled sees it fill up, and says so.
+            await fill(connection.log, leaving=900_000)
+            await told(fills, nearly, fills)
             await fill(connection.log, leaving=300_000)
-            await told(fills, nearly, nearly)
+            await told(fills, nearly, fills, nearly)
         tasks.cancel_scope.cancel()
+
+
+async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_watch, "LOOK_S", 0.0)
+    said = [Usage(80, 100), None, Usage(80, 100), None, Usage(80, 100)]
+    shares: list[float | None] = []
+
+    class Server:
+        async def usage(self) -> Usage | None:
+            shares.append(watch.share)
+            if not said:
+                tasks.cancel_scope.cancel()
+            return said.pop(0) if said else None
+
+    async def nothing(*_: Any) -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(store_watch, "api", nothing)
+    connection: Any = SimpleNamespace(server=Server(), log=SimpleNamespace(room=Room(), requests=None, stream="s"))
+    watch = store_watch.StoreWatch(connection)
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.run)
+    assert [line["event"] for line in logs] == [store_watch.LEVELS[0][1]]
+    assert shares == [None, 0.8, 0.8, 0.8, 0.8, 0.8]
 
 
 # -- a server that falls silent ---------------------------------------------------------------------------------------

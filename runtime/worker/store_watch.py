@@ -43,6 +43,7 @@ class StoreWatch:
         self._level = 0
         self.share: float | None = None
         """How much the store holds of what it may, 1 if it is full; None if it has no bound that is known here."""
+        self._said: Usage | None = None
         self._bounded = False
         connection.log.room.listen(say_room)
 
@@ -79,7 +80,10 @@ class StoreWatch:
 
     async def _of_server(self) -> Usage | None:
         """The usage of the embedded server's disk, if the server is ours."""
-        return await self._connection.server.usage() if self._connection.server is not None else None
+        if self._connection.server is not None:
+            # One that does not say it just now holds what it held: silence is no room.
+            self._said = await self._connection.server.usage() or self._said
+        return self._said
 
     async def _of_account(self) -> Usage | None:
         """The usage of our account's quota, if it has one."""
