@@ -550,7 +550,11 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator(".run-title .status")).to_contain_text("failed")
     fork = here(page)
+    # It has failed before it has ended: there is another event or two behind that.
+    await stage.client.get(f"/runs/{fork}/result", params={"wait_s": PATIENCE_S})
     whole = (await stage.client.get(f"/runs/{fork}/events", params={"limit": 1_000})).json()["events"]
+    assert whole[-1]["event"]["type"] == "run.end"
+    await page.wait_for_function("(count) => document.querySelector('cb-run').run.rows.length >= count", arg=len(whole))
     rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.sequence])")
     assert rows == [[one["event"]["n"], one["sequence"]] for one in whole]
     assert rows[0][1] > rows[1][1]
