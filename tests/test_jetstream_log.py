@@ -18,6 +18,7 @@ import pytest
 from msgspec import Raw
 
 from callboard.bus import feed as feed_module
+from callboard.bus import requests as requests_module
 from callboard.bus.asking import api
 from callboard.bus.blobs import CHUNK_BYTES
 from callboard.bus.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
@@ -121,8 +122,15 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embe
 
 
 @pytest.fixture(params=["memory", "jetstream", "group-commit", "batches", "group-batches"])
-async def stage(request: pytest.FixtureRequest, server: EmbeddedServer) -> AsyncIterator[Stage]:
-    """On the server of the module, a stream for each test."""
+async def stage(
+    request: pytest.FixtureRequest, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Stage]:
+    """On the server of the module, a stream for each test.
+
+    A put is not repeated, and one that is not answered in time is neither refused nor stored: the server of a machine
+    with much to do is waited for.
+    """
+    monkeypatch.setattr(requests_module, "REQUEST_TIMEOUT_S", PATIENCE_S)
     if request.param == "memory":
         yield Stage([MemoryLog()] * WRITERS)
     else:

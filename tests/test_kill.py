@@ -135,7 +135,7 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], e
     async with troupe.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i, kill in enumerate(kills):
-            recorded: list[Recorded] = []
+            recorded, missed = list[Recorded](), False
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
                 recorded = await perform(troupe, connection.client, case, run_id(i))
