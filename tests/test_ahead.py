@@ -41,6 +41,17 @@ async def test_a_slow_reader_is_waited_for_and_misses_nothing() -> None:
     assert not ahead.put_nowait(b"late")
 
 
+async def test_of_several_who_wait_for_room_nobody_is_forgotten() -> None:
+    ahead, taken = Ahead[bytes](1, 10, len), set[bytes]()
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for n in range(5):
+                tasks.start_soon(ahead.put, b"%d" % n)
+            while len(taken) < 5:
+                await settled()
+                taken.add(await anext(ahead))
+
+
 async def test_what_finds_no_room_is_left_out_be_it_by_number_or_by_bytes() -> None:
     few, small = Ahead[bytes](2, 1_000, len), Ahead[bytes](100, 10, len)
     assert [few.put_nowait(b"x") for _ in range(3)] == [True, True, False]

@@ -212,7 +212,6 @@ async def test_an_index_that_was_away_forgets_what_was_purged(connection: Connec
 
 async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Connection, caller: Caller) -> None:
     run, other = await caller.finished(), await caller.finished()
-    assert len((await caller.ask("runs", {}))["runs"]) == 2
     strange = [run, "a/b", "r1"]
     for one, body in zip(strange, (b"\xff{", b'{"run": 7}', b"[" * 100_000), strict=True):
         await connection.log.publish(Message(connection.log.subjects.gone(RunRef(TENANT, one)), body, {}))

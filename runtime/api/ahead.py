@@ -39,7 +39,8 @@ class Ahead(Generic[T]):
     async def put(self, item: T) -> None:
         """Leave an item as soon as there is room; behind the end it is dropped."""
         while not self._ended and not self.put_nowait(item):
-            self._room = anyio.Event()
+            if self._room.is_set():
+                self._room = anyio.Event()
             await self._room.wait()
 
     def end(self) -> None:

@@ -31,6 +31,9 @@ CATCH_UP_WAIT_S = 60.0
 TOGETHER_MAX = 500
 """Events that are taken in one go."""
 
+GONE_MAX = 10_000
+"""Purged runs of which it is known that events of theirs, which were read before they went, are not to be taken in."""
+
 IN_FILE_MAX = 1_000_000
 IN_MEMORY_MAX = 120_000
 """Runs of a tenant that are in an index, the newest; older ones are in the log."""
@@ -49,6 +52,7 @@ class Following:
         self._index: RunIndex | None = None
         self._read = 0
         self._pending: list[Taken] = []
+        self._gone: dict[str, int] = {}
         self._one = anyio.CapacityLimiter(1)
         self._taking = anyio.Lock()
         self._grown = anyio.Event()
@@ -169,8 +173,9 @@ class Following:
         return len(messages) + pending
 
     async def _hear(self, item: Recorded) -> None:
-        # Large values of theirs are looked into as well; few have any.
-        self._pending.append(Taken(item.sequence, await whole(self._log, item)))
+        if item.sequence > self._gone.get(item.ref.run, 0):
+            # Large values of theirs are looked into as well; few have any.
+            self._pending.append(Taken(item.sequence, await whole(self._log, item)))
         self._read = item.sequence
         if len(self._pending) >= TOGETHER_MAX:
             await self._take()
@@ -192,6 +197,9 @@ class Following:
             sequence = mark.sequence
             if (told := marked(self._log, mark.subject, mark.data)) is not None:
                 runs.append(told.run)
+                self._gone[told.run] = sequence
+        while len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         if runs:
             await self.ask(lambda index: index.forget(runs, sequence))
 
