@@ -54,8 +54,8 @@ class Told(Struct, frozen=True, omit_defaults=True):
     recorded: int | None = None
 
 
-class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given.
+class CountRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``count``: which runs are meant.
 
     ``since`` is an instant (RFC 3339), or how many seconds ago; ``q`` is looked for in run ids, definitions, error
     codes, and by word in inputs, outputs and errors; ``where`` is a question as `callboard.projections.where` reads it.
@@ -66,6 +66,17 @@ class ListRuns(Struct, frozen=True, forbid_unknown_fields=True):
     since: str | None = None
     q: str = ""
     where: str = ""
+
+
+class Count(Struct, frozen=True):
+    """Answer of ``count``."""
+
+    count: int
+
+
+class ListRuns(CountRuns, frozen=True, forbid_unknown_fields=True):
+    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given."""
+
     limit: int = 100
     before: str | None = None
 
@@ -101,10 +112,11 @@ class ListQuestions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QuestionList(Struct, frozen=True):
-    """Answer of ``questions``; ``more`` says that younger ones match."""
+    """Answer of ``questions``; ``more`` says that younger ones match, ``count`` how many do in all."""
 
     questions: list[Question]
     more: bool
+    count: int
 
 
 class AwaitResult(Struct, frozen=True, forbid_unknown_fields=True):

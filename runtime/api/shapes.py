@@ -27,6 +27,7 @@ REQUESTS: Mapping[str, type] = {
     "fork": ForkRun,
     "tell": TellRequest,
     "runs": bodies.ListRuns,
+    "count": bodies.CountRuns,
     "costs": bodies.SumCosts,
     "questions": bodies.ListQuestions,
     "show": bodies.OneRun,

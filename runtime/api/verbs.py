@@ -45,6 +45,8 @@ from callboard.runtime.api.bodies import (
     AwaitResult,
     ChangeSchedule,
     CostList,
+    Count,
+    CountRuns,
     ListQuestions,
     ListRuns,
     Nothing,
@@ -125,6 +127,7 @@ class Verbs:
             "fork": self.fork,
             "tell": self.tell,
             "runs": self.runs,
+            "count": self.count,
             "costs": self.costs,
             "questions": self.questions,
             "show": self.show,
@@ -273,6 +276,10 @@ class Verbs:
             message = f"there is no run {request.before!r} in the list"
             raise ApiError(404, "run.unknown", message, where="before") from None
 
+    async def count(self, tenant: str, body: bytes) -> Count:
+        """Say how many runs there are that `runs` would list, however many it lists at once."""
+        return Count(await self._listings.matching(tenant, _wanted(read_body(body, CountRuns))))
+
     async def costs(self, tenant: str, body: bytes) -> CostList:
         """Sum up what runs that have ended have cost, each with its child runs, by definition, day or model."""
         request = read_body(body, SumCosts)
@@ -287,7 +294,7 @@ class Verbs:
             for one in await self._listings.questions(tenant)
             if request.definition in (None, one.definition) and request.run_id in (None, one.run)
         ]
-        return QuestionList(found[:limit], len(found) > limit)
+        return QuestionList(found[:limit], len(found) > limit, len(found))
 
     async def show(self, tenant: str, body: bytes) -> RunResult:
         """Say how a run stands: status, nodes, what it waits for, output, usage."""
@@ -398,7 +405,7 @@ def read_body(body: bytes, shape: type[R]) -> R:
     return found
 
 
-def _wanted(request: ListRuns) -> Where:
+def _wanted(request: CountRuns) -> Where:
     """The runs that a request is about.
 
     :raises ApiError: if its question cannot be understood

@@ -80,15 +80,14 @@ _RUN = "/runs/{run_id}"
 _NAME = "/definitions/{name}"
 _WAITS: Mapping[str, Kind] = {"wait_s": "number"}
 _PAGE: Mapping[str, Kind] = {"after": "integer", "limit": "integer", "types": "list"}
-_LIST: Mapping[str, Kind] = {
+_MEANT: Mapping[str, Kind] = {
     "status": "string",
     "definition": "string",
     "since": "string",
     "q": "string",
     "where": "string",
-    "limit": "integer",
-    "before": "string",
 }
+_LIST: Mapping[str, Kind] = {**_MEANT, "limit": "integer", "before": "string"}
 
 _SIGNED: Mapping[str, tuple[str, ...]] = {
     "start": ("by",),
@@ -108,6 +107,7 @@ _PLACES: Mapping[str, Kind] = {"n": "integer"}
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
     Route("GET", "/runs", "runs", _LIST),
+    Route("GET", "/count", "count", _MEANT),
     Route("GET", "/costs", "costs", {"by": "string", "where": "string"}),
     Route("GET", "/questions", "questions", {"definition": "string", "run_id": "string", "limit": "integer"}),
     Route("GET", "/workers", "workers", {}),

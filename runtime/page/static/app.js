@@ -3,6 +3,7 @@
 import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
 import {fill, h} from './lib/dom.js'
 import {again as connect, begin as listen, watch} from './lib/follow.js'
+import {count} from './lib/format.js'
 import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'
@@ -63,11 +64,11 @@ function again() {
   else arrive()
 }
 
-/** How many questions are open stands at the inbox. @param {any[]} questions */
+/** How many questions are open stands at the inbox. @param {number} questions */
 function inbox(questions) {
   const link = nav.querySelector('[data-view=inbox]')
   if (!link) return
-  fill(link, 'Inbox', questions.length ? h('span', {class: 'open'}, String(questions.length), h('span', {class: 'heard'}, ' open')) : null)
+  fill(link, 'Inbox', questions ? h('span', {class: 'open'}, count(questions), h('span', {class: 'heard'}, ' open')) : null)
 }
 
 const mark = () => h('img', {src: new URL('icon.svg', import.meta.url).href, alt: '', width: '20', height: '20'})
@@ -226,7 +227,7 @@ async function main() {
   // News come behind what they are news of; but whoever waits for long is told of them all the same.
   await Promise.race([arrive(), new Promise((done) => setTimeout(done, NEWS_MS))])
   listen()
-  if (!readsOnly) (await import('./views/inbox.js')).watch(inbox)
+  if (!readsOnly) (await import('./views/inbox.js')).count(inbox)
   // Where one goes next is there at once.
   await Promise.all([VIEWS.runs[2](), VIEWS.run[2]()])
 }

@@ -11,7 +11,6 @@ const SHOWN = 6
 const DAY_S = 86_400
 /** The runs whose cost is summed up. */
 const ENDED = 'ended<1d'
-const COUNTED_MAX = 1_000
 const GATHER_MS = 500
 
 /** From so much of the store on it is said how full it is. */
@@ -64,13 +63,13 @@ export class HomeView extends HTMLElement {
     try {
       const [latest, failed, {questions, more}, {costs}, ...counted] = await Promise.all([
         get(['runs'], {limit: SHOWN}), get(['runs'], {status: 'failed', since: DAY_S, limit: SHOWN}), get(['questions'], {limit: SHOWN}), get(['costs'], {where: ENDED}),
-        ...TILES.map(([, , query]) => get(['runs'], {...query, limit: COUNTED_MAX})),
+        ...TILES.map(([, , query]) => get(['count'], query)),
       ])
       if (!this.isConnected) return
       if (!latest.runs.length) return fill(this, this.empty())
       const {board, tiles, cards} = this
       // Whoever is about to go somewhere from here keeps the place that they have come to.
-      settle(tiles, TILES.map(([status, word, query], i) => tile(status, word, counted[i], to(['runs'], query))))
+      settle(tiles, TILES.map(([status, word, query], i) => tile(status, word, counted[i].count, to(['runs'], query))))
       settle(cards,
         card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
         card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
@@ -87,10 +86,10 @@ export class HomeView extends HTMLElement {
   }
 }
 
-/** @param {string} status @param {string} word @param {{runs: any[], more: boolean}} found @param {string} url */
-function tile(status, word, {runs, more}, url) {
+/** @param {string} status @param {string} word @param {number} number @param {string} url */
+function tile(status, word, number, url) {
   const [kind, glyph] = look(status)
-  return h('a', {class: 'tile', href: url}, h('span', {class: `status ${kind}`}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, glyph), h('span', {class: 'number'}, `${count(runs.length)}${more ? '+' : ''}`)), h('span', {class: 'soft'}, word))
+  return h('a', {class: 'tile', href: url}, h('span', {class: `status ${kind}`}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, glyph), h('span', {class: 'number'}, count(number))), h('span', {class: 'soft'}, word))
 }
 
 /** @param {string} title @param {string} url @param {Node[]} rows @param {string} more */

@@ -1,6 +1,6 @@
 // The inbox: every question of every run that is open, and its answer.
 
-import {get, Refused} from '../lib/api.js'
+import {get, quiet, Refused} from '../lib/api.js'
 import {fill, h, say} from '../lib/dom.js'
 import {follow} from '../lib/follow.js'
 import {duration, instant, left, short} from '../lib/format.js'
@@ -12,31 +12,44 @@ import {Question} from './question.js'
 const ROW_PX = 58
 const TICK_MS = 1_000
 const QUESTIONS_MAX = 1_000
+const QUIET_MS = 5_000
 const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 
-/** How many questions are open, for whoever wants to know. */
-/** @type {Set<(questions: any[]) => void>} */
+/** How many questions are open, for whoever wants to know, and which, for whoever shows them. */
+/** @type {Set<(count: number) => void>} */
+const counters = new Set()
+/** @type {Set<(questions: any[], count: number) => void>} */
 const watchers = new Set()
 /** @type {any[]} */
 let known = []
+let counted = 0
 let asking = 0, asked = 0
 /** How often it was asked, and which of these was the latest that has been answered. */
 let asks = 0, told = 0
 let following = false
 
-/** @param {(questions: any[]) => void} watcher */
-export function watch(watcher) {
-  watchers.add(watcher)
-  if (!following) {
-    following = true
-    const changed = (/** @type {import('../lib/follow.js').Told[]} */ told) => {
-      if (told.some((one) => one.begun || one.sequence !== null && /^(human\.|run\.end|run\.quarantined)/.test(one.event.type))) gather()
-    }
-    follow('questions', changed)
-    follow('runs', changed)
-    load()
+function begin() {
+  if (following) return
+  following = true
+  const changed = (/** @type {import('../lib/follow.js').Told[]} */ told) => {
+    if (told.some((one) => one.begun || one.sequence !== null && /^(human\.|run\.end|run\.quarantined)/.test(one.event.type))) gather()
   }
-  watcher(known)
+  follow('questions', changed)
+  follow('runs', changed)
+}
+
+/** Be told how many are open. @param {(count: number) => void} counter */
+export function count(counter) {
+  counters.add(counter)
+  begin()
+  gather()
+}
+
+/** Be told which are open. @param {(questions: any[], count: number) => void} watcher */
+function watch(watcher) {
+  watchers.add(watcher)
+  begin()
+  load()
   return () => watchers.delete(watcher)
 }
 
@@ -46,20 +59,30 @@ function gather(wait = GATHER_MS) {
 }
 
 async function load() {
+  // A number beside a word waits for what one has come to look at.
+  if (!watchers.size) await quiet(QUIET_MS)
   asking = 0
   asked = Date.now()
-  const turn = ++asks
+  const turn = ++asks, shown = watchers.size > 0
   try {
-    const {questions} = await get(['questions'], {limit: QUESTIONS_MAX})
+    const {questions, count} = await get(['questions'], {limit: shown ? QUESTIONS_MAX : 1})
     if (turn < told) return
     told = turn
-    known = questions
-    const open = new Set(questions.map(nameOf))
-    for (const name of begun.keys()) if (!open.has(name)) begun.delete(name)
-    watchers.forEach((watcher) => watcher(known))
+    counted = count
+    counters.forEach((counter) => counter(counted))
+    if (!shown) return
+    take(questions)
+    watchers.forEach((watcher) => watcher(known, counted))
   } catch (error) {
     if (error instanceof Refused && error.status !== 401) gather(RETRY_MS)
   }
+}
+
+/** @param {any[]} questions */
+function take(questions) {
+  known = questions
+  const open = new Set(questions.map(nameOf))
+  for (const name of begun.keys()) if (!open.has(name)) begun.delete(name)
 }
 
 /** Questions that somebody has begun to answer, by their names: whoever comes back to one goes on there. @type {Map<string, Question>} */
@@ -86,17 +109,21 @@ export class InboxView extends HTMLElement {
   connectedCallback() {
     /** @type {any[]} */
     this.questions = []
+    /** Those that are too many to list included. */
+    this.total = 0
+    /** Whether they have come, so that none says something. */
+    this.read = false
     this.list = new List({
       label: 'Open questions', height: ROW_PX, row: (index) => this.row(index),
       name: (index) => nameOf(this.questions[index]),
       chosen: (index) => this.choose(this.questions[index]), opened: () => this.shown?.focus(),
-      released: () => this.take(known),
+      released: () => this.take(known, counted),
     })
     this.count = h('span', {class: 'soft', role: 'status'})
     this.late = h('div')
     this.panel = h('section', {class: 'question', 'aria-label': 'The question'})
     fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Inbox'), this.count), this.late, h('div', {class: 'inbox'}, h('div', {class: 'sheet'}, this.list.element), this.panel))
-    this.unwatch = watch((questions) => this.take(questions))
+    this.unwatch = watch((questions, count) => this.take(questions, count))
     this.ticking = setInterval(() => this.tick(), TICK_MS)
     this.addEventListener('keydown', (event) => {
       if ((event.metaKey || event.ctrlKey) && event.key === 'Enter') {
@@ -113,18 +140,20 @@ export class InboxView extends HTMLElement {
     clearInterval(this.ticking)
   }
 
-  /** @param {any[]} questions */
-  take(questions) {
+  /** @param {any[]} questions @param {number} total */
+  take(questions, total) {
     if (this.list.held) return
-    if (questions.length > this.questions.length && this.questions.length) say(`${questions.length} open questions`)
+    if (questions.length > this.questions.length && this.questions.length) say(`${total} open questions`)
     this.questions = questions
+    this.total = total
+    this.read = true
     this.draw()
   }
 
   draw() {
-    if (!this.list) return
+    if (!this.list || !this.read) return
     const {questions} = this
-    this.count.textContent = questions.length ? `${questions.length} open` : ''
+    this.count.textContent = questions.length ? `${this.total.toLocaleString('en')} open` : ''
     // Where somebody has been thanked the next one waits to be chosen: a second click is not to answer it.
     if (!this.asked && !this.thanks && questions.length) this.asked = nameOf(questions[0])
     const index = questions.findIndex((one) => nameOf(one) === this.asked)
@@ -202,7 +231,9 @@ export class InboxView extends HTMLElement {
     this.shown = null
     this.asked = ''
     note({run: null, key: null})
-    this.questions = this.questions.filter((other) => nameOf(other) !== nameOf(one))
+    const left = this.questions.filter((other) => nameOf(other) !== nameOf(one))
+    this.total -= this.questions.length - left.length
+    this.questions = left
     this.draw()
     this.list.element.focus()
   }
