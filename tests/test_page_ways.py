@@ -8,7 +8,7 @@ from playwright.async_api import Route, expect
 
 from tests.browser import Opened
 from tests.http_house import served
-from tests.page_stage import ASKING, Stage, asked
+from tests.page_stage import ASKING, LOOP, Stage, asked
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import stage as stage
 
@@ -137,6 +137,30 @@ async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     await page.keyboard.press("Escape")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+
+
+async def test_a_run_that_there_is_not_has_no_status_and_keys_are_told_whole(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("runs/nobody"))
+    await expect(page.locator(".failure code")).to_have_text("run.unknown")
+    await expect(page.locator(".panes")).to_be_hidden()
+    assert await page.locator(".run-title .status").count() == 0
+    await page.keyboard.press("?")
+    keys = await page.locator("dialog kbd").all_text_contents()
+    assert {",", ".", "g r", "Esc"} <= set(keys)
+    assert "" not in keys
+
+
+async def test_a_menu_is_seen_whole_on_a_phone(stage: Stage) -> None:
+    await stage.start("narrow", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs/narrow"), width=390, height=844)
+    for status in ("paused", "cancelled"):
+        await expect(page.locator(".run-title .status")).to_contain_text(status)
+        await page.get_by_text("Export", exact=True).click()
+        box = await page.locator(".menu ul:visible").bounding_box()
+        assert box, status
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390, status
+        await page.keyboard.press("Escape")
+        await stage.kill("narrow")
 
 
 async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stage: Stage) -> None:

@@ -53,8 +53,16 @@ export class DefinitionView extends HTMLElement {
     const graph = new Graph({chosen: () => {}})
     const shown = versions.find((one) => one.hash === kept.hash) ?? versions[0]
     const text = h('pre', {class: 'source', tabindex: '0'}, kept.source)
+    const which = h('span', {class: 'soft'}, `v${shown?.number}`)
+    const plain = h('button', {class: 'quiet', hidden: true, onclick: () => {
+      fill(text, kept.source)
+      which.textContent = `v${shown?.number}`
+      plain.hidden = true
+    }}, 'the text alone')
     const compare = async (/** @type {any} */ other) => {
       const before = await get(['definitions', other.hash])
+      which.textContent = `v${other.number} beside v${shown?.number}`
+      plain.hidden = false
       fill(text, compared(before.source, kept.source).map(({sign, line}) => h('span', {class: `line ${sign === '+' ? 'added' : sign === '-' ? 'removed' : ''}`}, `${sign} ${line}\n`)))
     }
     fill(
@@ -65,7 +73,7 @@ export class DefinitionView extends HTMLElement {
         h('span', {class: 'stretch'}), h('a', {class: 'button primary', href: to(['start', hash ? `${name}@${hash}` : name])}, 'Start a run')),
       h('div', {class: 'definition-panes'},
         h('section', {class: 'pane', 'aria-label': 'Graph'}, graph.element),
-        h('section', {class: 'pane', 'aria-label': 'Text'}, h('div', {class: 'bar small'}, h('h2', {}, 'Text'), h('span', {class: 'soft'}, `v${shown?.number}`)), text),
+        h('section', {class: 'pane', 'aria-label': 'Text'}, h('div', {class: 'bar small'}, h('h2', {}, 'Text'), which, plain), text),
         h('section', {class: 'pane', 'aria-label': 'Versions'}, h('div', {class: 'bar small'}, h('h2', {}, 'Versions')),
           h('ul', {class: 'versions'}, versions.map((one) => h('li', {'aria-current': one === shown ? 'true' : null},
             h('a', {href: to(['definitions', `${name}@${one.hash}`])}, h('strong', {}, `v${one.number}`)), ' ',

@@ -115,7 +115,6 @@ const spending = (one) => h('a', {class: 'card-row', href: to(['runs'], {definit
 
 /** @param {any} one */
 const question = (one) => h('a', {class: 'card-row', href: to(['inbox'], {run: one.run, key: one.key})}, chip('waiting', {small: true}),
-  h('span', {class: 'card-name'}, h('strong', {}, short(one.question || one.key, 120)), h('span', {class: 'soft'}, `${one.run} · ${one.definition}`)),
-  h('span', {class: 'soft'}, one.until ? left(one.until) : ''))
+  h('span', {class: 'card-name'}, h('strong', {}, short(one.question || one.key, 120)), h('span', {class: 'soft'}, [one.run, one.definition, one.until ? left(one.until) : ''].filter(Boolean).join(' · '))))
 
 customElements.define('cb-home', HomeView)

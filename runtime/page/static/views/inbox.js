@@ -12,7 +12,7 @@ import {Question} from './question.js'
 const ROW_PX = 58
 const TICK_MS = 1_000
 const QUESTIONS_MAX = 1_000
-const QUIET_MS = 5_000
+const QUIET_MS = 1_000
 const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 
 /** How many questions are open, for whoever wants to know, and which, for whoever shows them. */

@@ -9,10 +9,11 @@ const PLACES = [['Runs', ['runs']], ['Inbox', ['inbox']], ['Definitions', ['defi
 const FOUND_MAX = 12
 const TYPING_MS = 120
 
+/** @type {[string[], string][]} */
 const KEYS = [
-  ['/', 'find'], ['⌘K', 'go to anything'], ['?', 'these keys'], ['g r, g i, g d, g w, g s', 'runs, inbox, definitions, workers, start'],
-  ['j, k', 'next row, row before'], ['Enter', 'open'], ['x', 'pick a run, to tell several the same'], ['h, l', 'fold, unfold'], [', .', 'event before, next event'],
-  ['<, >', 'node before, next node'], ['f', 'follow the latest'], ['e', 'next failure'], ['d', 'compare with another run'], ['⌘⏎', 'send an answer'], ['Esc', 'back'],
+  [['/'], 'find'], [['⌘K'], 'go to anything'], [['?'], 'these keys'], [['g r', 'g i', 'g d', 'g w', 'g s'], 'runs, inbox, definitions, workers, start'],
+  [['j', 'k'], 'next row, row before'], [['Enter'], 'open'], [['x'], 'pick a run, to tell several the same'], [['h', 'l'], 'fold, unfold'], [[',', '.'], 'event before, next event'],
+  [['<', '>'], 'node before, next node'], [['f'], 'follow the latest'], [['e'], 'next failure'], [['d'], 'compare with another run'], [['⌘⏎'], 'send an answer'], [['Esc'], 'close a menu, leave a field; else back'],
 ]
 
 export function palette() {
@@ -56,6 +57,7 @@ export function palette() {
       active = (active + step + found.length) % found.length
       draw()
       input.setAttribute('aria-activedescendant', `found-${active}`)
+      list.children[active].scrollIntoView({block: 'nearest'})
     } else if (event.key === 'Enter' && searched === input.value.trim()) enter()
     else if (event.key === 'Enter') {
       // What is listed is what was meant before.
@@ -72,7 +74,7 @@ export function palette() {
 
 export function help() {
   const element = h('dialog', {'aria-labelledby': 'keys-title', onclose: () => element.remove()},
-    h('form', {method: 'dialog'}, h('h2', {id: 'keys-title'}, 'Keys'), h('dl', {class: 'keys'}, KEYS.map(([keys, word]) => h('div', {}, h('dt', {}, keys.split(', ').map((one) => h('kbd', {}, one))), h('dd', {}, word)))), h('div', {class: 'actions'}, h('button', {class: 'primary'}, 'Close'))))
+    h('form', {method: 'dialog'}, h('h2', {id: 'keys-title'}, 'Keys'), h('dl', {class: 'keys'}, KEYS.map(([keys, word]) => h('div', {}, h('dt', {}, keys.map((one) => [h('kbd', {}, one), ' ']).flat()), h('dd', {}, word)))), h('div', {class: 'actions'}, h('button', {class: 'primary'}, 'Close'))))
   document.body.append(element)
   element.showModal()
 }

@@ -56,6 +56,7 @@ export class RunView extends HTMLElement {
     this.close()
     this.run_id = id
     this.headed = ''
+    this.classList.remove('missing')
     this.run = new Run()
     this.n = n
     this.node = ''
@@ -180,7 +181,9 @@ export class RunView extends HTMLElement {
     } catch (error) {
       if (signal.aborted) return
       const unknown = error instanceof Refused && error.status === 404
+      this.classList.toggle('missing', unknown)
       fill(this.trouble, failure(error, unknown ? h('a', {class: 'button', href: to(['runs'])}, 'All runs') : h('button', {onclick: () => this.again()}, 'Try again')))
+      this.asked()
     }
   }
 
@@ -452,13 +455,13 @@ export class RunView extends HTMLElement {
     const lasted = run.last && read ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
     const tokens = run.tokensAt(run.last)
     const cost = spent(run.root.cost)
-    const parts = `${status} ${read} ${lasted} ${tokens} ${cost} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
+    const parts = `${status} ${read} ${this.trouble.hasChildNodes()} ${lasted} ${tokens} ${cost} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
     const failed = ending?.error ?? (ending?.code ? ending : null)
     settle(
       this.head,
-      h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read || !run.last ? chip(status) : h('span', {class: 'soft'}, 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
+      h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read ? chip(status) : h('span', {class: 'soft'}, this.trouble.hasChildNodes() ? '' : 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
       h('div', {class: 'facts'},
         run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
         this.origin?.map((one) => one.cloneNode(true)) ?? [],
@@ -466,7 +469,7 @@ export class RunView extends HTMLElement {
         h('span', {}, lasted),
         tokens ? h('span', {title: 'tokens in and out'}, `${count(tokens)} tok`) : null,
         cost ? h('span', {title: 'what models have cost, by the prices of the server'}, cost) : null,
-        h('span', {class: 'soft'}, some(run.last, 'event')),
+        run.last ? h('span', {class: 'soft'}, some(run.last, 'event')) : null,
         t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
         ending?.warnings?.length ? h('span', {class: 'soft'}, some(ending.warnings.length, 'warning')) : null),
       failed ? h('p', {class: 'why'}, h('code', {class: 'code'}, failed.code), ' ', String(failed.message ?? '').slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,

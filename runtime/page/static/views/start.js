@@ -19,7 +19,7 @@ export class StartView extends HTMLElement {
     if (asked === this.asked) return
     /** @type {string} */
     this.asked = asked
-    this.place = h('div')
+    this.place = h('div', {class: 'fields'})
     this.about = h('p', {class: 'soft', hidden: true})
     this.forms = h('div', {class: 'fields'})
     fill(this.place, this.about, this.forms)
