@@ -356,9 +356,13 @@ async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
     }
     page = await stage.browser.page("about:blank", width=390, height=844)
     for path, seen in shown.items():
+        await page.set_viewport_size({"width": 390, "height": 844})
         await page.goto(stage.url(path))
         await expect(page.locator(seen).first).to_be_visible()
         assert await asked(page, "() => document.documentElement.scrollWidth") == 390, path
+        # Nor is it on what is a little wider than a phone.
+        await page.set_viewport_size({"width": 760, "height": 844})
+        assert await asked(page, "() => document.documentElement.scrollWidth") == 760, path
     await stage.kill("narrow-asks")
 
 

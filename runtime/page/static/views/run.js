@@ -190,9 +190,11 @@ export class RunView extends HTMLElement {
   /** Ask once more for what could not be had. */
   again() {
     const id = /** @type {string} */ (this.run_id)
-    if (!this.loaded) this.load()
-    else if (this.trouble.hasChildNodes()) this.summary()
-    fill(this.trouble)
+    if (this.trouble.hasChildNodes()) {
+      fill(this.trouble)
+      if (this.loaded) this.summary()
+      else this.load()
+    }
     this.inspector.again()
     if (!this.graph.ids.length) this.graph.load(id).then(() => this.asked())
   }

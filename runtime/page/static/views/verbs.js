@@ -2,6 +2,7 @@
 
 import {path, readsOnly, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
+import {valueOf} from '../lib/numbers.js'
 import {over} from '../lib/status.js'
 import {go} from './going.js'
 import {dialog, failure, field} from './parts.js'
@@ -68,8 +69,8 @@ export function forking(run, {at, node, outcome}) {
   ], 'Fork', async () => {
     await forked(run, {
       ...(node ? {from: node} : {at}),
-      ...(said.value.trim() ? {outcome: JSON.parse(said.value)} : {}),
-      ...(variables.value.trim() ? {variables: JSON.parse(variables.value)} : {}),
+      ...(said.value.trim() ? {outcome: valueOf(said.value)} : {}),
+      ...(variables.value.trim() ? {variables: valueOf(variables.value)} : {}),
       ...(model.value.trim() ? {start: {model: model.value.trim()}} : {}),
     })
   })
@@ -91,7 +92,7 @@ function signal(tell) {
   const name = h('input', {type: 'text', required: true, autocomplete: 'off'})
   const data = h('textarea', {rows: '4', spellcheck: 'false', placeholder: '{"eur": 3}'})
   dialog('Signal the run', [field('Name', name), field('Data, as JSON', data)], 'Signal', async () => {
-    await tell('signal', {name: name.value, ...(data.value.trim() ? {data: JSON.parse(data.value)} : {})})
+    await tell('signal', {name: name.value, ...(data.value.trim() ? {data: valueOf(data.value)} : {})})
   })
 }
 

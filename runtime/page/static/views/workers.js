@@ -1,7 +1,7 @@
 // Workers: who is there to perform runs, which partitions they have, and what waits for them.
 
 import {get} from '../lib/api.js'
-import {fill, h} from '../lib/dom.js'
+import {fill, h, settle} from '../lib/dom.js'
 import {duration, some} from '../lib/format.js'
 import {failure, nothing} from './parts.js'
 
@@ -42,10 +42,11 @@ export class WorkersView extends HTMLElement {
     const workers = found.workers ?? []
     const {starts = 0, commands = 0, held = 0} = found.queue ?? {}
     const waiting = [some(starts, 'start'), `${some(commands, 'command')} waiting`, held ? `${some(held, 'run')} held back` : ''].filter(Boolean)
-    fill(note, [`${some(workers.length, 'worker')}`, `${found.partitions ?? 0} partitions`, ...waiting].join(' · '))
-    if (!workers.length) return fill(sheet, nothing('No worker is there', 'Runs that are started wait until one comes:', h('pre', {}, 'callboard worker')))
+    settle(note, [`${some(workers.length, 'worker')}`, `${found.partitions ?? 0} partitions`, ...waiting].join(' · '))
+    if (!workers.length) return settle(sheet, nothing('No worker is there', 'Runs that are started wait until one comes:', h('pre', {}, 'callboard worker')))
     const free = found.unowned ?? []
-    fill(sheet,
+    // It comes again and again: whoever marks a name keeps what they have marked.
+    settle(sheet,
       free.length ? h('div', {class: 'failure', role: 'alert'}, `Nobody has ${some(free.length, 'partition')}: ${free.join(', ')}`) : null,
       h('table', {}, h('thead', {}, h('tr', {}, ['Worker', 'Last heard', 'Partitions', 'At work'].map((one) => h('th', {scope: 'col'}, one)))),
         h('tbody', {}, workers.map((/** @type {any} */ one) => h('tr', {},
