@@ -173,7 +173,8 @@ async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stag
         await (route.abort() if gone else route.continue_())
 
     await page.route("**/api/**", away)
-    for path, seen in (("runs", ".run-row .status"), ("runs/back-again", ".run-title .status"), ("definitions", "h2")):
+    views = {"runs": ".run-row .status", "runs/back-again": ".run-title .status", "definitions": "h2", "inbox": "h2"}
+    for path, seen in views.items():
         gone = True
         await asked(
             page, "(url) => { const a = document.querySelector('.logo'); a.href = url; a.click() }", stage.url(path)

@@ -18,7 +18,7 @@ const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 /** How many questions are open, for whoever wants to know, and which, for whoever shows them. */
 /** @type {Set<(count: number) => void>} */
 const counters = new Set()
-/** @type {Set<(questions: any[], count: number) => void>} */
+/** @type {Set<{take: (questions: any[], count: number) => void, fail: (error: unknown) => void}>} */
 const watchers = new Set()
 /** @type {any[]} */
 let known = []
@@ -45,12 +45,12 @@ export function count(counter) {
   gather()
 }
 
-/** Be told which are open. @param {(questions: any[], count: number) => void} watcher */
-function watch(watcher) {
-  watchers.add(watcher)
+/** Tell a view which are open. @param {InboxView} view */
+function watch(view) {
+  watchers.add(view)
   begin()
   load()
-  return () => watchers.delete(watcher)
+  return () => watchers.delete(view)
 }
 
 /** Ask again, however much comes meanwhile, soon, and not too often. @param {number} [wait] */
@@ -61,6 +61,7 @@ function gather(wait = GATHER_MS) {
 async function load() {
   // A number beside a word waits for what one has come to look at.
   if (!watchers.size) await quiet(QUIET_MS)
+  clearTimeout(asking)
   asking = 0
   asked = Date.now()
   const turn = ++asks, shown = watchers.size > 0
@@ -72,8 +73,9 @@ async function load() {
     counters.forEach((counter) => counter(counted))
     if (!shown) return
     take(questions)
-    watchers.forEach((watcher) => watcher(known, counted))
+    watchers.forEach((watcher) => watcher.take(known, counted))
   } catch (error) {
+    watchers.forEach((watcher) => watcher.fail(error))
     if (error instanceof Refused && error.status !== 401) gather(RETRY_MS)
   }
 }
@@ -123,7 +125,7 @@ export class InboxView extends HTMLElement {
     this.late = h('div')
     this.panel = h('section', {class: 'question', 'aria-label': 'The question'})
     fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Inbox'), this.count), this.late, h('div', {class: 'inbox'}, h('div', {class: 'sheet'}, this.list.element), this.panel))
-    this.unwatch = watch((questions, count) => this.take(questions, count))
+    this.unwatch = watch(this)
     this.ticking = setInterval(() => this.tick(), TICK_MS)
     this.addEventListener('keydown', (event) => {
       if ((event.metaKey || event.ctrlKey) && event.key === 'Enter') {
@@ -148,6 +150,11 @@ export class InboxView extends HTMLElement {
     this.total = total
     this.read = true
     this.draw()
+  }
+
+  /** What is listed already stays. @param {unknown} error */
+  fail(error) {
+    if (!this.read) fill(this.panel, failure(error))
   }
 
   draw() {

@@ -127,6 +127,7 @@ export class RunsView extends HTMLElement {
       for (const one of more) this.byRun.set(one.run, one)
       this.rows = anew ? more : [...this.rows, ...more]
       this.more = answer.more
+      if (!this.read) this.list.element.scrollTop = 0
       this.read = true
       if (anew) this.news = []
       for (const {sequence, event} of meanwhile) if (sequence > answer.sequence) this.apply(event)
