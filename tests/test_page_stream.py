@@ -3,7 +3,7 @@
 import json
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,11 +13,14 @@ import pytest
 from anyio import to_thread
 from playwright.async_api import Route, expect
 
+from callboard.bus.events import Event, Outline, OutlineNode
+from callboard.bus.subjects import RunRef
 from callboard.runtime.http.topics import TOPICS_MAX
 from tests.browser import NODE, ROOT, Opened
 from tests.cli_stage import Place
 from tests.http_house import served
-from tests.page_stage import LOOP, TENANT, Stage, asked
+from tests.logs import Log
+from tests.page_stage import LOOP, TENANT, Stage, asked, put
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import stage as stage
 from tests.waiting import until
@@ -284,6 +287,83 @@ async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> 
     whole = (await stage.client.get("/runs/lacking/events", params={"limit": 1_000})).json()["events"]
     rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
     assert rows == [one["sequence"] for one in whole]
+
+
+async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_shown(stage: Stage) -> None:
+    log = stage.connection.log
+    made = Log("gapped", "holey").started(Outline([OutlineNode("a")]))
+    for visit in range(1, 5):
+        made.enter("a", visit)
+        made.exit("a", iteration=visit)
+    *first, lost, then, late, last = made.events[:8]
+    subject = log.subjects.event(RunRef(TENANT, "gapped"), "holey", lost.type)
+
+    async def leave(after: int, following: Sequence[Event]) -> int:
+        """Have something that is no event stand where one would, and go on behind it; return the last sequence."""
+        acknowledged = await log.nc.jetstream().publish(subject, b'{"run": "gapped')
+        assert acknowledged.seq > after
+        return await put(log, "gapped", following, acknowledged.seq)
+
+    sequence = await leave(await put(log, "gapped", first), [then])
+    page = await stage.browser.page("about:blank")
+    asked_for: list[str] = []
+
+    async def few(route: Route) -> None:
+        """A few rows at once."""
+        asked_for.append(route.request.url)
+        await route.continue_(url=str(httpx.URL(route.request.url).copy_merge_params({"limit": "2"})))
+
+    await page.route("**/gapped/index?*", few)
+    await page.goto(stage.url("runs/gapped"))
+    missing = page.locator("cb-run > [role=status] .failure")
+    await expect(missing).to_contain_text(f"Event {lost.n} cannot be read")
+    await expect(page.locator(".live .live")).to_be_visible()
+    await leave(sequence, [last])
+    await expect(missing).to_contain_text(f"2 events cannot be read, from event {lost.n} on")
+    await expect(page.locator(".where")).to_contain_text(f"of {last.n}")
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.type])")
+    unread = (lost.n, late.n)
+    assert rows == [[one.n, "unreadable" if one.n in unread else one.type] for one in made.events[: last.n]]
+    assert len(asked_for) <= 2 * last.n
+
+
+KEPT = """
+const kept = window.kept = new Set(), {addEventListener, removeEventListener} = EventTarget.prototype
+const lasts = (one, type) => one instanceof MediaQueryList || (one === window && type.startsWith('pointer'))
+EventTarget.prototype.addEventListener = function (type, listener, how) {
+  const self = this ?? window
+  if (lasts(self, type)) {
+    kept.add(listener)
+    how?.signal?.addEventListener('abort', () => kept.delete(listener))
+  }
+  return addEventListener.call(self, type, listener, how)
+}
+window.ResizeObserver = class extends ResizeObserver {
+  observe(element) { kept.add(this); super.observe(element) }
+  disconnect() { kept.delete(this); super.disconnect() }
+}
+"""
+"""Notes what would be kept after what it is for: listeners of the window and of its looks, observers of sizes."""
+
+
+async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
+    await stage.start("left-behind")
+    page = await stage.browser.page("about:blank")
+    await page.add_init_script(KEPT)
+    await page.goto(stage.url("definitions"))
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+    before = await asked(page, "() => window.kept.size")
+    await asked(page, f"() => {{ history.pushState(null, '', '{stage.url('runs/left-behind')}') }}")
+    await asked(page, "() => dispatchEvent(new PopStateEvent('popstate'))")
+    await expect(page.locator(".gnode").first).to_be_visible()
+    await page.locator(".event-row").nth(2).hover()
+    await page.mouse.down()
+    assert await asked(page, "() => window.kept.size") > before
+    await page.keyboard.press("g")
+    await page.keyboard.press("d")
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+    assert await asked(page, "() => window.kept.size") == before
+    await page.mouse.up()
 
 
 class Killed:

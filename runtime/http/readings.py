@@ -5,6 +5,7 @@ What is folded is folded in a thread, a few at once, from events that are read o
 
 import os
 import re
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -110,8 +111,10 @@ class Readings:
         if not 1 <= asked.limit <= INDEX_EVENTS_MAX or asked.after < 0:
             raise ApiError(400, "api.malformed", f"limit is {asked.limit}", expected=f"1 to {INDEX_EVENTS_MAX}")
         history = await self._histories.of(asked.run_id, asked.after + asked.limit + 1)
-        rows = history.rows[asked.after : asked.after + asked.limit]
-        more = len(history.rows) > asked.after + len(rows)
+        # Where something that is none stands in an event's place, its number is not the place of its row.
+        begin = bisect_right(history.rows, asked.after, key=lambda row: row.event.n)
+        rows = history.rows[begin : begin + asked.limit]
+        more = len(history.rows) > begin + len(rows)
         final = more or history.ended
         key = asked.run_id, history.rows[0].sequence, asked.after, asked.limit
         if final and key in self._pieces:
@@ -121,7 +124,7 @@ class Readings:
             run=asked.run_id,
             definition=history.events[0].definition,
             after=asked.after,
-            last=asked.after + len(rows),
+            last=rows[-1].event.n if rows else asked.after,
             count=len(rows),
             more=more,
             ended=history.ended,

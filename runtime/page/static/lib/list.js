@@ -152,7 +152,8 @@ export class List {
     if (!(/** @type {Element} */ (event.target).closest('.list-row'))) return
     this.pressed = this.held = true
     clearTimeout(this.holding)
-    const over = new AbortController()
+    this.pressing?.abort()
+    const over = (this.pressing = new AbortController())
     for (const name of ['pointerup', 'pointercancel']) addEventListener(name, () => {
       over.abort()
       this.pressed = false
@@ -189,6 +190,7 @@ export class List {
   }
 
   close() {
+    this.pressing?.abort()
     clearTimeout(this.holding)
     this.sized.disconnect()
   }

@@ -38,6 +38,8 @@ const CLOSES = {
   'human.closed': 'human', 'signal.received': 'signal', 'child.end': 'child', 'run.resumed': 'pause',
 }
 
+/** The type of what stands for an event that cannot be had. */
+export const LOST = 'unreadable'
 const WAITING_TIMERS = ['sleep', 'delay', 'wait'], COMPANION_TIMERS = ['answer', 'warning', 'expiry']
 
 export class Run {
@@ -66,6 +68,8 @@ export class Run {
     this.failures = []
     /** @type {Map<string, {from: string, path: string, to: string, n: number}>} ways that were taken, each as it was first */
     this.ways = new Map()
+    /** @type {number[]} events that cannot be had */
+    this.lost = []
     this.started = false
     this.cancelling = false
     this.final = ''
@@ -82,14 +86,27 @@ export class Run {
     return this.root.n1 !== Infinity
   }
 
-  /** @param {Row[]} rows in their order; those that are known are left out */
-  take(rows) {
+  /**
+   * @param {Row[]} rows in their order; those that are known are left out
+   * @param {boolean} [all] whether these are all that there are: an event that is missing among them cannot be had
+   */
+  take(rows, all = false) {
     for (const row of rows) {
+      while (all && row.n > this.rows.length + 1) this.lose(row.time)
       if (row.n !== this.rows.length + 1) continue
       this.rows.push(row)
       this.apply(row)
     }
     this.version++
+  }
+
+  /** The next event cannot be had: something stands for it, so that others are where their numbers say. @param {number} time */
+  lose(time) {
+    const n = this.rows.length + 1
+    const row = {n, sequence: 0, time, type: LOST, path: '', iteration: 0, attempt: 0, key: '', name: '', outcome: '', tokens: 0}
+    this.lost.push(n)
+    this.rows.push(row)
+    this.apply(row)
   }
 
   /** @param {Row} row */

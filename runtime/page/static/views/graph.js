@@ -22,6 +22,13 @@ export class Graph {
     /** @type {{from: string, to: string, path: SVGElement, count: SVGElement|null}[]} */
     this.edges = []
     this.state = ''
+    this.closed = false
+    this.sized = new ResizeObserver(() => this.fitted && this.zoom(0))
+  }
+
+  close() {
+    this.closed = true
+    this.sized.disconnect()
   }
 
   get ids() {
@@ -62,7 +69,8 @@ export class Graph {
     this.drawing = drawing
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
     this.zoom(0)
-    new ResizeObserver(() => this.fitted && this.zoom(0)).observe(frame)
+    this.sized.disconnect()
+    if (!this.closed) this.sized.observe(frame)
   }
 
   /** @param {string} glyph @param {string} label @param {number} factor */

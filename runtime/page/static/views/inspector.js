@@ -5,6 +5,7 @@ import {get, readsOnly, to} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
 import {bytes, count, duration, instant, some, spent} from '../lib/format.js'
 import {chip} from '../lib/status.js'
+import {LOST} from '../lib/run.js'
 import {text, tree} from '../lib/value.js'
 import {failure, nothing, remedy} from './parts.js'
 
@@ -54,6 +55,12 @@ export class Inspector {
     this.shown = shown
     this.mark()
     if (run.last) this.soon()
+  }
+
+  /** Ask for nothing more. */
+  close() {
+    this.turn++
+    clearTimeout(this.filling)
   }
 
   /** Ask once more for what could not be had. */
@@ -165,6 +172,7 @@ export class Inspector {
   /** @param {Looked} looked @returns {Promise<import('../lib/dom.js').Child[]>} */
   async content(looked) {
     const {run, n, span, id} = looked
+    if (run.rows[n - 1]?.type === LOST) return [nothing('This event cannot be read', 'What stands in the log in its place is none.')]
     const own = await this.event(looked, n)
     if (this.tab === 'raw') return [raw(own, id)]
     const first = span && span.n0 ? await this.event(looked, span.n0) : own

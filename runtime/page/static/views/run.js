@@ -75,6 +75,10 @@ export class RunView extends HTMLElement {
     /** @type {HTMLElement[]|undefined} */
     this.origin = undefined
     this.loaded = false
+    /** Whether what is missing among what is told can be had. */
+    this.gapless = true
+    /** Of how many events it was said that they cannot be had. @type {number} */
+    this.unread = 0
     /** The last event whose cost is known, if it has one. */
     this.priced = 0
     this.asked = paced(() => this.draw())
@@ -97,6 +101,7 @@ export class RunView extends HTMLElement {
     clearTimeout(this.pricing)
     clearTimeout(this.lacking)
     this.pricing = this.lacking = undefined
+    for (const one of [this.graph, this.waterfall, this.inspector, this.list]) one?.close()
     this.run_id = undefined
   }
 
@@ -106,6 +111,7 @@ export class RunView extends HTMLElement {
     const id = /** @type {string} */ (this.run_id)
     this.head = h('header', {class: 'run-head'})
     this.trouble = h('div')
+    this.missing = h('div', {role: 'status'})
     this.graph = new Graph({chosen: (node) => this.chooseNode(node)})
     this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name]))})
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
@@ -128,7 +134,7 @@ export class RunView extends HTMLElement {
     const step = (/** @type {string} */ glyph, /** @type {string} */ label, /** @type {number} */ by) => h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.step(by)}, glyph)
     fill(
       this,
-      this.head, this.trouble, this.tabs,
+      this.head, this.trouble, this.missing, this.tabs,
       h('div', {class: 'panes'},
         h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.graph.element),
         h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
@@ -166,10 +172,11 @@ export class RunView extends HTMLElement {
       for (let more = true; more; limit = INDEX_ROWS) {
         const index = await get(['runs', id, 'index'], {after: this.run.last, limit}, signal)
         const rows = rowsOf(index)
-        this.run.take(rows)
+        this.run.take(rows, true)
         this.run.charge(index.costs)
         this.priced = this.run.last
         more = index.more && rows.length > 0
+        this.missed()
         if (this.list.count) this.asked()
         else this.draw()
       }
@@ -232,7 +239,7 @@ export class RunView extends HTMLElement {
       for (let more = true; more;) {
         const {last} = this.run
         const index = await get(['runs', /** @type {string} */ (this.run_id), 'index'], {after: last, limit: INDEX_ROWS}, signal)
-        this.run.take(rowsOf(index))
+        this.run.take(rowsOf(index), true)
         this.run.charge(index.costs)
         more = index.more && this.run.last > last
       }
@@ -240,9 +247,21 @@ export class RunView extends HTMLElement {
       this.summary()
       this.come()
     } catch (error) {
-      if (signal.aborted) return
-      if (error instanceof Refused && !error.status) this.lacks()
+      if (signal.aborted || (error instanceof Refused && error.status === 401)) return
+      if (error instanceof Refused && (!error.status || error.status >= 500)) return this.lacks()
+      // It cannot be had: what is told from now on is taken without it.
+      this.gapless = false
+      fill(this.trouble, failure(error))
     }
+  }
+
+  /** Say of events that cannot be had, as they are found. */
+  missed() {
+    const {lost} = this.run
+    if (!lost.length || lost.length === this.unread) return
+    this.unread = lost.length
+    const which = lost.length > 1 ? `${some(lost.length, 'event')} cannot be read, from event ${lost[0]} on` : `Event ${lost[0]} cannot be read`
+    fill(this.missing, h('div', {class: 'failure'}, `${which}: what stands in the log in its place is none. All else is shown.`))
   }
 
   spends() {
@@ -284,7 +303,7 @@ export class RunView extends HTMLElement {
       else this.readOn()
     }
     const before = this.run.statusAt(this.run.last)
-    this.run.take(rows)
+    this.run.take(rows, !this.gapless)
     if ((rows.at(-1)?.n ?? 0) > this.run.last) this.lacks()
     if (rows.some((row) => row.tokens)) this.spends()
     const status = this.run.statusAt(this.run.last)
@@ -297,7 +316,9 @@ export class RunView extends HTMLElement {
 
   /** What has come is drawn; behind the end there is nothing more to follow. */
   come() {
-    if (over(this.run.statusAt(this.run.last))) this.saying.clear()
+    this.missed()
+    const ended = over(this.run.statusAt(this.run.last))
+    for (const n of this.saying.keys()) if (ended || (n <= this.run.last && this.run.spanOf(n)?.n1 !== Infinity)) this.saying.delete(n)
     if (this.run.ended) {
       this.unfollow?.()
       this.unfollow = undefined

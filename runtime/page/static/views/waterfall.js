@@ -41,7 +41,8 @@ export class Waterfall {
     this.list.element.addEventListener('keydown', (event) => this.key(event), {capture: true})
     this.element = h('div', {class: 'waterfall'}, this.list.element)
     this.paint = framed(() => this.draw())
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint())
+    this.closed = new AbortController()
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint(), {signal: this.closed.signal})
   }
 
   /** @param {Run} run @param {number} n @param {Span|null} chosen @param {boolean} [whole] whether all of it has been read */
@@ -60,6 +61,11 @@ export class Waterfall {
     const run = /** @type {Run} */ (this.run)
     const last = run.rows[Math.min(this.n, run.last) - 1]?.time ?? Date.now()
     return this.live ? Math.max(last, Date.now()) : last
+  }
+
+  close() {
+    this.closed.abort()
+    this.list.close()
   }
 
   /** Time goes on. */
