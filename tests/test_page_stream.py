@@ -122,9 +122,9 @@ def test_whoever_begins_now_has_nothing_repeated_for_them_and_is_told_what_they_
     await until(() => connections.length === 1)
     say(': live\\n\\n')
     begin(50)
-    event(51, 'run.end', 'y', 4)
-    await until(() => all.length === 2)
+    await until(() => all.length === 1)
     const long_ago = follow('run:x', null)
+    event(51, 'run.end', 'y', 4)
     await until(() => connections.length === 2)
     begin(51)
     event(52, 'model.call', 'x', 9)
@@ -162,6 +162,7 @@ def test_however_many_runs_are_open_nobody_takes_the_stream_from_others() -> Non
     streams.leave(runs[0].follower)
     await until(() => of(outside[0].topic))
     const [taker, lacking] = outside
+    begin(100, of(taker.topic))
     event(101, 'run.end', taker.topic.slice(4), 9, of(taker.topic))
     await until(() => taker.told.includes(101))
     const asked = lacking.told.length

@@ -133,7 +133,8 @@ export class Stream {
     for (const follower of this.followers) {
       if (id === null) {
         if (event && follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
-      } else if (follower.after === null || follower.after < id) {
+      } else if (follower.after !== null && follower.after < id) {
+        // Who has not begun yet lacks more than this one.
         follower.after = id
         if (event && covers(follower.topic, kind, event.run)) this.put(follower, {sequence: id, event})
       }
