@@ -1,7 +1,7 @@
 // Following: what a view asks to be told as it happens, over the stream that all tabs share.
 
 import {path} from './api.js'
-import {Streams} from './streams.js'
+import {Stream} from './stream.js'
 
 /** @typedef {import('./stream.js').Told} Told */
 /** @typedef {import('./stream.js').State} State */
@@ -70,11 +70,11 @@ function hear(id, told) {
   if (news.length) follower.tell(news)
 }
 
-/** Where workers cannot be shared, each tab has its own stream. */
+/** Where workers cannot be shared, each tab has a stream of its own, and one for all: a browser has few connections. */
 function alone() {
-  const streams = new Streams(URL_OF, become)
+  const stream = new Stream(URL_OF, become)
   const of = (/** @type {number} */ id) => /** @type {import('./stream.js').Follower} */ (followers.get(id))
-  return {follow: (/** @type {number} */ id) => streams.follow(of(id)), leave: (/** @type {number} */ id) => streams.leave(of(id)), again: () => streams.again()}
+  return {follow: (/** @type {number} */ id) => stream.follow(of(id)), leave: (/** @type {number} */ id) => stream.leave(of(id)), again: () => stream.renew(0)}
 }
 
 /**
