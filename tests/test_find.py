@@ -27,6 +27,7 @@ from callboard.projections.run_texts import Texts
 from callboard.projections.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.where import Both, Either, Not, Term, Where, where
 from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.index import following as following_module
 from callboard.runtime.index import store as index_store
 from callboard.runtime.index.files import slot
 from callboard.runtime.index.following import Following
@@ -398,7 +399,18 @@ async def test_the_index_of_another_store_is_not_believed(tmp_path: Path) -> Non
         assert await runs_of(index) == []
 
 
-async def test_a_text_that_stands_beside_its_event_is_found(tmp_path: Path) -> None:
+async def test_a_text_that_stands_beside_its_event_is_found_and_few_are_at_hand_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    take = RunIndex.take
+
+    def noted(self: RunIndex, taken: Sequence[Taken], sequence: int) -> None:
+        sizes.append(sum(len(one.event.payload) for one in taken))
+        take(self, taken, sequence)
+
+    monkeypatch.setattr(RunIndex, "take", noted)
+    monkeypatch.setattr(following_module, "TOGETHER_BYTES_MAX", INLINE_BYTES_MAX)
     log = run_log(
         1, {"short": "needle", "long": "x" * (INLINE_BYTES_MAX + 1)}, {"out": ["pin", "y" * INLINE_BYTES_MAX]}
     )
@@ -408,6 +420,7 @@ async def test_a_text_that_stands_beside_its_event_is_found(tmp_path: Path) -> N
         assert accepted.event.blobs
         async with following(connection, None) as index:
             assert await runs_of(index, "input~needle and output~pin") == ["Run-1"]
+    assert INLINE_BYTES_MAX < max(sizes) < 2 * INLINE_BYTES_MAX
 
 
 async def test_an_index_that_breaks_is_made_anew(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ CATCH_UP_WAIT_S = 60.0
 """How long a question waits for the index to come as far as the log; longer, as long as it comes nearer."""
 
 TOGETHER_MAX = 500
-"""Events that are taken in one go."""
+TOGETHER_BYTES_MAX = 8 * 1024 * 1024
+"""Events that are taken in one go, and about as many bytes of them, with their large values."""
 
 GONE_MAX = 10_000
 """Purged runs of which it is known that events of theirs, which were read before they went, are not to be taken in."""
@@ -52,6 +53,7 @@ class Following:
         self._index: RunIndex | None = None
         self._read = 0
         self._pending: list[Taken] = []
+        self._pending_bytes = 0
         self._gone: dict[str, int] = {}
         self._one = anyio.CapacityLimiter(1)
         self._taking = anyio.Lock()
@@ -175,16 +177,18 @@ class Following:
     async def _hear(self, item: Recorded) -> None:
         if item.sequence > self._gone.get(item.ref.run, 0):
             # Large values of theirs are looked into as well; few have any.
-            self._pending.append(Taken(item.sequence, await whole(self._log, item)))
+            event = await whole(self._log, item)
+            self._pending.append(Taken(item.sequence, event))
+            self._pending_bytes += len(event.payload)
         self._read = item.sequence
-        if len(self._pending) >= TOGETHER_MAX:
+        if len(self._pending) >= TOGETHER_MAX or self._pending_bytes >= TOGETHER_BYTES_MAX:
             await self._take()
         self._wake()
 
     async def _take(self) -> None:
         """Take in what has come."""
         async with self._taking:
-            pending, self._pending = self._pending, []
+            pending, self._pending, self._pending_bytes = self._pending, [], 0
             if pending:
                 await self.ask(lambda index: index.take(pending, pending[-1].sequence))
                 self.taken += len(pending)
