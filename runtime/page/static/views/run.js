@@ -22,6 +22,8 @@ const EVENTS_PX = 26
 const FIRST_ROWS = 499
 const INDEX_ROWS = 20_000
 const TICK_MS = 1_000
+/** How long the next page of an index may keep what has been read from being drawn. */
+const WAITED_MS = 30
 /** How long what a run has used waits to be priced, with whatever else it uses until then. */
 const PRICED_MS = 1_000
 /** How long an event that is missing may still come by itself. */
@@ -167,17 +169,16 @@ export class RunView extends HTMLElement {
     const id = /** @type {string} */ (this.run_id)
     const {signal} = /** @type {AbortController} */ (this.aborted)
     const since = asking()
+    let waiting = 0
     try {
-      let limit = FIRST_ROWS
-      for (let more = true; more; limit = INDEX_ROWS) {
-        const index = await get(['runs', id, 'index'], {after: this.run.last, limit}, signal)
-        const rows = rowsOf(index)
-        this.run.take(rows, true)
+      for await (const index of indexOf(id, this.run.last, signal)) {
+        clearTimeout(waiting)
+        this.run.take(rowsOf(index), true)
         this.run.charge(index.costs)
         this.priced = this.run.last
-        more = index.more && rows.length > 0
         this.missed()
-        if (this.list.count) this.asked()
+        // What comes at once is drawn at once; what one waits for, with what came before.
+        if (this.list.count) waiting = setTimeout(() => this.asked(), WAITED_MS)
         else this.draw()
       }
       if (signal.aborted) return
@@ -186,6 +187,7 @@ export class RunView extends HTMLElement {
       this.summary()
       if (!this.run.ended) this.unfollow = follow(`run:${id}`, (told) => this.hear(told), since)
     } catch (error) {
+      clearTimeout(waiting)
       if (signal.aborted) return
       const unknown = error instanceof Refused && error.status === 404
       this.classList.toggle('missing', unknown)
@@ -236,12 +238,9 @@ export class RunView extends HTMLElement {
     this.lacking = undefined
     const known = this.run.last
     try {
-      for (let more = true; more;) {
-        const {last} = this.run
-        const index = await get(['runs', /** @type {string} */ (this.run_id), 'index'], {after: last, limit: INDEX_ROWS}, signal)
+      for await (const index of indexOf(/** @type {string} */ (this.run_id), known, signal)) {
         this.run.take(rowsOf(index), true)
         this.run.charge(index.costs)
-        more = index.more && this.run.last > last
       }
       if (signal.aborted || this.run.last === known) return
       this.summary()
@@ -566,6 +565,22 @@ export class RunView extends HTMLElement {
     }
     keys[key]?.()
     return key in keys
+  }
+}
+
+/**
+ * The index of a run behind one of its events, page by page: each is asked for while the one before is taken in.
+ * @param {string} id @param {number} after @param {AbortSignal} signal
+ */
+async function* indexOf(id, after, signal) {
+  const page = (/** @type {number} */ after) => get(['runs', id, 'index'], {after, limit: after ? INDEX_ROWS : FIRST_ROWS}, signal)
+  for (let asked = page(after); asked;) {
+    const index = await asked
+    const next = index.more && index.count ? page(index.last) : undefined
+    // Whoever goes on is told that it failed.
+    next?.catch(() => {})
+    yield index
+    asked = next
   }
 }
 
