@@ -9,6 +9,7 @@ copies of the log may be.
 
 import base64
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import cache
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
@@ -130,11 +131,20 @@ class EncryptedPayload(NamedTuple):
     blobs: dict[str, bytes]
 
 
+class Lack(Enum):
+    """Why there is no key of a name."""
+
+    MISSING = "missing"
+    """Nobody has destroyed it, and it is not there: it may come, or come back."""
+    DESTROYED = "destroyed"
+    """It is gone for good, and a mark says so."""
+
+
 class KeyRing(Protocol):
     """Where keys are kept, by tenant and name."""
 
-    async def get(self, tenant: str, name: str) -> Key | None:
-        """Return a key; None if there is none, or none any more.
+    async def get(self, tenant: str, name: str) -> Key | Lack:
+        """Return a key, or why there is none.
 
         :raises NoAnswer: if that could not be found out
         """

@@ -20,6 +20,7 @@
     │   └── ConfigInvalid        config.invalid        the configuration, with every problem at once
     ├── LogUnavailable           log.unavailable       the log gave no answer for too long; try again
     ├── LogUnreadable            log.unreadable        a message among a run's events is none; only this run is hurt
+    ├── KeyMissing               key.missing           the key of an encrypted run is not there just now
     ├── RunLost                  run.lost              another writer has appended to the run; this one stops
     └── ReplayDiverged           replay.diverged       the run's log holds something else than is asked for now
 
@@ -284,6 +285,22 @@ class LogUnreadable(CallboardError):
         self.sequence = sequence
         self.subject = subject
         self.reason = reason
+
+
+class KeyMissing(CallboardError):
+    """The key that a run is encrypted with is not there, and nobody has destroyed it: it may come, or come back."""
+
+    CODE = "key.missing"
+
+    def __init__(self, ref: RunRef, name: str) -> None:
+        super().__init__(
+            self.CODE,
+            f"the key {name!r} that run {ref.run} is encrypted with is not there, and has not been forgotten",
+            ref.run,
+            "Look after the bucket of keys, or restore it; the run goes on by itself then.",
+        )
+        self.ref = ref
+        self.name = name
 
 
 class RunLost(CallboardError):

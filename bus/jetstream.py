@@ -36,7 +36,7 @@ from callboard.bus.commit import (
     publish_known,
     publish_turn,
 )
-from callboard.bus.encryption import Undecipherable, key_of_value
+from callboard.bus.encryption import Lack, Undecipherable, key_of_value
 from callboard.bus.feed import MARK, Feed
 from callboard.bus.forks import with_origin
 from callboard.bus.keys import Keys
@@ -376,7 +376,9 @@ class JetStreamLog:
         if (name := key_of_value(stored)) is None:
             return stored
         key = await self.keys.get(ref.tenant, name)
-        if key is None:
+        if key is Lack.MISSING:
+            raise NoAnswer(f"the key {name!r} is not there")
+        if key is Lack.DESTROYED:
             raise KeyError(digest)
         try:
             return key.decrypted_value(stored)

@@ -14,7 +14,7 @@ import anyio
 
 from callboard.bus.asking import api
 from callboard.bus.commit import Message, guarded, no_room, publish
-from callboard.bus.encryption import KEY_BYTES, Key
+from callboard.bus.encryption import KEY_BYTES, Key, Lack
 from callboard.bus.log import NoAnswer, Refused
 from callboard.bus.requests import Requests
 from callboard.bus.stream import bucket_of
@@ -23,8 +23,8 @@ from callboard.bus.subjects import Subjects, token
 KNOWN_S = 60.0
 """How long a process goes by what it knows of a key: so long it can still read what has been forgotten."""
 
-MISSING_S = 1.0
-"""How long it takes a key for missing that was."""
+LACKING_S = 1.0
+"""How long it takes a key that was not there for one that is not."""
 
 KNOWN_MAX = 1_000
 """Keys that a process holds in memory."""
@@ -43,15 +43,15 @@ class Keys:
         self._requests = requests
         self._bucket = bucket_of(subjects, "KEYS")
         self._replicas = replicas
-        self._known: OrderedDict[tuple[str, str], tuple[float, Key | None]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[float, Key | Lack]] = OrderedDict()
 
-    async def get(self, tenant: str, name: str) -> Key | None:
+    async def get(self, tenant: str, name: str) -> Key | Lack:
         """As `callboard.bus.encryption.KeyRing.get`."""
-        until, key = self._known.get((tenant, name), (0.0, None))
+        until, key = self._known.get((tenant, name), (0.0, Lack.MISSING))
         if anyio.current_time() < until:
             return key
         found = await self._stored(tenant, name)
-        return self._know(tenant, name, found[1] if found is not None else b"")
+        return self._know(tenant, name, found[1] if found is not None else None)
 
     async def make(self, tenant: str, name: str) -> Key | None:
         """As `callboard.bus.encryption.KeyRing.make`.
@@ -65,8 +65,11 @@ class Keys:
                 await publish(self._requests, Message(subject, secret, guarded(0, subject)))
             except Refused:
                 continue  # another worker was faster
-            return self._know(tenant, name, secret)
-        return self._know(tenant, name, found[1])
+            break
+        else:
+            secret = found[1]
+        key = self._know(tenant, name, secret)
+        return key if isinstance(key, Key) else None
 
     async def destroy(self, tenant: str, name: str) -> bool:
         """Destroy a key for good, overwriting it on the server's disk; say whether there was one.
@@ -89,9 +92,9 @@ class Keys:
         self._known.pop((tenant, name), None)
         return bool(secret)
 
-    def _know(self, tenant: str, name: str, secret: bytes) -> Key | None:
-        key = Key(name, secret) if len(secret) == KEY_BYTES else None
-        self._known[tenant, name] = anyio.current_time() + (KNOWN_S if key is not None else MISSING_S), key
+    def _know(self, tenant: str, name: str, secret: bytes | None) -> Key | Lack:
+        key = Lack.MISSING if secret is None else Key(name, secret) if len(secret) == KEY_BYTES else Lack.DESTROYED
+        self._known[tenant, name] = anyio.current_time() + (KNOWN_S if isinstance(key, Key) else LACKING_S), key
         self._known.move_to_end((tenant, name))
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)

@@ -17,8 +17,8 @@ from msgspec import Raw
 
 from callboard.bus import payloads
 from callboard.bus.backoff import backoff_s
-from callboard.bus.encryption import Key, KeyRing, Undecipherable, is_encrypted, key_of
-from callboard.bus.errors import LogUnavailable, LogUnreadable, RunLost, StoreFull
+from callboard.bus.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
+from callboard.bus.errors import KeyMissing, LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload, encode_event
 from callboard.bus.subjects import RunRef
 
@@ -64,7 +64,8 @@ class Unreadable(msgspec.Struct, frozen=True):
 class Recorded:
     """An event as the log holds it. ``data`` are the bytes that were appended, of a fork's origin with the fork's name.
 
-    ``key`` is what it was decrypted with; where it is ``encrypted`` it still is, for lack of the key or of the wish.
+    ``key`` is what it was decrypted with; where it is ``encrypted`` it still is, for lack of the key or of the wish;
+    ``missing`` says that the key was not there, and may yet be: nobody has destroyed it.
 
     Whoever may publish to a run's subjects may leave anything there: what is no event has the type `UNREADABLE`, the
     number 0 and an `Unreadable` as its payload, so that whoever reads many runs can pass it over.
@@ -77,6 +78,7 @@ class Recorded:
     event: Event
     key: Key | None = None
     encrypted: bool = False
+    missing: bool = False
 
     @property
     def told(self) -> bytes:
@@ -108,8 +110,8 @@ async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
     event = item.event
     try:
         key = await keys.get(item.ref.tenant, key_of(event.payload))
-        if key is None:
-            return item
+        if isinstance(key, Lack):
+            return replace(item, missing=key is Lack.MISSING)
         payload = Raw(key.decrypted_payload(event.type, event.n, bytes(event.payload)))
         if not event.blobs and event.type in TYPES:
             decode_payload(event.type, payload)
@@ -137,15 +139,14 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
     """Return a run's events if all that was read are such, in order and without a gap between them.
 
     :raises LogUnreadable: names the first message that is none
+    :raises KeyMissing: if they are encrypted, and the key is not there just now
     """
     before: Recorded | None = None
     for item in items:
         if not item.readable:
             raise unreadable(item)
         if item.encrypted:
-            key = key_of(item.event.payload)
-            reason = f"it is encrypted with the key {key!r}, which has been forgotten, or never was here"
-            raise LogUnreadable(item.ref, item.sequence, f"{item.event.type} of run {item.ref.run}", reason)
+            raise _locked(item)
         if before is not None and item.event.n != before.event.n + 1:
             subject = f"{item.event.type} of run {item.ref.run}"
             raise LogUnreadable(
@@ -153,6 +154,15 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
             )
         before = item
     return items
+
+
+def _locked(item: Recorded) -> KeyMissing | LogUnreadable:
+    """The error that an event amounts to which is encrypted still."""
+    key = key_of(item.event.payload)
+    if item.missing:
+        return KeyMissing(item.ref, key)
+    reason = f"it is encrypted with the key {key!r}, which has been forgotten, or is not at hand"
+    return LogUnreadable(item.ref, item.sequence, f"{item.event.type} of run {item.ref.run}", reason)
 
 
 def unreadable(item: Recorded) -> LogUnreadable:

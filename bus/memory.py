@@ -12,7 +12,7 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from callboard.bus.encryption import KEY_BYTES, Key, key_of_value
+from callboard.bus.encryption import KEY_BYTES, Key, Lack, key_of_value
 from callboard.bus.forks import with_origin
 from callboard.bus.log import (
     Alarm,
@@ -47,8 +47,8 @@ class MemoryKeys:
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], Key | None] = {}
 
-    async def get(self, tenant: str, name: str) -> Key | None:
-        return self._keys.get((tenant, name))
+    async def get(self, tenant: str, name: str) -> Key | Lack:
+        return self._keys.get((tenant, name), Lack.MISSING) or Lack.DESTROYED
 
     async def make(self, tenant: str, name: str) -> Key | None:
         return self._keys.setdefault((tenant, name), Key(name, os.urandom(KEY_BYTES)))
@@ -157,7 +157,9 @@ class MemoryLog:
         if (name := key_of_value(stored)) is None:
             return stored
         key = await self.keys.get(ref.tenant, name)
-        if key is None:
+        if key is Lack.MISSING:
+            raise NoAnswer(f"the key {name!r} is not there")
+        if key is Lack.DESTROYED:
             raise KeyError(digest)
         return key.decrypted_value(stored)
 

@@ -23,6 +23,7 @@ from callboard.bus.commands import (
     Registration,
     StartRun,
 )
+from callboard.bus.encryption import Key, Lack
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -263,7 +264,7 @@ class Admission:
             accepted = forked
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         if start.encryption_key:
-            runlog.key = await self._log.keys.make(ref.tenant, start.encryption_key)
+            runlog.key = await self._key(ref.tenant, start, parent)
             if runlog.key is None:
                 return Verdict("rejected", run, problems=[_forgotten(start.encryption_key)])
         runlog.definition = definition_token(plan.definition)
@@ -287,6 +288,20 @@ class Admission:
                 warnings = await self._differences(first, accepted) if duplicate else warnings
                 return Verdict("accepted", run, duplicate, warnings=warnings)
         return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings))
+
+    async def _key(self, tenant: str, start: StartRun, parent: ev.Parent | None) -> Key | None:
+        """The key that a run is encrypted with, a new one if there never was one; None if it has been destroyed.
+
+        :raises NoAnswer: if a run must have it that was started before, and it is not there just now
+        """
+        assert start.encryption_key
+        if parent is None and start.fork is None:
+            return await self._log.keys.make(tenant, start.encryption_key)
+        key = await self._log.keys.get(tenant, start.encryption_key)
+        if key is Lack.MISSING:
+            # Another one of that name would make all that is encrypted illegible.
+            raise NoAnswer(f"the key {start.encryption_key!r} is not there")
+        return key if isinstance(key, Key) else None
 
     async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""

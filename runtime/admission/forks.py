@@ -22,6 +22,7 @@ from callboard.bus.subjects import RunRef, is_name
 from callboard.languages.kit import kits
 from callboard.languages.language import Plan
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.tells import key_missing
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.run.observing import Observer
 
@@ -153,6 +154,8 @@ class Forks:
         first = await self._log.last_of_type(ref, ev.RunAccepted.type)
         event = await whole(self._log, first) if first is not None else None
         payload = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
+        if first is not None and first.missing:
+            return key_missing(ref.run, "fork.run")
         if first is not None and first.encrypted:
             return Problem("log.unreadable", f"run {ref.run} is encrypted, and its key is not there", "fork.run")
         if isinstance(payload, ev.RunAccepted):

@@ -8,7 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS
 from callboard.bus.encryption import Key, encryptable
 from callboard.bus.erasing import erase
-from callboard.bus.errors import LogUnreadable
+from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded
@@ -23,6 +23,9 @@ TOLD_APART_NS = 60 * 1_000_000_000
 """The server knows a message that is published again for longer than that, by its id (two minutes, if nobody has
 configured the stream otherwise)."""
 
+KEY_DELIVERIES_MAX = 60
+"""So often, for about a minute, a tell is looked at again while the key of its run is missing."""
+
 
 class Tells:
     """Admits what runs are told. ``consumer`` is the one that starts and tells are admitted from."""
@@ -32,7 +35,7 @@ class Tells:
         self._consumer = consumer
 
     async def admit(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
-        """Route a tell or refuse it; None if it is too early to say whether there is such a run.
+        """Route a tell or refuse it; None if it is too early to say whether there is such a run, or its key is missing.
 
         :raises NoAnswer: if the log does not answer
         :raises Full: if it has no room
@@ -43,7 +46,7 @@ class Tells:
         )
         if verdict is not None and verdict.status == "rejected":
             await record_refusal(self._log, ref.tenant, verb, verdict, delivery)
-        if last is not None and (last.key is not None or last.encrypted):
+        if verdict is not None and last is not None and (last.key is not None or last.encrypted):
             # It is on its way to the run, encrypted, or is not wanted.
             await erase(self._log, delivery.sequence)
         return verdict
@@ -55,8 +58,8 @@ class Tells:
         problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
         return Verdict("rejected", ref.run, problems=problems or [problem])
 
-    async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict:
-        """Route a tell to a run that is there."""
+    async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict | None:
+        """Route a tell to a run that is there, or refuse it; None if its key is missing, and may be there soon."""
         problems = self._wrong(verb, delivery, last.key)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
@@ -69,6 +72,9 @@ class Tells:
         if ended:
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
+        if last.missing and verb != "kill":
+            lacking = Verdict("rejected", ref.run, problems=[key_missing(ref.run, "run_id")])
+            return lacking if delivery.deliveries >= KEY_DELIVERIES_MAX else None
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[illegible("the run's log cannot be read")])
         body = delivery.data if last.key is None else last.key.command(delivery.data)
@@ -85,6 +91,12 @@ class Tells:
         floor = await ack_floor(self._log.requests, self._log.stream, self._consumer)
         start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
         return start is not None and start < sequence
+
+
+def key_missing(run: str, where: str) -> Problem:
+    """The key of a run is not there just now."""
+    message = f"run {run} is encrypted, and its key is not there just now"
+    return Problem(KeyMissing.CODE, message, where, expected="to be tried again when the bucket of keys has it")
 
 
 def illegible(why: str) -> Problem:

@@ -9,7 +9,15 @@ import structlog
 
 from callboard.actors.actor import Restart, Supervisor
 from callboard.bus.backoff import backoff_s
-from callboard.bus.errors import CallboardError, LogUnavailable, LogUnreadable, ReplayDiverged, RunLost, StoreFull
+from callboard.bus.errors import (
+    CallboardError,
+    KeyMissing,
+    LogUnavailable,
+    LogUnreadable,
+    ReplayDiverged,
+    RunLost,
+    StoreFull,
+)
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog, NoAnswer
 from callboard.bus.queue import Delivery
@@ -25,6 +33,10 @@ logger = structlog.get_logger(__name__)
 CRASHED_RETRY_S = 30.0
 CRASHED_RETRY_MAX_S = 3_600.0
 """A run that could not be performed is offered to its partition's worker again after so long, at first and at most."""
+
+KEY_RETRY_S = 1.0
+KEY_RETRY_MAX_S = 60.0
+"""The same where only the key is missing that the run is encrypted with."""
 
 FULL_RETRY_S = 1.0
 """A command that a run has no room for is delivered again after so long."""
@@ -68,6 +80,11 @@ class _Hosted:
         """The first kill among the commands that nobody could look at."""
         waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox.waiting]
         return next((command for command in waiting if command.verb == "kill"), None)
+
+    @property
+    def deliveries(self) -> int:
+        """How often a command of it has been delivered, at most."""
+        return max(delivery.deliveries for delivery in self.held)
 
     def give_back(self, delay_s: float) -> None:
         for delivery in self.held:
@@ -195,14 +212,16 @@ class ActiveRuns:
         except (LogUnavailable, StoreFull, NoAnswer) as error:
             logger.warning("run is waiting for the log", why=str(error))
             hosted.give_back(1.0)
+        except KeyMissing as error:
+            logger.warning("run is waiting for its key", why=str(error))
+            hosted.give_back(backoff_s(hosted.deliveries, KEY_RETRY_S, KEY_RETRY_MAX_S))
         except LogUnreadable as error:
             return await self._quarantine(ref, hosted, error)
         except CallboardError as error:
             self.counts.divergences += isinstance(error, ReplayDiverged)
             logger.error("run cannot be performed by this version", why=str(error))
             # Every try leaves a claim in the log: try less and less often.
-            deliveries = max(delivery.deliveries for delivery in hosted.held)
-            hosted.give_back(backoff_s(deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
+            hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
         except Exception as error:
             logger.error("run actor keeps failing", why=f"{type(error).__name__}: {error}")
             hosted.give_back(CRASHED_RETRY_S)
