@@ -343,7 +343,7 @@ async def test_an_active_parent_looks_at_its_children_unasked() -> None:
         assert last is not None
         assert last.event.n == 1
         runlog = RunLog(hands.theatre.log, child, writer="somebody", clock=hands.theatre.clock)
-        runlog.continue_from(last)
+        runlog.continue_from([last])
         runlog.state(ev.RunEnd("cancelled", error=Failure("cancelled", "killed")))
         await runlog.append_queued()
 

@@ -100,7 +100,7 @@ async def test_what_was_thought_beyond_a_refused_append_is_dropped() -> None:
         # Another worker takes the run before the outcome is stored.
         log.holds = lambda _entry: False
         rival = RunLog(log, ref, writer="rival")
-        rival.continue_from((await log.read(ref))[-1])
+        rival.continue_from(await log.read(ref))
         rival.epoch += 1
         rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
         await rival.append_queued()

@@ -232,7 +232,7 @@ class Ending(Nursery):
         last = await self._services.log.last(child)
         assert last is not None
         runlog = RunLog(self._services.log, child, writer="w2", clock=self._services.clock)
-        runlog.continue_from(last)
+        runlog.continue_from([last])
         runlog.state(self._end)
         await runlog.append_queued()
 

@@ -167,7 +167,7 @@ async def test_it_writes_under_the_guard(plain_log: None) -> None:
         async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
             for entry in entries:
                 if entry.type == ev.EffectCancelled.type and not rival.n:
-                    rival.continue_from((await log.read(ref))[-1])
+                    rival.continue_from(await log.read(ref))
                     rival.epoch += 1
                     rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
                     await rival.append_queued()

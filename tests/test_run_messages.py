@@ -30,7 +30,7 @@ MEBIBYTE = 1024 * 1024
 
 def test_a_small_cause_travels_whole() -> None:
     cause = Failure("cancelled", "enough", type="cancellation", details={"by": "Ada"})
-    cancel = msgspec.json.decode(stop_of(CHILD, PARENT, cause, kill=False).body, type=Cancel)
+    cancel = msgspec.json.decode(stop_of(CHILD, PARENT, cause, kill=False, key=None).body, type=Cancel)
     assert (cancel.reason, cancel.message, cancel.by) == ("cancelled", "enough", "run parent")
     assert cancel.details == msgspec.to_builtins(cause)
 
@@ -39,7 +39,7 @@ def test_a_small_cause_travels_whole() -> None:
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_message_is_never_larger_than_the_server_takes(letters: str, kill: bool) -> None:
     large = Failure(letters * 300_000, letters * 300_000, details=letters * 300_000)
-    run_message = stop_of(CHILD, PARENT, large, kill=kill)
+    run_message = stop_of(CHILD, PARENT, large, kill=kill, key=None)
     assert len(run_message.body) <= RUN_MESSAGE_BYTES_MAX
     said: Cancel | Kill = msgspec.json.decode(run_message.body, type=Kill if kill else Cancel)
     assert said.reason.startswith(letters)
@@ -47,7 +47,7 @@ def test_a_message_is_never_larger_than_the_server_takes(letters: str, kill: boo
 
 def test_large_details_stay_behind_and_the_message_goes() -> None:
     large = Failure("cancelled", "enough", details="x" * MEBIBYTE)
-    cancel = msgspec.json.decode(stop_of(CHILD, PARENT, large, kill=False).body, type=Cancel)
+    cancel = msgspec.json.decode(stop_of(CHILD, PARENT, large, kill=False, key=None).body, type=Cancel)
     assert (cancel.reason, cancel.message, cancel.details) == ("cancelled", "enough", None)
 
 

@@ -77,8 +77,7 @@ class Tells:
             return lacking if delivery.deliveries >= KEY_DELIVERIES_MAX else None
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[illegible("the run's log cannot be read")])
-        body = delivery.data if last.key is None else last.key.command(delivery.data)
-        cause = await route(self._log, ref, verb, body, tell_id(delivery.sequence))
+        cause = await route(self._log, ref, verb, _body(delivery, last), tell_id(delivery.sequence))
         return Verdict("accepted", ref.run, cause=cause)
 
     def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
@@ -91,6 +90,13 @@ class Tells:
         floor = await ack_floor(self._log.requests, self._log.stream, self._consumer)
         start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
         return start is not None and start < sequence
+
+
+def _body(delivery: Delivery, last: Recorded) -> bytes:
+    """What a run is told, encrypted as it is; one that has lost its key is told no words."""
+    if last.encrypted:
+        return b"{}"
+    return delivery.data if last.key is None else last.key.command(delivery.data)
 
 
 def key_missing(run: str, where: str) -> Problem:

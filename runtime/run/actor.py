@@ -165,7 +165,7 @@ class RunActor:
         for item in recorded:
             self.inbox.know(item.event.cause)
             self._runlog.know_blobs(item.event.blobs)
-        self._runlog.continue_from(recorded[-1], behind=max(item.sequence for item in recorded))
+        self._runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
         self._runlog.epoch += 1
         claim = self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
         if not self._fresh:
@@ -198,6 +198,7 @@ class RunActor:
             spawn=spawn,
             epoch=self._runlog.epoch,
             counts=self._kin.counts,
+            key=self._runlog.key,
         )
         for event in events:
             self._budget.take(event)

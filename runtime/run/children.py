@@ -17,6 +17,7 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure
+from callboard.bus.encryption import Key
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
@@ -98,8 +99,10 @@ class ChildRuns:
         *,
         epoch: int,
         counts: bool = False,
+        key: Key | None = None,
     ) -> None:
         self._ref = ref
+        self._key = key
         self._epoch = epoch
         self._counts = counts
         self._admission = admission
@@ -302,7 +305,7 @@ class ChildRuns:
         last = await self._last(child, event.n)
         if last is None or last.event.type == ev.RunEnd.type:
             return None
-        return stop_of(child, self._ref, payload.cause, kill=self._keeper.killed)
+        return stop_of(child, self._ref, payload.cause, kill=self._keeper.killed, key=self._key)
 
     async def _last(self, child: RunRef, n: int) -> Recorded | None:
         patience = Patience(self._ref, n, APPEND_PATIENCE_S)

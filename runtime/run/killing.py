@@ -14,6 +14,7 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.commands import Kill
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.encryption import Key, is_encrypted
 from callboard.bus.events import Event
 from callboard.bus.forks import origin_of
 from callboard.bus.log import EventLog, Recorded, RunMessage, whole
@@ -82,23 +83,30 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
         return False
     runlog = RunLog(log, ref, writer=services.worker, inline_bytes_max=services.inline_bytes_max)
     runlog.keep_secret(await _secrets(log, services, recorded[0]))
-    runlog.continue_from(recorded[-1], behind=max(item.sequence for item in stored))
+    runlog.continue_from(recorded, behind=max(item.sequence for item in stored))
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=services.worker, epoch=runlog.epoch))
     # Only now nobody else performs the run, and no further child of it can come about.
     await runlog.append_queued()
     if killed is None and command is not None:
-        kill = parse_tell("kill", runlog.command(command.body))
-        assert isinstance(kill, Kill)
+        kill = _told(runlog.command(command.body))
         killed = _killed(runlog.state(kill_requested(kill), cause=command.sequence))
     assert killed is not None
     _end(runlog, events, killed)
-    run_messages = await _outgoing(log, ref, [*events, *(queued.event for queued in runlog.queue)], killed)
+    everything = [*events, *(queued.event for queued in runlog.queue)]
+    run_messages = await _outgoing(log, ref, everything, killed, runlog.key)
     for queued in runlog.queue:
         queued.beside = run_messages.get(queued.event.n)
     while runlog.queue:
         await runlog.append_queued()
     return True
+
+
+def _told(body: bytes) -> Kill:
+    """What a kill says: nothing, if it was encrypted with a key that is no longer there."""
+    kill = Kill() if is_encrypted(body) else parse_tell("kill", body)
+    assert isinstance(kill, Kill)
+    return kill
 
 
 def _killed(event: Event) -> Failure | None:
@@ -128,7 +136,9 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
     runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events), models=models))
 
 
-async def _outgoing(log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure) -> dict[int, RunMessage]:
+async def _outgoing(
+    log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure, key: Key | None
+) -> dict[int, RunMessage]:
     """What other runs must hear of it, by the number of the event that says so: the run's parent, and its children."""
     run_messages: dict[int, RunMessage] = {}
     children: dict[str, RunRef] = {}
@@ -138,7 +148,7 @@ async def _outgoing(log: EventLog, ref: RunRef, events: Sequence[Event], cause: 
         elif event.type == ev.EffectCancelled.type and event.key in children:
             last = await log.last(children[event.key])
             if last is not None and last.event.type != ev.RunEnd.type:
-                run_messages[event.n] = stop_of(children[event.key], ref, cause, kill=True)
+                run_messages[event.n] = stop_of(children[event.key], ref, cause, kill=True, key=key)
     parent = msgspec.json.decode(events[0].payload, type=_Born).parent
     if parent is not None:
         run_messages[events[-1].n] = wake_of(parent, ref)

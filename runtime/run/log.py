@@ -81,14 +81,16 @@ class RunLog:
         """What the run is encrypted with."""
         self._redaction = Redaction()
 
-    def continue_from(self, last: Recorded, behind: int = 0) -> None:
-        """Take the run's last event as the one to follow; ``behind`` is the sequence of what was stored last, where
-        that is something else: no event, or the first one of a fork that has done nothing yet."""
+    def continue_from(self, recorded: Sequence[Recorded], behind: int = 0) -> None:
+        """Take the last of the run's events as the one to follow, and the key of the first, which every run has that
+        has one at all; ``behind`` is the sequence of what was stored last, where that is something else: no event, or
+        the first one of a fork that has done nothing yet."""
+        last = recorded[-1]
         event = last.event
         self.n = event.n
         self.epoch = event.epoch
         self.definition = event.definition
-        self.key = last.key
+        self.key = recorded[0].key
         self._sequence = behind or last.sequence
         self._time = max(self._time, event.time)
         self._known_blobs.update(event.blobs)

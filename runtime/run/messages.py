@@ -9,6 +9,7 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Kill, Wake
 from callboard.bus.effects import Failure
+from callboard.bus.encryption import Key
 from callboard.bus.log import RunMessage
 from callboard.bus.subjects import RunRef
 
@@ -25,13 +26,17 @@ def wake_of(parent: ev.Parent, child: RunRef) -> RunMessage:
     return RunMessage(RunRef(child.tenant, parent.run), "wake", msgspec.json.encode(Wake(parent.key, child.run)))
 
 
-def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool) -> RunMessage:
-    """Tell a child to stop, because of what stopped its parent's wait for it."""
+def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool, key: Key | None) -> RunMessage:
+    """Tell a child to stop, because of what stopped its parent's wait for it; both are encrypted with ``key``."""
     by = f"run {parent.run}"
     code, message = cause.code[:WORDS_CHARS_MAX], (cause.message or cause.code)[:WORDS_CHARS_MAX]
     if kill:
-        return RunMessage(child, "kill", msgspec.json.encode(Kill(by=by, reason=message)))
+        return RunMessage(child, "kill", _encrypted(msgspec.json.encode(Kill(by=by, reason=message)), key))
     body = msgspec.json.encode(Cancel(by=by, reason=code, message=message, details=msgspec.to_builtins(cause)))
     if len(body) > RUN_MESSAGE_BYTES_MAX:
         body = msgspec.json.encode(Cancel(by=by, reason=code, message=message))
-    return RunMessage(child, "cancel", body)
+    return RunMessage(child, "cancel", _encrypted(body, key))
+
+
+def _encrypted(body: bytes, key: Key | None) -> bytes:
+    return body if key is None else key.command(body)

@@ -26,7 +26,7 @@ async def quarantine(log: EventLog, services: Services, ref: RunRef, found: LogU
     if not events or events[-1].event.type in ev.AT_REST:
         return
     runlog = RunLog(log, ref, writer=services.worker)
-    runlog.continue_from(events[-1], behind=max(item.sequence for item in recorded))
+    runlog.continue_from(events, behind=max(item.sequence for item in recorded))
     runlog.epoch += 1
     runlog.state(ev.RunQuarantined(found.code, found.sequence, found.subject, found.reason))
     await runlog.append_queued()
