@@ -158,6 +158,16 @@ class KeyRing(Protocol):
         ...
 
 
+class NoKeys:
+    """A `KeyRing` without keys, for those who are to see no words."""
+
+    async def get(self, tenant: str, name: str) -> Key | Lack:
+        return Lack.DESTROYED
+
+    async def make(self, tenant: str, name: str) -> Key | None:
+        return None
+
+
 def encryptable(bytes_max: int) -> int:
     """How long the body of a command may be that has at most so many bytes when it is encrypted."""
     return bytes_max * 3 // 4 - KEY_BYTES - TOKEN_BYTES_MAX

@@ -281,7 +281,10 @@ class RunResumed(Outcome, frozen=True):
 
 
 class CancelRequested(Fact, frozen=True):
-    """The run is cancelled as of here: it unwinds and cleans up; a kill skips both."""
+    """The run is cancelled as of here: it unwinds and cleans up; a kill skips both.
+
+    ``code`` says what cancelled it where nobody did: its own ``budget``.
+    """
 
     type = "cancel.requested"
     reason: str = ""
@@ -289,6 +292,7 @@ class CancelRequested(Fact, frozen=True):
     message: str = ""
     details: JSON = None
     kill: bool = False
+    code: Literal["", "budget"] = ""
 
 
 class CommandRefused(Fact, frozen=True):

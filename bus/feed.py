@@ -45,7 +45,7 @@ _NS = 1_000_000_000
 class Feed:
     """Follows the events that match one of the filters, behind a stream sequence; None: those from now on.
 
-    With ``keys`` they are decrypted where their key is among them.
+    They are decrypted where their key is among the ``keys``.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Feed:
         stream: str,
         filters: Sequence[str],
         after: int | None,
-        keys: KeyRing | None,
+        keys: KeyRing,
     ) -> None:
         self._requests = requests
         self._subjects = subjects
@@ -89,7 +89,7 @@ class Feed:
                 event = self._events.popleft()
                 self.held_bytes -= len(event.data)
                 self._room.set()
-                yield await self._decrypted(event, self._keys) if event.encrypted and self._keys is not None else event
+                yield await self._decrypted(event) if event.encrypted else event
             if self._gone:
                 await self._renew()
                 continue
@@ -98,12 +98,12 @@ class Feed:
                 await self._news.wait()
             self._gone = self._gone or silence.cancelled_caught
 
-    async def _decrypted(self, event: Recorded, keys: KeyRing) -> Recorded:
+    async def _decrypted(self, event: Recorded) -> Recorded:
         """:raises NoAnswer: if the connection is closed"""
         tried = 0
         while True:
             try:
-                return await decrypted(keys, event)
+                return await decrypted(self._keys, event)
             except NoAnswer:
                 if self._requests.nc.is_closed:
                     raise

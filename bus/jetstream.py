@@ -13,6 +13,7 @@ import base64
 import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ from callboard.bus.commit import (
     publish_known,
     publish_turn,
 )
-from callboard.bus.encryption import Lack, Undecipherable, key_of_value
+from callboard.bus.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.feed import MARK, Feed
 from callboard.bus.forks import with_origin
 from callboard.bus.keys import Keys
@@ -122,6 +123,8 @@ class JetStreamLog:
         """A mark of this stream that no other has, and that it keeps (`store_of`)."""
         self.requests = Requests(nc)
         self.keys = Keys(self.requests, subjects, replicas=replicas)
+        self.ring: KeyRing = self.keys
+        """What is read is decrypted with."""
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self.appended: Callable[[float], None] = lambda _seconds: None
@@ -270,7 +273,7 @@ class JetStreamLog:
             return None
         mark, data = _headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
         found = recorded(stored["subject"], stored["seq"], ref, mark, data)
-        return await decrypted(self.keys, found) if found.encrypted else found
+        return await decrypted(self.ring, found) if found.encrypted else found
 
     async def last_sequence(self) -> int:
         """Return the sequence of the last message that the stream has been given, 0 if it was given none.
@@ -331,7 +334,7 @@ class JetStreamLog:
                 headers = message.headers or {}
                 subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
                 item = recorded(subject, sequence, ref, headers.get(MARK, ""), message.data)
-                found.append(await decrypted(self.keys, item) if item.encrypted else item)
+                found.append(await decrypted(self.ring, item) if item.encrypted else item)
                 size += len(message.data)
                 if len(found) % READ_TOGETHER == 0:
                     await anyio.lowlevel.checkpoint()
@@ -339,13 +342,17 @@ class JetStreamLog:
                 return found
             after = found[-1].sequence
 
+    def without_keys(self) -> "JetStreamLog":
+        log = copy(self)
+        log.ring = NoKeys()
+        return log
+
     @asynccontextmanager
     async def follow(
-        self, filter: str | Sequence[str], after: int | None = None, *, decrypting: bool = True
+        self, filter: str | Sequence[str], after: int | None = None
     ) -> AsyncGenerator[AsyncIterator[Recorded]]:
-        """As `EventLog.follow`; what is encrypted stays so for those who keep what they hear (not ``decrypting``)."""
         filters = (filter,) if isinstance(filter, str) else filter
-        feed = Feed(self.requests, self.subjects, self.stream, filters, after, self.keys if decrypting else None)
+        feed = Feed(self.requests, self.subjects, self.stream, filters, after, self.ring)
         try:
             await feed.begin()
             with self.nc.back(feed.lose):
@@ -375,7 +382,7 @@ class JetStreamLog:
     async def _decrypted_value(self, ref: RunRef, digest: str, stored: bytes) -> bytes:
         if (name := key_of_value(stored)) is None:
             return stored
-        key = await self.keys.get(ref.tenant, name)
+        key = await self.ring.get(ref.tenant, name)
         if key is Lack.MISSING:
             raise NoAnswer(f"the key {name!r} is not there")
         if key is Lack.DESTROYED:

@@ -276,6 +276,10 @@ class EventLog(Reading, Protocol):
         """The keys that events are decrypted with."""
         ...
 
+    def without_keys(self) -> Reading:
+        """The same log, as those read it who are to see no words of encrypted runs."""
+        ...
+
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
 

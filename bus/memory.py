@@ -7,12 +7,13 @@ it and lose the acknowledgement, lose it before it is stored, or answer late. ``
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Literal
 
 import anyio
 import anyio.lowlevel
 
-from callboard.bus.encryption import KEY_BYTES, Key, Lack, key_of_value
+from callboard.bus.encryption import KEY_BYTES, Key, KeyRing, Lack, NoKeys, key_of_value
 from callboard.bus.forks import with_origin
 from callboard.bus.log import (
     Alarm,
@@ -20,6 +21,7 @@ from callboard.bus.log import (
     Entry,
     Full,
     NoAnswer,
+    Reading,
     Recorded,
     Refused,
     RunMessage,
@@ -72,6 +74,7 @@ class MemoryLog:
         self.run_messages: list[RunMessage] = []
         """What runs have told each other, in order."""
         self.keys = MemoryKeys()
+        self._ring: KeyRing = self.keys
         self._subjects = Subjects(prefix)
         self._all: list[tuple[str, Recorded]] = []
         self._runs: dict[RunRef, list[Recorded]] = {}
@@ -128,6 +131,11 @@ class MemoryLog:
         told = within([await self._told(each) for each in own], bytes_max)
         return await with_origin(self, ref, told, after, limit, bytes_max)
 
+    def without_keys(self) -> Reading:
+        log = copy(self)
+        log._ring = NoKeys()
+        return log
+
     @asynccontextmanager
     async def follow(
         self, filter: str | Sequence[str], after: int | None = None
@@ -156,7 +164,7 @@ class MemoryLog:
         stored = self._blobs[ref, digest]
         if (name := key_of_value(stored)) is None:
             return stored
-        key = await self.keys.get(ref.tenant, name)
+        key = await self._ring.get(ref.tenant, name)
         if key is Lack.MISSING:
             raise NoAnswer(f"the key {name!r} is not there")
         if key is Lack.DESTROYED:
@@ -164,7 +172,7 @@ class MemoryLog:
         return key.decrypted_value(stored)
 
     async def _told(self, item: Recorded) -> Recorded:
-        return await decrypted(self.keys, item) if item.encrypted else item
+        return await decrypted(self._ring, item) if item.encrypted else item
 
     def _take_in(self, size: int) -> None:
         if self.bytes_max is not None and self._bytes + size > self.bytes_max:

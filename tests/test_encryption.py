@@ -1,6 +1,7 @@
 """Encryption: what a run says stands nowhere in the clear, whoever has its key reads it, and without it nobody does."""
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.copying import copied
+from callboard.bus.effects import Failure
 from callboard.bus.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
 from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable
@@ -18,10 +20,12 @@ from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log import NoAnswer, readable, recorded, whole
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
-from callboard.projections.runs import accepted
+from callboard.projections.runs import accepted as row_of
+from callboard.projections.span import Span
 from callboard.runtime.admission import secret_starts
 from callboard.runtime.admission.large_starts import detached
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.export.span_exporter import Spans, export_run
 from callboard.runtime.http.histories import Histories
 from callboard.runtime.run.log import RunLog, read_run
 from tests.callers import PATIENCE_S, Caller
@@ -59,8 +63,8 @@ def test_what_is_encrypted_is_no_attribute() -> None:
     payload = msgspec.json.decode(first.payload)
     payload["start"]["attributes"] = {"guests": "input.guests"}
     first = msgspec.structs.replace(first, payload=msgspec.Raw(msgspec.json.encode(payload)))
-    assert accepted(first).row.attributes == {"guests": 2}
-    assert accepted(encrypted(first)).row.attributes == {}
+    assert row_of(first).row.attributes == {"guests": 2}
+    assert row_of(encrypted(first)).row.attributes == {}
 
 
 def test_every_event_has_an_encrypted_form() -> None:
@@ -306,3 +310,46 @@ async def test_what_the_page_has_read_of_a_run_goes_with_its_key(connection: Con
     history = await histories.of(run)
     assert len(history.events) > 10
     assert not any(SECRET.encode() in bytes(event.payload) for event in history.events)
+
+
+# -- those who are to see no words -------------------------------------------------------------------------------------
+
+
+class Backend:
+    """A backend of spans in memory."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def export(self, spans: Sequence[Span]) -> None:
+        self.spans += spans
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_no_span_has_words_whoever_folds_it_and_of_a_fork_neither() -> None:
+    log = MemoryLog()
+    key = await log.keys.make(TENANT, "ada")
+    origin, fork = RunRef(TENANT, "origin"), RunRef(TENANT, "fork")
+    error = Failure("node.failed", SECRET)
+    accepted = ev.RunAccepted(ev.DefinitionRef("play", "0", SECRET), {"input": SECRET})
+    failed = [ev.NodeEnter(node="a"), ev.NodeExit("failed", error=error)]
+    ends = [ev.RunFailed(error), ev.RunEnd("failed", error=error)]
+    forked = msgspec.structs.replace(accepted, forked_from=ev.ForkedFrom("origin", 4))
+    for ref, payloads in ((origin, [accepted, ev.RunClaimed("w", 1), *failed, *ends]), (fork, [forked])):
+        runlog = RunLog(log, ref, writer="w")
+        runlog.key = key
+        for payload in payloads:
+            runlog.state(payload, node=("a", 1, 1) if payload in failed else None)
+        while runlog.queue:
+            await runlog.append_queued()
+    stored = await log.without_keys().read(origin)
+    [born, *_] = await log.without_keys().read(fork)
+    backend = Backend()
+    # One that takes the run over reads what came before; a fork has spans of its origin; and anybody may ask for them.
+    backend.export([*await Spans(log).take(stored[-1]), *await Spans(log).take(born)])
+    assert await export_run(log, origin, backend) > 0
+    assert len(backend.spans) >= 3
+    assert SECRET not in repr(backend.spans)
+    assert HIDDEN in repr(backend.spans)

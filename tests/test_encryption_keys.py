@@ -93,6 +93,7 @@ class Ring:
 def ring(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Ring:
     found = Ring(connection.log.keys)
     monkeypatch.setattr(connection.log, "keys", found)
+    monkeypatch.setattr(connection.log, "ring", found)
     monkeypatch.setattr(active_runs, "KEY_RETRY_S", 0.01)
     return found
 

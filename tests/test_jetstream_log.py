@@ -23,12 +23,12 @@ from callboard.bus.asking import api
 from callboard.bus.blobs import CHUNK_BYTES
 from callboard.bus.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
 from callboard.bus.connection import connected
-from callboard.bus.encryption import KeyRing
+from callboard.bus.encryption import KeyRing, NoKeys
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.events import Event, encode_event
 from callboard.bus.feed import Feed
 from callboard.bus.jetstream import READ_BATCH, JetStreamLog, open_log
-from callboard.bus.log import Alarm, Beside, Entry, EventLog, NoAnswer, Recorded, Refused, RunMessage, append
+from callboard.bus.log import Alarm, Beside, Entry, EventLog, NoAnswer, Reading, Recorded, Refused, RunMessage, append
 from callboard.bus.memory import Fault, MemoryLog
 from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.bus.requests import Requests
@@ -161,6 +161,9 @@ class Faulty:
     @property
     def keys(self) -> KeyRing:
         return self._log.keys
+
+    def without_keys(self) -> Reading:
+        return self._log.without_keys()
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         fault = self.faults.pop(0) if self.faults else "none"
@@ -748,7 +751,7 @@ async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
         subject = log.subjects.event(RUN, "d", large.type)
         for _ in range(40):
             await log.publish(Message(subject, large.data, {}))
-        feed = Feed(log.requests, log.subjects, log.stream, [log.subjects.run(RUN)], 0, None)
+        feed = Feed(log.requests, log.subjects, log.stream, [log.subjects.run(RUN)], 0, NoKeys())
         await feed.begin()
         await until(lambda: feed.held_bytes >= 50_000)
         seen: list[int] = []

@@ -30,7 +30,7 @@ class Following:
         """
         if self._after is None:
             self._after = await self._before(self._allowances.began(dt.datetime.now(dt.UTC)))
-        async with self._log.follow(self._filters, self._after, decrypting=False) as feed:
+        async with self._log.without_keys().follow(self._filters, self._after) as feed:
             async for recorded in feed:
                 if recorded.readable:
                     self._allowances.take(recorded.ref.tenant, recorded.event)

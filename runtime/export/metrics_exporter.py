@@ -45,7 +45,7 @@ class MetricsExporter:
         provider = await anyio.to_thread.run_sync(self._provider)
         metrics = Metrics(provider.get_meter(semconv.SCOPE), prices=self._prices)
         try:
-            async with self._log.follow(self._log.subjects.events(self._tenant), decrypting=False) as feed:
+            async with self._log.without_keys().follow(self._log.subjects.events(self._tenant)) as feed:
                 async for recorded in feed:
                     await self._take(metrics, recorded)
         finally:

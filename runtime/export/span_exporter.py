@@ -94,7 +94,8 @@ class Spans:
     def __init__(
         self, log: EventLog, runs_max: int | None = None, *, content: bool = False, prices: Prices | None = None
     ) -> None:
-        self._log = log
+        # What is delivered is as it is stored, and so must be what is read beside it.
+        self._log = log.without_keys()
         self._prices = prices
         self._content = content
         self._runs: OrderedDict[RunRef, _Run] = OrderedDict()
@@ -276,6 +277,6 @@ async def export_run(log: EventLog, ref: RunRef, exporter: SpanExporter, *, cont
     :raises NoAnswer: if the log does not answer
     """
     fold = SpanFold(content=content)
-    spans = [span for recorded in await read_run(log, ref) for span in fold.apply(recorded.event)]
+    spans = [span for recorded in await read_run(log.without_keys(), ref) for span in fold.apply(recorded.event)]
     await anyio.to_thread.run_sync(exporter.export, spans)
     return len(spans)

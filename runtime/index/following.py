@@ -71,7 +71,7 @@ class Following:
             try:
                 with self._scope:
                     await self._open(path)
-                    async with self._log.follow(self._filter, self._read, decrypting=False) as feed:
+                    async with self._log.without_keys().follow(self._filter, self._read) as feed:
                         async for item in feed:
                             await self._hear(item)
             except Exception:
