@@ -127,6 +127,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "model.result": {"model": "anthropic:claude-1"},
     "run.rejected": {"cause": 7},
     "run.resumed": {"step": True},
+    "cancel.requested": {"code": "budget"},
     "effect.result": {"model": "openai:text-embedding-3-small"},
     "run.end": {"warnings": WARNED, "models": [MODEL]},
     "child.end": {"warnings": WARNED, "models": [MODEL]},

@@ -158,11 +158,13 @@ async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, 
     rules = {
         "failures": {"on": "failed", "where": "definition=w", "webhook": inbox.url},
         "waits": {"on": "waiting", "longer_than": "0s", "webhook": inbox.url},
+        "words": {"on": "failed", "where": "input~grace", "webhook": f"{inbox.url}/words"},
     }
     async with house(tmp_path, rules) as connection:
-        await started(connection, {**FAILS, "encryption_key": "ada"}, "bad")
+        await started(connection, {**FAILS, "input": {"who": "Grace"}, "encryption_key": "ada"}, "bad")
         await started(connection, {**asking(question="Is Ada well?"), "encryption_key": "ada"}, "asks", ends=False)
         await until(lambda: len(inbox.posted) == 2)
+    assert inbox.at("/words") == []
     told = {one.said["run"]: one.said for one in inbox.posted}
     assert told["bad"]["error"] == {"code": "workflow.node_failed", "message": "(encrypted)"}
     assert told["asks"]["text"].endswith("for an answer: (encrypted)")
@@ -175,11 +177,14 @@ async def test_a_budget_that_is_used_up_is_told_of(tmp_path: Path, inbox: Receiv
     message = {**FINE, "definition": {"source": two}, "script": script}
     async with house(tmp_path, rules) as connection:
         await started(connection, {**message, "limits": {"turns": 1}}, "paused", ends=False)
-        await started(connection, {**message, "limits": {"turns": 1, "then": "cancel"}}, "cancelled")
-        await until(lambda: len(inbox.posted) == 2)
+        cancels = {**message, "limits": {"turns": 1, "then": "cancel"}}
+        await started(connection, cancels, "cancelled")
+        await started(connection, {**cancels, "encryption_key": "ada"}, "encrypted")
+        await until(lambda: len(inbox.posted) == 3)
     told = {one.said["run"]: one.said["text"] for one in inbox.posted}
     assert told["paused"].startswith("w is paused: the budget of the run is used up: 1 of 1 turns")
     assert told["cancelled"].startswith("w is cancelled: the budget")
+    assert told["encrypted"] == "w is cancelled: (encrypted)"
 
 
 async def test_who_does_not_take_a_notice_gets_it_again_and_keeps_nobody_waiting(

@@ -49,7 +49,10 @@ def filters(rule: NotifyRule, subjects: Subjects) -> list[str]:
 
 class Judge:
     """Judges events by one rule, no more at once than there are ``turns``; ``http_url`` is where people reach the page,
-    None if nowhere."""
+    None if nowhere.
+
+    What the words of an encrypted run are it does not know: no notice tells them, or follows from them.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Judge:
         http_url: str | None,
         turns: anyio.CapacityLimiter | None = None,
     ) -> None:
-        self._log = log
+        self._log = log.without_keys()
         self._name = name
         self._rule = rule
         self._http_url = http_url
@@ -103,7 +106,7 @@ class Judge:
                 return tell(on="quarantined", text=f"{name} is quarantined: {payload.code}: {short(payload.message)}")
             case ev.RunPaused(reason="budget") if _BUDGET in wants:
                 return tell(on=_BUDGET, text=f"{name} is paused: {payload.message}", key=event.key)
-            case ev.CancelRequested(reason="budget") if _BUDGET in wants:
+            case ev.CancelRequested(code="budget") if _BUDGET in wants:
                 return tell(on=_BUDGET, text=f"{name} is cancelled: {payload.message}")
             case _ if wants == ("waiting",) and (what := _awaited(payload)) is not None:
                 told = f"{name} has waited longer than {self._rule.longer_than} {what}"

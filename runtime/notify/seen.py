@@ -12,7 +12,7 @@ import msgspec
 from anyio import to_thread
 
 from callboard.bus.events import Event
-from callboard.bus.log import EventLog, NoAnswer, Recorded, whole
+from callboard.bus.log import NoAnswer, Reading, Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
 from callboard.projections.status import StatusFold
@@ -25,7 +25,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 """Events, and about as many bytes of them, that are read and taken at once."""
 
 
-async def told_by(log: EventLog, item: Recorded) -> Event:
+async def told_by(log: Reading, item: Recorded) -> Event:
     """Return an event without its large values, unless one of them is a member that has to be there.
 
     :raises NoAnswer: if the log does not answer
@@ -69,7 +69,7 @@ class Seen:
             self._index.tell({self._ref.run: self._fold.status})
         return self._index.matching(self._wanted) > 0
 
-    async def read(self, log: EventLog, n: int) -> None:
+    async def read(self, log: Reading, n: int) -> None:
         """Read the run up to an event of it at least; nothing if it has been purged.
 
         :raises NoAnswer: if the log does not answer, or whoever answers has not come so far
@@ -81,7 +81,7 @@ class Seen:
         if self._last < n and await log.last(self._ref) is not None:
             raise NoAnswer(f"event {n} of run {self._ref.run} is not there yet")
 
-    async def _take(self, log: EventLog, page: Sequence[Recorded]) -> None:
+    async def _take(self, log: Reading, page: Sequence[Recorded]) -> None:
         """Take a page; the large values in it are at hand one event after the other."""
         together: list[Recorded] = []
         for item in page:
@@ -92,7 +92,7 @@ class Seen:
                 together = []
         await self._take_together(together)
 
-    async def _looked_into(self, log: EventLog, item: Recorded) -> Event:
+    async def _looked_into(self, log: Reading, item: Recorded) -> Event:
         # Large values of theirs are looked into by questions; few have any.
         if self._index is not None and item.event.type.startswith("run."):
             return await whole(log, item)

@@ -136,7 +136,7 @@ class Budget:
         if not told:
             return None
         if self._limits.then == "cancel":
-            return ev.CancelRequested(reason=REASON, message=told)
+            return ev.CancelRequested(reason=REASON, message=told, code=REASON)
         return ev.RunPaused(reason=REASON, message=told)
 
     def _used_up(self, now: dt.datetime) -> list[str]:
