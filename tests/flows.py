@@ -11,7 +11,7 @@ import pytest
 
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.providers.catalog import Providers
-from callboard.actors.tools.tool import ToolEnvironment
+from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON
@@ -58,8 +58,8 @@ class FlowTheatre(Theatre):
     def environment(self, admission: Admitted) -> Environment:
         return Environment(default_model="scripted", providers=self.contracts)
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
-        carrier = super().carrier(ref, admission)
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
+        carrier = super().carrier(ref, admission, keep)
         providers = Providers(self.providers)
         theatre = self
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job
-from callboard.actors.tools.tool import ToolEnvironment
+from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON, Failure
@@ -49,8 +49,8 @@ class GraphTheatre(Theatre):
         assert name == LANGUAGE.name
         return REMEMBERING
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
-        carrier = super().carrier(ref, admission)
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
+        carrier = super().carrier(ref, admission, keep)
         theatre = self
 
         class Counting(Carrier):

@@ -12,7 +12,7 @@ import pytest
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.models.model import Model, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.scripted import ScriptedModel
-from callboard.actors.tools.tool import ToolEnvironment
+from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON, Failure, ModelReply, Text
@@ -75,7 +75,7 @@ class PlaybookTheatre(Theatre):
         assert name == LANGUAGE.name
         return REMEMBERING
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
         theatre = self
 

@@ -10,6 +10,8 @@ import anyio
 import msgspec
 import pytest
 
+from callboard.actors.carrier import Carrier
+from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.copying import copied
 from callboard.bus.effects import Failure
@@ -20,6 +22,7 @@ from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log import NoAnswer, readable, recorded, whole
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Stage
 from callboard.projections.runs import accepted as row_of
 from callboard.projections.span import Span
 from callboard.runtime.admission import secret_starts
@@ -27,6 +30,7 @@ from callboard.runtime.admission.large_starts import detached
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.export.span_exporter import Spans, export_run
 from callboard.runtime.http.histories import Histories
+from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
 from tests.callers import PATIENCE_S, Caller
 from tests.callers import caller as caller  # the fixtures
@@ -34,6 +38,7 @@ from tests.callers import connection as connection
 from tests.encrypted import ASKS, KEY, SECRET, TENANT, everything, question, start
 from tests.flows import call, flow, returned
 from tests.record_golden import golden_lines, golden_names, views_of
+from tests.theatre import Theatre
 
 # -- one event ---------------------------------------------------------------------------------------------------------
 
@@ -132,6 +137,29 @@ async def test_large_values_inside_large_values_come_back() -> None:
     end = ev.payload_of(item.event)
     assert isinstance(end, ev.RunEnd)
     assert end.output == output
+
+
+async def test_what_a_tool_brings_that_is_no_json_is_encrypted_too() -> None:
+    kept: list[Keep] = []
+
+    class Keeping(Theatre):
+        def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
+            kept.append(keep)
+            return super().carrier(ref, admission, keep)
+
+    async def play(_stage: Stage) -> End:
+        return End("completed")
+
+    log, picture = MemoryLog(), SECRET.encode()
+    theatre = Keeping({"p": play}, log=log)
+    for key in ("ada", None):
+        ref = await theatre.accept("p", run=f"with-{key}", encryption_key=key)
+        await theatre.perform(ref)
+        digest = await kept[-1](picture)
+        assert (digest == sha256(picture).hexdigest()) is (key is None)
+        assert await log.get_blob(ref, digest) == picture
+    with pytest.raises(KeyError):
+        await log.without_keys().get_blob(RunRef(TENANT, "with-ada"), await kept[0](picture))
 
 
 async def test_a_run_has_the_key_of_its_first_event() -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
+from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, ForkedFrom, Payload
 from callboard.bus.log import Entry
@@ -74,8 +75,8 @@ class Revival(Theatre):
         started = next(payload for event in self.recorded if isinstance(payload := ev.payload_of(event), ev.RunStart))
         return started.environment
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
-        return _Recorded(self, super().carrier(ref, admission))
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
+        return _Recorded(self, super().carrier(ref, admission, keep))
 
     async def fork(self, n: int) -> RunRef:
         """Admit a fork that goes on behind event n."""

@@ -64,13 +64,14 @@ async def test_a_server_over_stdio_lists_and_answers() -> None:
 
 async def test_a_picture_is_kept_beside_the_event_and_named_in_it() -> None:
     kept: dict[str, bytes] = {}
+    digest = hashlib.sha256(b"hi").hexdigest()
 
-    async def keep(digest: str, data: bytes) -> None:
+    async def keep(data: bytes) -> str:
         kept[digest] = data
+        return digest
 
     async with open_mcp(server(), replace(ENVIRONMENT, keep=keep)) as transport:
         output = await call(transport, "picture")
-    digest = hashlib.sha256(b"hi").hexdigest()
     picture = {"type": "image", "mimeType": "image/png", "sha256": digest, "bytes": 2}
     assert output == [{"type": "text", "text": "look"}, picture]
     assert kept == {digest: b"hi"}

@@ -18,7 +18,7 @@ import msgspec
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.models.model import Model
 from callboard.actors.models.scripted import ScriptedModel
-from callboard.actors.tools.tool import ToolEnvironment
+from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import JSON
@@ -101,7 +101,7 @@ class Theatre:
     def secrets(self, admission: Admitted) -> dict[str, str]:
         return self.secret
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
 
         def models(_spec: str) -> tuple[Model, str]:

@@ -28,6 +28,7 @@ import structlog
 
 from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
 from callboard.actors.tools import python_process
+from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON
 from callboard.bus.jetstream import JetStreamLog
@@ -211,7 +212,7 @@ def _services(orders: Orders, notes: int) -> type[Services]:
     activations: dict[str, int] = {}
 
     class NotingCompany(Services):
-        def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+        def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
             activation = activations[ref.run] = activations.get(ref.run, 0) + 1
 
             def note(job: Job) -> None:
@@ -219,7 +220,7 @@ def _services(orders: Orders, notes: int) -> type[Services]:
                 # On a line of its own, even if the last writer was killed over its note.
                 os.write(notes, b"\n" + msgspec.json.encode(carried) + b"\n")
 
-            return _NotingCarrier(super().carrier(ref, admission), note)
+            return _NotingCarrier(super().carrier(ref, admission, keep), note)
 
     return NotingCompany
 

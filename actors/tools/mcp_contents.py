@@ -1,12 +1,11 @@
 """Contents: what a result of an MCP server comes to as the output of a tool, and where its pictures and sounds go.
 
 Structured content is the output, else the text parts as one text, else the list of the parts. What comes as Base64 (an
-image, audio, a file) is kept beside the event, as it is, and the part says its sha256 and how many bytes it has: no
+image, audio, a file) is kept beside the event, and the part says under which sha256 and how many bytes it has: no
 model can look at Base64, and the log need not carry it.
 """
 
 import base64
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.tools.tool import Keep
@@ -46,6 +45,4 @@ async def _kept(part: dict[str, Any], keep: Keep) -> dict[str, Any]:
 
 async def _named(text: str, keep: Keep) -> dict[str, Any]:
     data = base64.b64decode(text, validate=True)
-    digest = hashlib.sha256(data).hexdigest()
-    await keep(digest, data)
-    return {"sha256": digest, "bytes": len(data)}
+    return {"sha256": await keep(data), "bytes": len(data)}

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Protocol
 
 from callboard.bus.effects import JSON, TOOL_TIMEOUT_S, Failure, McpTools, NatsTools, PythonTools, ToolSpec
@@ -12,12 +13,12 @@ OnProgress = Callable[[str], None]
 """Takes a line of progress that a tool reports; must not block and never raises."""
 
 
-Keep = Callable[[str, bytes], Awaitable[None]]
-"""Keeps bytes beside the run's events, under their sha256 in hex."""
+Keep = Callable[[bytes], Awaitable[str]]
+"""Keeps bytes beside the run's events; returns the name under which they are read again, a sha256 in hex."""
 
 
-async def _kept_nowhere(_digest: str, _data: bytes) -> None:
-    return
+async def _kept_nowhere(data: bytes) -> str:
+    return sha256(data).hexdigest()
 
 
 class ToolFailed(Exception):

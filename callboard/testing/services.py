@@ -14,7 +14,7 @@ from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.providers.mock import MOCK
 from callboard.actors.sources import SourceFailed, SourceRules, resolve
-from callboard.actors.tools.tool import ToolEnvironment
+from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure
@@ -115,7 +115,7 @@ class Services:
     def secrets(self, admission: Admitted) -> dict[str, str]:
         return {}
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
 
         def models(_spec: str) -> tuple[Model, str]:
@@ -131,7 +131,7 @@ class Services:
         return _Watched(
             self,
             models=models,
-            tools=ToolEnvironment(env=self.env or {}, script=script, opens=scripting(self.servers)),
+            tools=ToolEnvironment(env=self.env or {}, script=script, keep=keep, opens=scripting(self.servers)),
             kinds={"source": source, "provider": self._provider, **scripted},
             on_delta=lambda _job, _k, _text: None,
             model_timeout_s=MODEL_TIMEOUT_S,

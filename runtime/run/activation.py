@@ -10,6 +10,7 @@ from typing import Protocol
 import anyio
 
 from callboard.actors.carrier import Carrier
+from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.prices import Prices
@@ -78,8 +79,8 @@ class Services(Protocol):
         """Values that must not be recorded, by name."""
         ...
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
-        """Make what carries this run's effects out."""
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
+        """Make what carries this run's effects out; ``keep`` takes what is no JSON in the outputs of its tools."""
         ...
 
 

@@ -176,7 +176,7 @@ class RunActor:
     async def _perform(self, events: list[Event]) -> None:
         admission = await self._services.admitted(events[0])
         self._runlog.keep_secret(self._services.secrets(admission))
-        carrier = self._services.carrier(self.ref, admission)
+        carrier = self._services.carrier(self.ref, admission, self._runlog.keep)
         if not any(event.type == ev.RunStart.type for event in events):
             events.append(self._start(admission))
         self._admission = admission

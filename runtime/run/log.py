@@ -10,6 +10,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import islice, takewhile
 
 import msgspec
@@ -157,6 +158,17 @@ class RunLog:
         """Number and queue a payload of the runtime's own."""
         path, iteration, attempt = node or _RUN
         return self.write(payload.type, self.seal(payload), path, iteration, attempt, key, cause)
+
+    async def keep(self, data: bytes) -> str:
+        """Store a value that an event will name beside the run's events, encrypted if they are; return its digest.
+
+        :raises LogUnavailable: if the log does not answer for too long
+        :raises StoreFull: if it has no room for too long
+        """
+        stored = data if self.key is None else self.key.value(data)
+        digest = sha256(stored).hexdigest()
+        await store_blob(self._log, self.ref, self.n, digest, stored, room_patience_s=self._room_patience_s)
+        return digest
 
     def command(self, body: bytes) -> bytes:
         """The body of a command that has come for the run, decrypted if it is encrypted as the run is."""

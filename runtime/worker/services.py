@@ -27,7 +27,7 @@ from callboard.actors.prompts import Prompts
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
-from callboard.actors.tools.tool import ToolEnvironment
+from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus import tracecontext
 from callboard.bus.commands import StartRun
@@ -196,7 +196,7 @@ class Services:
     def secrets(self, admission: Admitted) -> dict[str, str]:
         return secrets_of(self._config, self._env, admission)
 
-    def carrier(self, ref: RunRef, admission: Admitted) -> Carrier:
+    def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
         token = definition_token(admission.plan.definition)
         live = self._log.subjects.live(ref, token, "model.delta")
@@ -218,7 +218,7 @@ class Services:
             script=script,
             redact=Redaction(self.secrets(admission)).text,
             timeout_s=self._config.tool_timeout_s,
-            keep=partial(self._log.put_blob, ref),
+            keep=keep,
         )
         permits = Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands)
         prompts = Prompts(self._config.prompt_folders, tools, permits)
