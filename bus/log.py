@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from callboard.bus import payloads
 from callboard.bus.backoff import backoff_s
+from callboard.bus.discretion import be_discreet
 from callboard.bus.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
 from callboard.bus.errors import KeyMissing, LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload, encode_event
@@ -108,6 +109,7 @@ async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
     :raises NoAnswer: if no answer came
     """
     event = item.event
+    be_discreet()
     try:
         key = await keys.get(item.ref.tenant, key_of(event.payload))
         if isinstance(key, Lack):

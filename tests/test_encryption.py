@@ -1,7 +1,8 @@
 """Encryption: what a run says stands nowhere in the clear, whoever has its key reads it, and without it nobody does."""
 
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log import NoAnswer, readable, recorded, whole
 from callboard.bus.memory import MemoryLog
+from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.projections.runs import accepted as row_of
@@ -32,11 +34,14 @@ from callboard.runtime.export.span_exporter import Spans, export_run
 from callboard.runtime.http.histories import Histories
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
+from callboard.runtime.settings import logs
+from callboard.runtime.worker import active_runs
 from tests.callers import PATIENCE_S, Caller
 from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
 from tests.encrypted import ASKS, KEY, SECRET, TENANT, everything, question, start
 from tests.flows import call, flow, returned
+from tests.plays import after
 from tests.record_golden import golden_lines, golden_names, views_of
 from tests.theatre import Theatre
 
@@ -273,6 +278,7 @@ async def test_a_start_with_a_key_takes_nothing_from_a_run_without(connection: C
         {"definition": {"source": SECRET}},
         {"model": SECRET, "input": 7, "more": SECRET},
         {"fork": {"run": "nobody", "at": 1}, "input": SECRET},
+        {"fork": {"run": "purged", "at": 1}, "encryption_key": None},
         {"run_id": "long", "blobs": {"input": "0" * 64}, "input": None},
     ],
 )
@@ -381,3 +387,48 @@ async def test_no_span_has_words_whoever_folds_it_and_of_a_fork_neither() -> Non
     assert len(backend.spans) >= 3
     assert SECRET not in repr(backend.spans)
     assert HIDDEN in repr(backend.spans)
+
+
+class Posted:
+    """Where a worker's active runs pass on what they do not take."""
+
+    def take(self, delivery: Delivery) -> None:
+        raise AssertionError(delivery)
+
+    def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        raise AssertionError(delivery)
+
+    def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
+        raise AssertionError(message)
+
+
+def saying(words: str) -> Callable[[Stage], Awaitable[End]]:
+    async def play(stage: Stage) -> End:
+        node = stage.enter("a")
+        await node.call("x", "http", {"words": words})
+        await node.sleep("sleep", after(node.entered_at, 60))
+        return End("completed")
+
+    return play
+
+
+@pytest.mark.parametrize("key", ["ada", None])
+async def test_a_run_that_diverges_tells_the_log_of_the_worker_no_words(key: str | None) -> None:
+    stream, given_back = io.StringIO(), anyio.Event()
+    theatre = Theatre({"p": saying(SECRET)})
+    ref = await theatre.accept("p", encryption_key=key)
+    await theatre.perform(ref)
+    theatre.plays = {"p": saying("Charles Babbage")}
+    delivery = Delivery("s", b"{}", {}, 9, 1, 0, "r", lambda _subject, _body: given_back.set())
+    runs = active_runs.ActiveRuns(theatre.log, theatre, Posted(), ack_wait_s=60, runs_active_max=1)
+    logs.configure("info", "json", stream)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(runs.run)
+        runs.activate(ref, delivery, "alarm")
+        with anyio.fail_after(PATIENCE_S):
+            await given_back.wait()
+        tasks.cancel_scope.cancel()
+    logs.unconfigure()
+    assert "replay.diverged" in stream.getvalue()
+    assert (SECRET in stream.getvalue()) is (key is None)
+    assert ("Babbage" in stream.getvalue()) is (key is None)

@@ -10,6 +10,7 @@ import anyio
 import pytest
 import structlog
 
+from callboard.bus.discretion import be_discreet, discretion
 from callboard.runtime.settings import logs
 
 
@@ -93,3 +94,35 @@ def test_an_exception_keeps_its_traceback_and_stdout_stays_clean(
     assert captured.out == ""
     assert "Traceback" in captured.err
     assert "the cause" in captured.err
+
+
+async def test_of_an_encrypted_run_no_words_are_logged() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    ours, theirs = structlog.get_logger("callboard.somewhere"), logging.getLogger("mcp.client")
+
+    async def fail() -> None:
+        name = "".join(["A", "da"])  # nor does the source tell it
+        try:
+            raise ValueError(name)
+        except ValueError as error:
+            ours.exception("it failed", run="r1", error=str(error), why="the log does not answer")
+            ours.error("it failed", exc_info=error)
+            theirs.exception("no JSON: %s", name, extra={"said": name})
+
+    with discretion():
+        await fail()
+        before = stream.getvalue()
+        stream.seek(0)
+        stream.truncate()
+        async with anyio.create_task_group() as tasks:
+            be_discreet()
+            tasks.start_soon(fail)
+    told = lines(stream)
+    assert "Ada" in before
+    assert "Ada" not in stream.getvalue()
+    assert [line["event"] for line in told] == ["it failed", "it failed", "(encrypted)"]
+    assert (told[0]["run"], told[0]["why"]) == ("r1", "the log does not answer")
+    for line in told:
+        assert "ValueError: (encrypted)" in line["exception"]
+        assert "in fail" in line["exception"]

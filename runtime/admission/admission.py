@@ -23,7 +23,7 @@ from callboard.bus.commands import (
     Registration,
     StartRun,
 )
-from callboard.bus.encryption import Key, Lack
+from callboard.bus.discretion import be_discreet
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -40,7 +40,7 @@ from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gat
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.routing import route
 from callboard.runtime.admission.run_ids import derived_run_id
-from callboard.runtime.admission.secret_starts import erase_start, is_secret, taken_in, withheld
+from callboard.runtime.admission.secret_starts import erase_start, is_secret, key_of, taken_in, withheld
 from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of
 from callboard.runtime.admission.tells import Tells, illegible
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
@@ -159,6 +159,8 @@ class Admission:
         """Admit or refuse a start; of one with a key nothing is left but what is encrypted."""
         document = decoded(delivery.data)
         secret = await is_secret(self._log, tenant, delivery.data, document)
+        if secret:
+            be_discreet()
         named = run_id_of(delivery.data)
         ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
         verdict = await self._started(ref, document, delivery, secret)
@@ -264,7 +266,7 @@ class Admission:
             accepted = forked
         runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
         if start.encryption_key:
-            runlog.key = await self._key(ref.tenant, start, parent)
+            runlog.key = await key_of(self._log, ref.tenant, start, child=parent is not None)
             if runlog.key is None:
                 return Verdict("rejected", run, problems=[_forgotten(start.encryption_key)])
         runlog.definition = definition_token(plan.definition)
@@ -288,20 +290,6 @@ class Admission:
                 warnings = await self._differences(first, accepted) if duplicate else warnings
                 return Verdict("accepted", run, duplicate, warnings=warnings)
         return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings))
-
-    async def _key(self, tenant: str, start: StartRun, parent: ev.Parent | None) -> Key | None:
-        """The key that a run is encrypted with, a new one if there never was one; None if it has been destroyed.
-
-        :raises NoAnswer: if a run must have it that was started before, and it is not there just now
-        """
-        assert start.encryption_key
-        if parent is None and start.fork is None:
-            return await self._log.keys.make(tenant, start.encryption_key)
-        key = await self._log.keys.get(tenant, start.encryption_key)
-        if key is Lack.MISSING:
-            # Another one of that name would make all that is encrypted illegible.
-            raise NoAnswer(f"the key {start.encryption_key!r} is not there")
-        return key if isinstance(key, Key) else None
 
     async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""

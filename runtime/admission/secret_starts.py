@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.encryption import HIDDEN
+from callboard.bus.commands import StartRun
+from callboard.bus.encryption import HIDDEN, Key, Lack
 from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import Problem, RunAccepted
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded
+from callboard.bus.log import NoAnswer, Recorded
 from callboard.bus.subjects import RunRef, is_name
 from callboard.runtime.admission.large_starts import BLOB_MISSING, beside
 from callboard.runtime.admission.verdicts import Verdict
@@ -20,7 +21,8 @@ _MEMBER = b'"encryption_key"'
 
 
 async def is_secret(log: JetStreamLog, tenant: str, body: bytes, document: dict[str, Any] | list[Problem]) -> bool:
-    """Whether a start, right or wrong, is one of a run with a key: it names one, or goes on from a run that has one.
+    """Whether a start, right or wrong, is one of a run with a key: it names one, or goes on from a run that has one, or
+    from one that is not there, of which nobody can say it any more.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -28,13 +30,29 @@ async def is_secret(log: JetStreamLog, tenant: str, body: bytes, document: dict[
         # It cannot be read; then it is enough that it seems to name one.
         return _MEMBER in body
     fork = document.get("fork")
+    if document.get("encryption_key") or fork is None:
+        return bool(document.get("encryption_key"))
     origin: Any = fork.get("run") if isinstance(fork, dict) else None
-    if document.get("encryption_key"):
-        return True
     if not isinstance(origin, str) or not is_name(origin):
-        return False
+        return True
     first = await log.last_of_type(RunRef(tenant, origin), RunAccepted.type)
-    return first is not None and _has_key(first)
+    return first is None or _has_key(first)
+
+
+async def key_of(log: JetStreamLog, tenant: str, start: StartRun, *, child: bool) -> Key | None:
+    """The key that a start names, a new one if there never was one; None if it has been destroyed.
+
+    :raises NoAnswer: if the run takes it over from another one, and it is not there just now; or no answer came
+    """
+    name = start.encryption_key
+    assert name
+    if not child and start.fork is None:
+        return await log.keys.make(tenant, name)
+    key = await log.keys.get(tenant, name)
+    if key is Lack.MISSING:
+        # Another one of that name would make all that is encrypted illegible.
+        raise NoAnswer(f"the key {name!r} is not there")
+    return key if isinstance(key, Key) else None
 
 
 async def taken_in(log: JetStreamLog, ref: RunRef, sequence: int, problems: list[Problem]) -> Verdict | None:

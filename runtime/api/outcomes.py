@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from callboard.bus.discretion import discretion
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.log import Full, NoAnswer
 from callboard.runtime.admission.verdicts import listed, shortened
@@ -20,25 +21,26 @@ Verb = Callable[[str, bytes], Awaitable[Any]]
 
 async def outcome(verb: Verb, tenant: str, body: bytes) -> Any:
     """Carry a request out; return its answer, or the error to answer with."""
-    try:
-        return await verb(tenant, body)
-    except ApiError as error:
-        return error
-    except UnknownRun as error:
-        return ApiError(404, error.code, error.message)
-    except NoVerdict as error:
-        return ApiError(503, error.code, error.message, remedy=error.remedy)
-    except StoreFull as error:
-        return _no_room(error)
-    except Full as full:
-        return _no_room(full.told())
-    except CallboardError as error:
-        return ApiError(500, error.code, error.message, remedy=error.remedy)
-    except NoAnswer as error:
-        return ApiError(503, "log.unavailable", f"the log does not answer: {error}", remedy="Try again.")
-    except Exception as error:
-        logger.exception("request failed unexpectedly")
-        return ApiError(500, "internal", type(error).__name__)
+    with discretion():
+        try:
+            return await verb(tenant, body)
+        except ApiError as error:
+            return error
+        except UnknownRun as error:
+            return ApiError(404, error.code, error.message)
+        except NoVerdict as error:
+            return ApiError(503, error.code, error.message, remedy=error.remedy)
+        except StoreFull as error:
+            return _no_room(error)
+        except Full as full:
+            return _no_room(full.told())
+        except CallboardError as error:
+            return ApiError(500, error.code, error.message, remedy=error.remedy)
+        except NoAnswer as error:
+            return ApiError(503, "log.unavailable", f"the log does not answer: {error}", remedy="Try again.")
+        except Exception as error:
+            logger.exception("request failed unexpectedly")
+            return ApiError(500, "internal", type(error).__name__)
 
 
 def _no_room(error: StoreFull) -> ApiError:

@@ -8,6 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callboard.bus.discretion import discretion
 from callboard.bus.errors import CallboardError
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import is_name
@@ -38,18 +39,19 @@ def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Res
             check(subject_of(request), scope)
         except ApiError as error:
             return refusal(error)
-        try:
-            found = await handler(request)
-            return found if isinstance(found, Live) else answer(found)
-        except ApiError as error:
-            return answer({"detail": said(error)}, error.status)
-        except UnknownRun as error:
-            return answer({"detail": error.message}, 404)
-        except (CallboardError, NoAnswer) as error:
-            return answer({"detail": str(error)}, 503)
-        except Exception as error:
-            logger.exception("request failed unexpectedly")
-            return answer({"error": "Internal server error", "detail": type(error).__name__}, 500)
+        with discretion():
+            try:
+                found = await handler(request)
+                return found if isinstance(found, Live) else answer(found)
+            except ApiError as error:
+                return answer({"detail": said(error)}, error.status)
+            except UnknownRun as error:
+                return answer({"detail": error.message}, 404)
+            except (CallboardError, NoAnswer) as error:
+                return answer({"detail": str(error)}, 503)
+            except Exception as error:
+                logger.exception("request failed unexpectedly")
+                return answer({"error": "Internal server error", "detail": type(error).__name__}, 500)
 
     return handle
 

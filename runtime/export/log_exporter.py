@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from callboard.bus import tracecontext
+from callboard.bus.discretion import discreet
+from callboard.bus.encryption import HIDDEN
 from callboard.projections import semconv
 from callboard.runtime.export.switches import wants
 
@@ -70,7 +72,8 @@ class _Handler(logging.Handler):
 def _record(record: logging.LogRecord) -> "LogRecord":
     from opentelemetry._logs import LogRecord, SeverityNumber
 
-    said: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()}
+    theirs = HIDDEN if discreet() else record.getMessage()
+    said: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": theirs}
     members = {name: value for name, value in said.items() if name not in _OF_THE_LINE and not name.startswith("_")}
     attributes = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in members.items()}
     return LogRecord(
@@ -85,7 +88,8 @@ def _record(record: logging.LogRecord) -> "LogRecord":
 
 
 def _exception(record: logging.LogRecord, said: Mapping[str, Any]) -> BaseException | None:
-    told = record.exc_info or said.get("exc_info")
+    # Of a library's line it may quote anything.
+    told = (None if discreet() else record.exc_info) or said.get("exc_info")
     found = told[1] if isinstance(told, tuple) else told
     return found if isinstance(found, BaseException) else None
 

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from callboard.bus.answer_schemas import answer_schema, choice
+from callboard.bus.discretion import discretion
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import HumanAsked
 from callboard.bus.jetstream import JetStreamLog
@@ -57,23 +58,24 @@ class Answering:
 
     async def serve(self, request: Request) -> Response:
         """Answer a request to ``/answer/<link>``."""
-        try:
-            link = await self._links.read(request.path_params["link"], dt.datetime.now(dt.UTC))
-            fate = await self._fate(link)
-            if fate.asked is None or fate.outcome:
-                return _closed(fate)
-            if request.method != "POST":
-                return _form(fate.asked, {})
-            return await self._answer(link, fate.asked, await _filled(request))
-        except BadLink as error:
-            return _bad(error)
-        except ApiError as error:
-            return notice("This did not work", error.message, error.status)
-        except (CallboardError, NoAnswer):
-            return notice("This did not work just now", "Please try again in a minute.", 503)
-        except Exception:
-            logger.exception("an answer failed unexpectedly")
-            return notice("This did not work", "That is our fault.", 500)
+        with discretion():
+            try:
+                link = await self._links.read(request.path_params["link"], dt.datetime.now(dt.UTC))
+                fate = await self._fate(link)
+                if fate.asked is None or fate.outcome:
+                    return _closed(fate)
+                if request.method != "POST":
+                    return _form(fate.asked, {})
+                return await self._answer(link, fate.asked, await _filled(request))
+            except BadLink as error:
+                return _bad(error)
+            except ApiError as error:
+                return notice("This did not work", error.message, error.status)
+            except (CallboardError, NoAnswer):
+                return notice("This did not work just now", "Please try again in a minute.", 503)
+            except Exception:
+                logger.exception("an answer failed unexpectedly")
+                return notice("This did not work", "That is our fault.", 500)
 
     async def _fate(self, link: Link) -> Fate:
         subjects = self._log.subjects

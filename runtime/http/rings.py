@@ -15,6 +15,7 @@ import anyio.abc
 import structlog
 
 from callboard.bus.asking import api
+from callboard.bus.discretion import discretion
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded
 
@@ -52,6 +53,10 @@ class Ring:
 
     async def run(self) -> None:
         """Take in what comes, until cancelled."""
+        with discretion():
+            await self._run()
+
+    async def _run(self) -> None:
         try:
             with self.scope:
                 self.base = await _last_sequence(self._log)

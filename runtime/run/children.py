@@ -228,7 +228,7 @@ class ChildRuns:
                 try:
                     end = await self._ended(child)
                 except Exception as error:
-                    logger.warning("child run could not be looked at", run=self._ref.run, key=key, why=str(error))
+                    logger.warning("child run could not be looked at", run=self._ref.run, key=key, error=str(error))
                     break
                 if end is not None:
                     self._underway.pop(key, None)

@@ -211,5 +211,5 @@ async def _secrets(log: EventLog, services: Services, first: Recorded) -> dict[s
     try:
         return services.secrets(await services.admitted(await whole(log, first)))
     except Exception as error:
-        logger.warning("killing a run whose start cannot be read", run=first.ref.run, why=str(error))
+        logger.warning("killing a run whose start cannot be read", run=first.ref.run, error=str(error))
         return {}

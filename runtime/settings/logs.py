@@ -13,6 +13,8 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from callboard.bus import tracecontext
+from callboard.bus.discretion import discreet
+from callboard.bus.encryption import HIDDEN
 
 CHATTY = (
     "httpx",
@@ -28,6 +30,15 @@ CHATTY = (
     "uvicorn.access",
 )
 """Libraries of which only warnings are shown, unless we debug."""
+
+TOLD = frozenset(
+    {
+        *("event", "level", "logger", "timestamp", "trace_id", "span_id", "run", "node", "key", "n", "kind", "verb"),
+        *("code", "why", "tool", "server", "actor", "path", "restart", "sequence", "subject", "stack"),
+    }
+)
+"""Members of a line that stay where an encrypted run is at hand: who, where, and which error. Texts that may quote what
+a run says belong into others; ``why`` is for those that never do."""
 
 _HANDLER = "callboard"
 
@@ -51,7 +62,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     handler.set_name(_HANDLER)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _discreet],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format, target)],
         )
     )
@@ -65,6 +76,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     structlog.configure(
         processors=[
             *shared,
+            _discreet,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -96,6 +108,33 @@ def _traced(_logger: object, _method: str, line: EventDict) -> EventDict:
     if context is not None:
         line["trace_id"], line["span_id"] = context.trace_id, context.span_id
     return line
+
+
+def _discreet(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Take the words out of a line where an encrypted run is at hand."""
+    if not discreet():
+        return line
+    told: EventDict = {name: value for name, value in line.items() if name in TOLD or name.startswith("_")}
+    if line.get("_from_structlog") is False:
+        told["event"] = HIDDEN  # a library's, which says anything there
+    error = _error(line.get("exc_info"))
+    if error is not None:
+        hidden = Exception(f"{type(error).__name__}: {HIDDEN}")
+        told["exc_info"] = (Exception, hidden, error.__traceback__)
+    return told
+
+
+def _error(exc_info: object) -> BaseException | None:
+    """The exception that a line tells of, in whichever form."""
+    match exc_info:
+        case BaseException():
+            return exc_info
+        case (_, BaseException() as error, _):
+            return error
+        case None | False:
+            return None
+        case _:
+            return sys.exception()
 
 
 def _rendering(format: Format, stream: TextIO) -> list[Processor]:

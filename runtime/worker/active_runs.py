@@ -9,6 +9,7 @@ import structlog
 
 from callboard.actors.actor import Restart, Supervisor
 from callboard.bus.backoff import backoff_s
+from callboard.bus.discretion import discretion
 from callboard.bus.errors import (
     CallboardError,
     KeyMissing,
@@ -193,7 +194,7 @@ class ActiveRuns:
         ending: Ending | None = None
         try:
             async with self._slots.one(hosted.urgent):
-                with structlog.contextvars.bound_contextvars(run=ref.run):
+                with structlog.contextvars.bound_contextvars(run=ref.run), discretion():
                     ending = await self._perform(ref, hosted)
         finally:
             del self._hosted[ref]
@@ -219,20 +220,20 @@ class ActiveRuns:
             return await self._quarantine(ref, hosted, error)
         except CallboardError as error:
             self.counts.divergences += isinstance(error, ReplayDiverged)
-            logger.error("run cannot be performed by this version", why=str(error))
+            logger.error("run cannot be performed by this version", code=error.code, error=str(error))
             # Every try leaves a claim in the log: try less and less often.
             hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
         except Exception as error:
-            logger.error("run actor keeps failing", why=f"{type(error).__name__}: {error}")
+            logger.error("run actor keeps failing", kind=type(error).__name__, error=str(error))
             hosted.give_back(CRASHED_RETRY_S)
         return None
 
     async def _quarantine(self, ref: RunRef, hosted: _Hosted, found: LogUnreadable) -> Ending | None:
-        logger.error("run is quarantined", why=str(found))
+        logger.error("run is quarantined", sequence=found.sequence, error=str(found))
         try:
             await quarantine(self._log, self._services, ref, found)
         except (CallboardError, NoAnswer) as error:
-            logger.warning("run could not be quarantined", why=str(error))
+            logger.warning("run could not be quarantined", error=str(error))
             hosted.give_back(1.0)
             return None
         return "quarantined"

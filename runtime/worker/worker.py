@@ -18,6 +18,7 @@ from nats.aio.subscription import Subscription
 
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
+from callboard.bus.discretion import discretion
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded
@@ -190,16 +191,17 @@ class Worker:
             await self._seen.wait()
 
     async def _admit_one(self, delivery: Delivery) -> None:
-        try:
-            async with self._admitting:
-                await self._admission.admit(delivery)
-        except Exception:
-            # The message stays in the queue; whatever broke must not end the worker.
-            logger.exception("admission failed unexpectedly", subject=delivery.subject)
-            delivery.nak(CRASHED_RETRY_S)
-        finally:
-            self._looked_at.pop(delivery.sequence, None)
-            self._seen.set()
+        with discretion():
+            try:
+                async with self._admitting:
+                    await self._admission.admit(delivery)
+            except Exception:
+                # The message stays in the queue; whatever broke must not end the worker.
+                logger.exception("admission failed unexpectedly", subject=delivery.subject)
+                delivery.nak(CRASHED_RETRY_S)
+            finally:
+                self._looked_at.pop(delivery.sequence, None)
+                self._seen.set()
 
     async def _hold_what_is_looked_at(self) -> None:
         """Tell the server that starts are still being read: those before them may take a while."""
