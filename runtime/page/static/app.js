@@ -87,7 +87,7 @@ async function arrive() {
   if (!view.isConnected) {
     // What is drawn first is drawn with the frame around it, in one go.
     await loading
-    frame()
+    if (!view.isConnected) frame()
   }
   if (place.tenant !== tenant) {
     return fill(view, nothing(`Tenant ${place.tenant} is not served here`, h('a', {class: 'button', href: to([])}, `Go to ${tenant}`)))
