@@ -23,6 +23,8 @@ LAID = ROOT / ".browser" / "chromium"
 LIBRARIES = ROOT / ".browser" / "lib"
 AXE = ROOT / ".browser" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 AXE_PACKAGE = "axe-core@4"
+PICTURES = ROOT / ".browser" / "pictures"
+"""What the tests have seen, for people to look at."""
 
 FLAGS = [
     "--headless",
@@ -87,6 +89,11 @@ class Opened:
         page.on("console", self._note)
         await page.goto(url)
         return page
+
+    async def picture(self, page: Page, name: str) -> None:
+        """Lay a picture of what is seen of a page to those of the other views."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        await page.screenshot(path=PICTURES / f"{name}.png")
 
     async def close_pages(self) -> None:
         """Close all pages, and with them what they follow."""

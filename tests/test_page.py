@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -718,15 +719,18 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
     }
     barred: list[str] = []
     # Without motion nothing is on its way from one colour to another.
-    page = await stage.browser.page("about:blank", reduced_motion="reduce")
+    page = await stage.browser.page("about:blank", width=1440, height=900, reduced_motion="reduce")
     for path, shown in ready.items():
+        name = re.sub(r"\W+", "-", path) or "home"
         await page.goto(stage.url(path))
         await expect(page.locator(shown).first).to_be_visible()
         await asked(page, f"() => {{ {source}; window.axe ??= axe }}")
         await page.emulate_media(color_scheme="light")
-        barred += [f"{path or 'home'}, light: {one}" for one in await asked(page, BARRED)]
+        barred += [f"{name}, light: {one}" for one in await asked(page, BARRED)]
+        await stage.browser.picture(page, f"{name}-light")
         await page.emulate_media(color_scheme="dark")
-        barred += [f"{path or 'home'}, dark: {one}" for one in await asked(page, BARRED, ["color-contrast"])]
+        barred += [f"{name}, dark: {one}" for one in await asked(page, BARRED, ["color-contrast"])]
+        await stage.browser.picture(page, f"{name}-dark")
     assert barred == [], "\n".join(barred)
 
 
