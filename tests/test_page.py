@@ -527,9 +527,19 @@ async def test_versions_of_a_definition_are_compared(stage: Stage) -> None:
 async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
     await stage.start("left")
     await stage.start("right", {**LOOP, "input": {"who": "Grace"}})
+    await stage.start("short", {**LOOP, "script": {**LOOP["script"], "routes": {"a": ["c"]}}})
     page = await stage.browser.page(stage.url("runs/left/diff/right"))
     await expect(page.get_by_role("columnheader", name="left").first).to_be_visible()
     await expect(page.get_by_text("Grace", exact=True)).to_be_visible()
+    heads = "() => [...document.querySelectorAll('.told h2')].map((one) => one.textContent)"
+    assert (await asked(page, heads))[-1] == "measures"
+    assert "path" not in await asked(page, heads)
+    await page.goto(stage.url("runs/left/diff/short"))
+    await expect(page.get_by_role("row", name="goes on with b c")).to_be_visible()
+    await expect(page.get_by_role("row", name="because more enough")).to_be_visible()
+    assert (await asked(page, heads))[0] == "they part behind a"
+    steps = "() => [...document.querySelectorAll('.told tr.other')].map((one) => one.textContent)"
+    assert {"2bc", "3a#2", "4c"} <= set(await asked(page, steps))
 
 
 # -- forks -------------------------------------------------------------------------------------------------------------

@@ -2,10 +2,16 @@
 
 import {get, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {count, duration} from '../lib/format.js'
+import {count, duration, spent} from '../lib/format.js'
 import {chip, look} from '../lib/status.js'
 import {tree} from '../lib/value.js'
 import {failure, nothing} from './parts.js'
+
+/** What is told in places of its own. */
+const OWN = ['left', 'right', 'equal', 'shared', 'sight', 'parting', 'measures']
+const ROWS_MAX = 200
+/** Steps that are shown of what both did before they parted. */
+const STEPS_BEFORE = 3
 
 export class DiffView extends HTMLElement {
   /** @param {import('../lib/urls.js').Place} place */
@@ -23,12 +29,64 @@ export class DiffView extends HTMLElement {
 
   /** @param {any} found */
   told(found) {
-    const parts = Object.entries(found).filter(([name, value]) => !['left', 'right', 'equal', 'shared', 'sight'].includes(name) && value !== null && (typeof value !== 'object' || Object.keys(value).length))
+    const parts = Object.entries(found).filter(([name, value]) => !OWN.includes(name) && differs(value))
     const before = [...changed(found.shared), ...seen(found)]
-    if (!parts.length && !before.length) return [nothing('Nothing is different', 'Both took the same way and came to the same.')]
-    parts.sort(([a], [b]) => Number(b === 'parting') - Number(a === 'parting'))
-    return [...before, ...parts.map(([name, value]) => h('section', {class: 'told'}, h('h2', {}, name.replaceAll('_', ' ')), differences(value)))]
+    const alike = found.equal && !before.length ? nothing('Nothing is different', 'Both took the same way and came to the same.') : null
+    const parting = found.parting ? parted(found.parting) : null
+    return [alike, parting, ...before, ...parts.map(([name, value]) => part(name, value)), measured(found.measures)].filter((one) => one !== null)
   }
+}
+
+const part = (/** @type {string} */ name, /** @type {any} */ value) =>
+  h('section', {class: 'told'}, h('h2', {}, name.replaceAll('_', ' ')), name === 'path' ? ways(value) : differences(value))
+
+/** Whether there is anything to tell: two sides of the same are not. @param {any} value */
+function differs(value) {
+  if (value === null || typeof value !== 'object') return value !== null
+  const names = Object.keys(value)
+  if (isPair(value)) return JSON.stringify(value.left) !== JSON.stringify(value.right)
+  return names.length > 0
+}
+
+/** @param {any} value */
+const isPair = (value) => Object.keys(value).sort().join() === 'left,right'
+
+/** Where their ways part first, and why. @param {any} parting */
+function parted({after, left, right, reasons}) {
+  const words = (/** @type {any} */ value) => (Array.isArray(value) ? value.filter(Boolean).map(String).join(', ') : String(value ?? '')) || '—'
+  const row = (/** @type {string} */ name, /** @type {any} */ ours, /** @type {any} */ theirs) => h('tr', {class: words(ours) === words(theirs) ? '' : 'other'}, h('th', {scope: 'row'}, name), h('td', {}, words(ours)), h('td', {}, words(theirs)))
+  const rows = [row('goes on with', left, right), row('because', reasons.left, reasons.right)]
+  return h('section', {class: 'told'}, h('h2', {}, after ? `they part behind ${after}` : 'they part at the beginning'), sides(['then', 'left', 'right'], rows, 0))
+}
+
+/** The executions of both, one below the other; where they are not the same stands out. @param {{left: string[], right: string[]}} path */
+function ways({left, right}) {
+  const steps = Array.from({length: Math.max(left.length, right.length)}, (_, i) => [left[i] ?? '', right[i] ?? ''])
+  const parted = Math.max(steps.findIndex(([a, b]) => a !== b) - STEPS_BEFORE, 0)
+  const shown = steps.slice(parted, parted + ROWS_MAX)
+  const rows = shown.map(([a, b], i) => h('tr', {class: a === b ? '' : 'other'}, h('th', {scope: 'row'}, String(parted + i + 1)), h('td', {}, a), h('td', {}, b)))
+  return sides(['step', 'left', 'right'], rows, steps.length - shown.length)
+}
+
+/** How long each lasted, and what it used: of the runs, and of what both have; what differs most comes first. @param {any} measures */
+function measured({run, executions}) {
+  const apart = (/** @type {any} */ {left, right}) => Math.abs((left?.duration_s ?? 0) - (right?.duration_s ?? 0))
+  const all = [['run', run], ...Object.entries(executions).sort(([, a], [, b]) => apart(b) - apart(a))]
+  const told = (/** @type {any} */ one) => one ? [one.duration_s === null ? 'goes on' : duration(one.duration_s), count(one.input_tokens + one.output_tokens), spent(one.cost)] : ['', '', '']
+  const rows = all.slice(0, ROWS_MAX).map(([name, {left, right}]) => {
+    const ours = told(left), theirs = told(right)
+    return h('tr', {}, h('th', {scope: 'row'}, name), ours.flatMap((value, i) => [h('td', {}, value), h('td', {}, theirs[i])]))
+  })
+  const heads = ['what', 'took, left', 'right', 'tokens, left', 'right', 'cost, left', 'right']
+  return h('section', {class: 'told'}, h('h2', {}, 'measures'), sides(heads, rows, all.length - rows.length))
+}
+
+/** @param {string[]} heads @param {HTMLElement[]} rows @param {number} more */
+function sides(heads, rows, more) {
+  return [
+    h('table', {class: 'sides'}, h('thead', {}, h('tr', {}, heads.map((one) => h('th', {scope: 'col'}, one)))), h('tbody', {}, rows)),
+    more ? h('p', {class: 'soft'}, `and ${count(more)} more`) : null,
+  ]
 }
 
 /** What two runs have in common. @param {string} left @param {any} shared */
@@ -50,7 +108,7 @@ function seen({left, right, sight}) {
 
 /** @param {any} value @returns {HTMLElement} */
 function differences(value) {
-  const list = Array.isArray(value) ? value : null
+  const list = Array.isArray(value) ? value : isPair(value) ? [value] : null
   if (!list?.length || typeof list[0] !== 'object' || !('left' in list[0] || 'right' in list[0])) return tree(value, {open: 2})
   const where = Object.keys(list[0]).filter((name) => name !== 'left' && name !== 'right')
   return h('table', {}, h('thead', {}, h('tr', {}, [...where, 'left', 'right'].map((one) => h('th', {scope: 'col'}, one.replaceAll('_', ' '))))),
