@@ -77,7 +77,7 @@ async def test_a_question_is_listed_until_it_is_answered(house: House) -> None:
     answer = {"interaction": found["key"], "user_response": "blue", "by": "ada"}
     assert (await client.post("/runs/asks/answer", json=answer)).status_code == 202
     assert (await got(client, "/runs/asks/result", wait_s=PATIENCE_S))["output"] == "blue"
-    assert (await got(client, "/questions", run_id="asks")) == {"questions": [], "more": False}
+    assert (await got(client, "/questions", run_id="asks")) == {"questions": [], "more": False, "count": 0}
 
 
 async def test_the_questions_of_a_run_that_is_killed_are_gone(house: House) -> None:
