@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.commit import Message, guarded
 from callboard.bus.erasing import erase, erase_all
-from callboard.bus.events import RunAccepted
+from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 
@@ -85,13 +85,23 @@ async def purge(log: JetStreamLog, ref: RunRef, starts: Sequence[int] = ()) -> i
 async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
     """Remove what is there of a run that is marked, if anything is: somebody took its id while it was purged, or the
     purge was broken off. It is marked anew before, so that whoever has heard of it meanwhile hears that it has gone.
+    A run that goes on stays, whoever has marked it.
 
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came; done again, it goes on
     """
-    if await log.last_of_type(ref, RunAccepted.type) is not None:
+    if await log.last_of_type(ref, RunAccepted.type) is not None and not await goes_on(log, ref):
         await log.publish(_mark(log, ref, mark, {}))
         await finish(log, ref)
+
+
+async def goes_on(log: JetStreamLog, ref: RunRef) -> bool:
+    """Return whether somebody performs a run: it has more than its first event, and is not at rest.
+
+    :raises NoAnswer: if no answer came
+    """
+    last = await log.last(ref)
+    return last is not None and last.readable and last.event.n > 1 and last.event.type not in AT_REST
 
 
 async def finish(log: JetStreamLog, ref: RunRef) -> int:

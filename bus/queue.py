@@ -5,7 +5,7 @@ deliveries is not limited, so no number of starts keeps a cancellation from gett
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -149,6 +149,29 @@ async def ensure_consumer(
     if "error" in answer:
         raise NoAnswer(f"consumer {durable}: {answer['error'].get('description')}")
     return answer.get("num_ack_pending", 0)
+
+
+async def attend(
+    nc: Line,
+    requests: Requests,
+    stream: str,
+    durable: str,
+    filters: Sequence[str],
+    take: Callable[[Delivery], Coroutine[Any, Any, None]],
+    send: Replies,
+    ack_wait_s: float,
+) -> None:
+    """Read a durable consumer together with whoever else does, each delivery in a task of its own, until cancelled.
+
+    :raises NoAnswer: if the consumer can neither be made nor be taken over
+    """
+    await ensure_consumer(requests, stream, durable, filters, ack_wait_s)
+    async with anyio.create_task_group() as tasks:
+
+        def deliver(delivery: Delivery) -> None:
+            tasks.start_soon(take, delivery)
+
+        await Puller(nc, stream, durable, deliver, send).run()
 
 
 async def pending_acks(requests: Requests, stream: str, durable: str) -> int:

@@ -11,7 +11,7 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import RunEnd
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
-from callboard.runtime.page.ahead import first_asked
+from callboard.runtime.page.preloads import first_asked
 from tests.browser import Opened
 from tests.http_house import PATIENCE_S, served
 from tests.logs import Log

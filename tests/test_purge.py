@@ -9,6 +9,7 @@ import nats
 import pytest
 
 from callboard.bus.commit import Message
+from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone, gone
 from callboard.bus.queue import pending_acks
@@ -94,12 +95,43 @@ async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
         return await pending_acks(connection.log.requests, connection.log.stream, purges.QUEUE) == 0
 
     await until(acknowledged)
-    assert len(await left(connection, going)) > 1
+    assert await connection.log.last(RunRef(TENANT, going)) is not None
+    # Nor does a start of it that is sent again take it away.
+    error = await caller.refused("start", {**_start(), "run_id": going})
+    assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
+    assert await connection.log.last(RunRef(TENANT, going)) is not None
     assert await connection.log.last(RunRef(TENANT, parent)) is not None
     assert await purged(connection, parent) > 0
     assert sorted(await left(connection, "cb.gone")) == sorted(
         f"cb.gone.acme.{one}" for one in (parent, below, run, going)
     )
+
+
+async def test_a_purge_that_fails_unexpectedly_keeps_no_other_from_being_finished(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purges, "UNDER_WAY_S", 0.05)
+    monkeypatch.setattr(purges, "RETRY_S", 0.05)
+    failed: list[str] = []
+    finish = purges.finish
+
+    async def failing(log: JetStreamLog, ref: RunRef) -> int:
+        if ref.run == "first" and len(failed) < 2:
+            failed.append(ref.run)
+            raise ZeroDivisionError
+        return await finish(log, ref)
+
+    monkeypatch.setattr(purges, "finish", failing)
+    for run in ("first", "second"):
+        await caller.finished(run_id=run, input={"who": "x" * 300_000})
+        with broken_off(), pytest.raises(NoAnswer, match="killed"):
+            await purged(connection, run)
+
+    async def finished() -> bool:
+        return [len(await left(connection, run)) for run in ("first", "second")] == [1, 1]
+
+    await until(finished)
+    assert failed == ["first", "first"]
 
 
 async def test_what_is_still_needed_stays(connection: Connection, caller: Caller) -> None:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from callboard.runtime.page.ahead import first_asked, imported, view_at
+from callboard.runtime.page.preloads import first_asked, imported, view_at
 
 POLICY = "; ".join(
     (
@@ -55,7 +55,7 @@ DOCUMENTS_MAX = 64
 DOCUMENT = "index.html"
 TENANT = b"{{tenant}}"
 VERSION = b"{{version}}"
-AHEAD = b"{{ahead}}"
+PRELOADS = b"{{preloads}}"
 MAY = b"{{may}}"
 
 
@@ -85,7 +85,7 @@ def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, r
     def document(view: str, first: str | None) -> File:
         links = [f'<link rel="preload" as="fetch" href="{html.escape(first)}" crossorigin>'] if first else []
         links += [f'<link rel="modulepreload" href="/static/{version}/{one}">' for one in imported(modules, view)]
-        return _file(DOCUMENT, text.replace(AHEAD, "\n".join(links).encode()))
+        return _file(DOCUMENT, text.replace(PRELOADS, "\n".join(links).encode()))
 
     async def shell(request: Request) -> Response:
         path = request.scope["path"]

@@ -15,7 +15,7 @@ from callboard.bus.commands import Cancel
 from callboard.bus.commit import Message
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, NoAnswer, Refused
-from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
+from callboard.bus.queue import Delivery, Outbox, attend
 from callboard.bus.subjects import RunRef
 from callboard.runtime.schedules.schedule import Schedule, Tick
 from callboard.runtime.schedules.store import Kept, ScheduleStore
@@ -56,19 +56,14 @@ class Keeper:
 
     async def run(self) -> None:
         """Act on ticks until cancelled; return at once if the stream has none to be read."""
-        ticks = [self._log.subjects.ticks()]
+        log, ticks = self._log, [self._log.subjects.ticks()]
         try:
-            await ensure_consumer(self._log.requests, self._log.stream, QUEUE, ticks, self._ack_wait_s)
+            await attend(
+                log.nc, log.requests, log.stream, QUEUE, ticks, self._take, self._outbox.send, self._ack_wait_s
+            )
         except NoAnswer as error:
             # Busy, without a leader, or made by a version that knew no schedules: runs are performed all the same.
             logger.warning("schedules are not acted on as yet", error=str(error))
-            return
-        async with anyio.create_task_group() as tasks:
-
-            def take(delivery: Delivery) -> None:
-                tasks.start_soon(self._take, delivery)
-
-            await Puller(self._log.nc, self._log.stream, QUEUE, take, self._outbox.send).run()
 
     async def _take(self, delivery: Delivery) -> None:
         try:

@@ -7,11 +7,10 @@ left, so none is forgotten, whoever dies, and however long the log is away.
 import anyio
 import structlog
 
-from callboard.bus.events import AT_REST
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
-from callboard.bus.purging import finish
-from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer
+from callboard.bus.purging import finish, goes_on
+from callboard.bus.queue import Delivery, Outbox, attend
 from callboard.bus.subjects import RunRef
 
 logger = structlog.get_logger(__name__)
@@ -39,18 +38,13 @@ class Purges:
 
     async def run(self) -> None:
         """Finish what is broken off until cancelled; return at once if the stream has no marks to be read."""
-        marks = [self._log.subjects.marks()]
+        log, marks = self._log, [self._log.subjects.marks()]
         try:
-            await ensure_consumer(self._log.requests, self._log.stream, QUEUE, marks, self._ack_wait_s)
+            await attend(
+                log.nc, log.requests, log.stream, QUEUE, marks, self._take, self._outbox.send, self._ack_wait_s
+            )
         except NoAnswer as error:
             logger.warning("purges that are broken off are not finished as yet", error=str(error))
-            return
-        async with anyio.create_task_group() as tasks:
-
-            def take(delivery: Delivery) -> None:
-                tasks.start_soon(self._take, delivery)
-
-            await Puller(self._log.nc, self._log.stream, QUEUE, take, self._outbox.send).run()
 
     async def _take(self, delivery: Delivery) -> None:
         if delivery.deliveries == 1:
@@ -67,12 +61,15 @@ class Purges:
         except NoAnswer as error:
             logger.warning("a purge waits for the log", run=ref.run, tenant=ref.tenant, error=str(error))
             delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
+        except Exception:
+            # One run must not keep the others from being finished.
+            logger.exception("a purge could not be finished", run=ref.run, tenant=ref.tenant)
+            delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
         else:
             delivery.ack()
 
     async def _finish(self, ref: RunRef) -> None:
-        last = await self._log.last(ref)
-        if last is not None and last.readable and last.event.n > 1 and last.event.type not in AT_REST:
+        if await goes_on(self._log, ref):
             logger.error("a run that goes on is marked as purged, and stays", run=ref.run, tenant=ref.tenant)
         elif removed := await finish(self._log, ref):
             logger.info("a purge that was broken off is finished", run=ref.run, tenant=ref.tenant, messages=removed)

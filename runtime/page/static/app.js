@@ -225,8 +225,11 @@ async function main() {
   document.addEventListener('click', shut)
   begin(arrive)
   // News come behind what they are news of; but whoever waits for long is told of them all the same.
-  await Promise.race([arrive(), new Promise((done) => setTimeout(done, NEWS_MS))])
-  listen()
+  try {
+    await Promise.race([arrive(), new Promise((done) => setTimeout(done, NEWS_MS))])
+  } finally {
+    listen()
+  }
   if (!readsOnly) (await import('./views/inbox.js')).count(inbox)
   // Where one goes next is there at once.
   await Promise.all([VIEWS.runs[2](), VIEWS.run[2]()])

@@ -1,4 +1,4 @@
-"""Ahead: what a view of the page needs at once, told to the browser with the document.
+"""Preloads: what a view of the page needs at once, told to the browser with the document.
 
 The modules that draw the view would else be found one behind the other, as each imports the next. What the view asks
 first is asked while they are still read: so its address is worked out here exactly as the view will ask it

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.page.ahead import first_asked, imported, view_at
+from callboard.runtime.page.preloads import first_asked, imported, view_at
 from callboard.runtime.page.shell import static_files
 from tests.http_house import served
 
