@@ -57,7 +57,10 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return [*found, *(one for _, inner in members if isinstance(inner, dict | list) for one in places(inner))]
 
 
-ODD = st.sampled_from([None, True, 7, -1, "", "x", "Bad word", [], ["x"], {}, {"error": "x"}, {"text": "x"}, {"a": 1}])
+# Copied: what is drawn becomes part of a script, which may be changed in it.
+ODD = st.sampled_from(
+    [None, True, 7, -1, "", "x", "Bad word", [], ["x"], {}, {"error": "x"}, {"text": "x"}, {"a": 1}]
+).map(copy.deepcopy)
 
 
 @given(st.data())
