@@ -1,10 +1,13 @@
 """A browser before a server with the page, runs for it to show, and what of them is hostile; fixtures to import."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import anyio
 import httpx
 import pytest
 from playwright.async_api import Page
@@ -23,7 +26,7 @@ from callboard.bus.log import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
 from tests.browser import Opened, opened
-from tests.http_house import PATIENCE_S
+from tests.http_house import PATIENCE_S, served
 from tests.logs import Log
 from tests.workflows import document as workflow
 
@@ -79,12 +82,15 @@ WITH_INPUTS = json.dumps(
 )
 
 
-class Stage(NamedTuple):
+@dataclass
+class Stage:
     """A browser, and the server that it looks at."""
 
     browser: Opened
     client: httpx.AsyncClient
     connection: Connection
+    open: set[str] = field(default_factory=set[str])
+    """Runs that the test which looks at it has started, and whose end it has not waited for."""
 
     def url(self, path: str = "") -> str:
         return str(self.client.base_url.join(f"/t/acme/{path}"))
@@ -94,22 +100,40 @@ class Stage(NamedTuple):
         answer = await self.client.post("/runs", json={**start, "run_id": run})
         assert answer.status_code == 202, answer.text
         if not end:
+            self.open.add(run)
             return []
         await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
         return (await self.client.get(f"/runs/{run}/events", params={"limit": 1_000})).json()["events"]
 
     async def kill(self, run: str) -> None:
-        """Have a run that waits end: what it asks is not to stand in the inbox of other tests."""
+        """Have a run that waits end: what it asks is not to stand in the inbox any more."""
+        self.open.discard(run)
         await self.client.post(f"/runs/{run}/kill", json={})
         await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
-        """See to it that the pages of a test complain of nothing; close them at its end."""
+        """See to it that the pages of a test complain of nothing; leave neither them nor its runs to other tests."""
         self.browser.complaints.clear()
-        yield
-        await self.browser.close_pages()
+        self.open.clear()
+        try:
+            yield
+        finally:
+            await self.browser.close_pages()
+            async with anyio.create_task_group() as tasks:
+                for run in [*self.open]:
+                    tasks.start_soon(self.kill, run)
         assert self.browser.complaints == [], self.browser.complaints
+
+
+Furnish = Callable[[Opened, Path], AbstractAsyncContextManager[Stage]]
+
+
+@asynccontextmanager
+async def furnished(browser: Opened, home: Path, **settings: Any) -> AsyncGenerator[Stage]:
+    """A stage with a server and a store of its own."""
+    async with served(home, **settings) as (client, connection):
+        yield Stage(browser, client, connection)
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +142,26 @@ async def browser() -> AsyncIterator[Opened]:
         yield one
 
 
+@pytest.fixture(scope="module")
+def furnish() -> Furnish:
+    """How a module has its stage; one that wants more on it has a fixture of its own."""
+    return furnished
+
+
+@pytest.fixture(scope="module")
+async def house(browser: Opened, furnish: Furnish, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """The stage of a module: its tests share it, each with runs of other names."""
+    async with furnish(browser, tmp_path_factory.mktemp("house")) as stage:
+        yield stage
+
+
 @pytest.fixture
-async def stage(house: Stage) -> AsyncIterator[Stage]:
-    """The house of a module, while a test looks at it."""
-    async with house.watched():
+async def stage(house: Stage, furnish: Furnish, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    """The house of a module, while a test looks at it; one of its own for a test that has failed and is run again."""
+    async with AsyncExitStack() as stack:
+        if getattr(request.node, "execution_count", 1) > 1:
+            house = await stack.enter_async_context(furnish(house.browser, tmp_path))
+        await stack.enter_async_context(house.watched())
         yield house
 
 

@@ -3,8 +3,9 @@
 import gzip
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, get_args
@@ -28,8 +29,9 @@ from callboard.runtime.page import shell
 from tests.browser import Opened, axe
 from tests.http_house import PATIENCE_S, application, served
 from tests.logs import Log
-from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked, put
+from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, put
 from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import house as house
 from tests.page_stage import stage as stage
 from tests.remedies import remedies
 from tests.workflows import document as workflow
@@ -44,9 +46,8 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="module")
-async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("page"), prices=PRICES) as (client, connection):
-        yield Stage(browser, client, connection)
+def furnish() -> Furnish:
+    return partial(furnished, prices=PRICES)
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------

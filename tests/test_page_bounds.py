@@ -1,6 +1,5 @@
 """What the page takes, however much there is: rows that it asks for, elements, and connections."""
 
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import anyio
@@ -12,11 +11,12 @@ from callboard.bus.events import RunEnd
 from callboard.runtime.http import app as module
 from callboard.runtime.http import live
 from callboard.runtime.page.preloads import first_asked
-from tests.browser import Opened
-from tests.http_house import PATIENCE_S, served
+from tests.http_house import PATIENCE_S
 from tests.logs import Log
 from tests.page_stage import LOOP, Stage, asked, long_run, put
 from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import furnish as furnish
+from tests.page_stage import house as house
 from tests.page_stage import stage as stage
 from tests.waiting import until
 
@@ -27,12 +27,6 @@ PAGE_RUNS = 200
 
 APPENDED_AT_ONCE = 32
 TABS = 12
-
-
-@pytest.fixture(scope="module")
-async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("bounds")) as (client, connection):
-        yield Stage(browser, client, connection)
 
 
 async def elements(page: Page) -> int:

@@ -1,8 +1,9 @@
 """Hostile texts on the page: wherever one can stand, it is shown as the text that it is, and does nothing."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,10 +11,10 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.browser import Opened
-from tests.http_house import served
 from tests.logs import everything
-from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Stage, asked, put
+from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, put
 from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import house as house
 from tests.page_stage import stage as stage
 
 LINK = "javascript:window.hacked=1"
@@ -30,13 +31,13 @@ NAMES = frozenset(
 PATHS = frozenset({"path", "paths"})
 
 
-@pytest.fixture(scope="module")
-async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("hostile")) as (client, connection):
-        stage = Stage(browser, client, connection)
-        hostile = {"name": EVIL, "instruction": EVIL}
+@asynccontextmanager
+async def hostile(browser: Opened, home: Path) -> AsyncGenerator[Stage]:
+    """A stage on which everything has a hostile name, and says hostile things."""
+    async with furnished(browser, home) as stage:
+        words = {"name": EVIL, "instruction": EVIL}
         source = json.loads(LOOP["definition"]["source"])
-        nodes = {name: {**node, **hostile} for name, node in source["nodes"].items()}
+        nodes = {name: {**node, **words} for name, node in source["nodes"].items()}
         source = {**source, "name": EVIL, "description": LINK, "nodes": nodes}
         script = {
             **LOOP["script"],
@@ -48,9 +49,14 @@ async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> As
         await stage.start(
             "asks", {"definition": {"source": ASKING.replace("Which carrier", EVIL.replace('"', "'"))}}, end=False
         )
-        await client.post("/definitions", json={"name": "wanting", "source": WITH_INPUTS, "by": EVIL[:60]})
-        await put(connection.log, "everything", [*everything().events])
+        await stage.client.post("/definitions", json={"name": "wanting", "source": WITH_INPUTS, "by": EVIL[:60]})
+        await put(stage.connection.log, "everything", [*everything().events])
         yield stage
+
+
+@pytest.fixture(scope="module")
+def furnish() -> Furnish:
+    return hostile
 
 
 def evil(value: Any, name: str = "") -> Any:

@@ -5,28 +5,21 @@ Forms, too: what is written into one is sent as it was meant, or told what is wr
 
 import json
 import subprocess
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import httpx
-import pytest
 from playwright.async_api import Route, expect
 
-from tests.browser import NODE, ROOT, Opened
-from tests.http_house import served
+from tests.browser import NODE, ROOT
 from tests.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked
 from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import furnish as furnish
+from tests.page_stage import house as house
 from tests.page_stage import stage as stage
 from tests.workflows import document as workflow
 
 WRITTEN = ASKING.replace('@elicit(select, "Which carrier takes it?", "North", "South", "East", "West", "Post")', "{}")
-
-
-@pytest.fixture(scope="module")
-async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("inbox")) as (client, connection):
-        yield Stage(browser, client, connection)
 
 
 async def ask(stage: Stage, run: str, question: str) -> None:

@@ -3,25 +3,25 @@
 import json
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import httpx
-import pytest
 from anyio import to_thread
 from playwright.async_api import Route, expect
 
 from callboard.bus.events import Event, Outline, OutlineNode
 from callboard.bus.subjects import RunRef
 from callboard.runtime.http.topics import TOPICS_MAX
-from tests.browser import NODE, ROOT, Opened
+from tests.browser import NODE, ROOT
 from tests.cli_stage import Place
-from tests.http_house import served
 from tests.logs import Log
 from tests.page_stage import LOOP, TENANT, Stage, asked, put
 from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import furnish as furnish
+from tests.page_stage import house as house
 from tests.page_stage import stage as stage
 from tests.waiting import until
 
@@ -96,12 +96,6 @@ def told(script: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-@pytest.fixture(scope="module")
-async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("stream")) as (client, connection):
-        yield Stage(browser, client, connection)
 
 
 def test_what_cannot_be_read_is_passed_over() -> None:

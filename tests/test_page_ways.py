@@ -1,22 +1,13 @@
 """The ways through the page in a real browser: between views, by keys, and while what is asked for is on its way."""
 
-from collections.abc import AsyncIterator
-
 import anyio
-import pytest
 from playwright.async_api import Route, expect
 
-from tests.browser import Opened
-from tests.http_house import served
 from tests.page_stage import ASKING, LOOP, Stage, asked
 from tests.page_stage import browser as browser  # the fixtures
+from tests.page_stage import furnish as furnish
+from tests.page_stage import house as house
 from tests.page_stage import stage as stage
-
-
-@pytest.fixture(scope="module")
-async def house(browser: Opened, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with served(tmp_path_factory.mktemp("ways")) as (client, connection):
-        yield Stage(browser, client, connection)
 
 
 async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
