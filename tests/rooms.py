@@ -3,14 +3,14 @@
 A room is a folder of modules. What is below ``BEGIN`` in `docs/rooms.md` is made here and by nobody else.
 """
 
-import ast
 import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.modules import ROOT, Module, module, paths
+
 PAGE = ROOT / "docs" / "rooms.md"
 BEGIN = "<!-- what follows is written by `python -m tests.rooms` -->\n"
 SIZES = "## Sizes\n"
@@ -24,27 +24,14 @@ def folders() -> list[str]:
 
 
 @cache
-def modules() -> dict[Path, ast.Module]:
-    """Every module of the house with its tree; templates are no part of it."""
-    found = sorted(path for folder in folders() for path in (ROOT / folder).rglob("*.py"))
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in found if "templates" not in path.parts}
+def house() -> dict[Path, Module]:
+    """Every module of the house; templates are no part of it."""
+    return {path: module(path) for path in paths() if "templates" not in path.parts}
 
 
 def room_of(path: Path) -> str:
     """The room in which a file lies: `runtime/run` for `runtime/run/in_flight.py`, `bus` for `bus/log.py`."""
     return "/".join(path.relative_to(ROOT).parts[:-1][:2])
-
-
-def _imported(tree: ast.Module) -> Iterable[str]:
-    """Yield the modules of the house that a module imports, wherever in it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from (name for name in names if name.startswith("callboard."))
 
 
 def _room_named(name: str, rooms: Collection[str]) -> str:
@@ -59,10 +46,10 @@ def _room_named(name: str, rooms: Collection[str]) -> str:
 @cache
 def imports() -> dict[str, set[str]]:
     """Which rooms each room imports, itself left out."""
-    found: dict[str, set[str]] = {room_of(path): set() for path in modules()}
-    for path, tree in modules().items():
-        for name in _imported(tree):
-            found[room_of(path)].add(_room_named(name, found))
+    found: dict[str, set[str]] = {room_of(path): set() for path in house()}
+    for path, read in house().items():
+        ours = (name for name in read.imported if name.startswith("callboard."))
+        found[room_of(path)].update(_room_named(name, found) for name in ours)
     used = {room for own, targets in found.items() for room in targets if room != own}
     # `runtime` has nothing but rooms: nobody imports it, and it imports nothing.
     return {room: targets - {room} for room, targets in sorted(found.items()) if targets - {room} or room in used}
@@ -109,9 +96,8 @@ def table() -> str:
 
 
 def _says(room: str) -> str:
-    tree = modules().get(ROOT / room / "__init__.py")
-    docstring = (tree and ast.get_docstring(tree)) or ""
-    return docstring.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    found = house().get(ROOT / room / "__init__.py")
+    return (found.docstring if found else "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
 def _listed(used: set[str]) -> str:
@@ -134,16 +120,10 @@ class Size:
     def of(paths: Iterable[Path]) -> "Size":
         chosen = [path for path in paths if path.name != "__init__.py"]
         lines = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in chosen)
-        functions = sorted(length for path in chosen for length in _functions(modules()[path]))
+        functions = sorted(length for path in chosen for length in house()[path].functions)
         return Size(
             len(lines), sum(lines), _at(lines, 50), _at(lines, 95), lines[-1], _at(functions, 95), functions[-1]
         )
-
-
-def _functions(tree: ast.Module) -> Iterable[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def _at(lengths: list[int], percent: int) -> int:
@@ -152,11 +132,10 @@ def _at(lengths: list[int], percent: int) -> int:
 
 def sizes() -> dict[str, Size]:
     """The size of each folder with its rooms, and of the house."""
-    house = list(modules())
     by_folder = {
-        f"`{name}/`": [path for path in house if path.relative_to(ROOT).parts[0] == name] for name in folders()
+        f"`{name}/`": [path for path in house() if path.relative_to(ROOT).parts[0] == name] for name in folders()
     }
-    return {name: Size.of(paths) for name, paths in {**by_folder, "all": house}.items()}
+    return {name: Size.of(paths) for name, paths in {**by_folder, "all": house()}.items()}
 
 
 HEAD = "| folder | files | lines | file: median | p95 | largest | function: p95 | longest |"

@@ -1,19 +1,17 @@
 """The page of errors and the source agree: of each family on the page all codes are there, and no others."""
 
-import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from callboard.bus.events import TYPES
+from tests.modules import module, paths
 from tests.remedies import REMEDIES, written
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-FOLDERS = ("bus", "actors", "languages", "projections", "runtime", "callboard")
 
 CODE = re.compile(r"[a-z]+\.[a-z]+(_[a-z]+)*")
 
@@ -41,30 +39,30 @@ FILES = ("json", "yaml", "yml", "toml", "conf", "log", "out")
 """What stands behind the dot of the name of a file."""
 
 
-def _strings(path: Path) -> Iterator[str]:
-    """String constants of a module, and what follows the word that an f-string begins with, after an asterisk."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.JoinedStr) and len(node.values) == 2:
-            first, last = node.values
-            if isinstance(first, ast.FormattedValue) and isinstance(last, ast.Constant):
-                yield f"*{last.value}"
+@cache
+def strings() -> frozenset[str]:
+    """All texts in the house, and what follows the word that an f-string begins with, after an asterisk."""
+    house = [module(path) for path in paths()]
+    texts = (one for each in house for one in each.constants if isinstance(one, str))
+    return frozenset(texts).union(f"*{ending}" for each in house for ending in each.endings)
 
 
 @cache
-def strings() -> frozenset[str]:
-    """All of them in the house."""
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    return frozenset(string for path in paths for string in _strings(path))
+def codes() -> frozenset[str]:
+    """What of these looks like a code, and is one."""
+    return frozenset(
+        text for text in strings() - {*TYPES, *NO_CODES} if CODE.fullmatch(text) and not text.endswith(FILES)
+    )
 
 
+@cache
 def rows() -> list[list[str]]:
     """The rows of all tables of codes, as cells."""
     lines = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in line] for line in lines]
 
 
+@cache
 def documented() -> list[str]:
     return [code for row in rows() for code in re.findall(r"`([^`]+)`", row[0])]
 
@@ -74,8 +72,7 @@ FAMILIES = {code.partition(".")[0] for code in documented() if "." in code}
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_every_code_of_a_family_is_on_the_page(family: str) -> None:
-    used = {text for text in strings() - {*TYPES, *NO_CODES} if CODE.fullmatch(text)}
-    used = {code for code in used if code.startswith(f"{family}.") and not code.endswith(FILES)}
+    used = {code for code in codes() if code.startswith(f"{family}.")}
     assert used - set(documented()) == set()
 
 

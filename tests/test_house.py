@@ -1,15 +1,13 @@
 """The house keeps its own rules: imports point down, languages are pure, modules say what they are and emit."""
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
 from callboard.bus import events
 from callboard.bus.commands import TELLS
 from callboard.languages.kit import kits
+from tests.modules import ROOT, module, paths
 
-ROOT = Path(__file__).parent.parent
 FLOORS = {
     "bus": {"bus"},
     "actors": {"bus", "actors"},
@@ -22,36 +20,18 @@ FLOORS = {
 
 IMPURE = {"anyio", "asyncio", "nats", "httpx", "os", "socket", "subprocess", "threading", "time", "random", "secrets"}
 
-MODULES = sorted(path for folder in FLOORS for path in (ROOT / folder).rglob("*.py"))
+MODULES = paths()
 
 
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
-def _imports(path: Path) -> set[str]:
+def _imports(path: Path) -> frozenset[str]:
     """Every module that a file imports, wherever in it."""
-    found: set[str] = set()
-    for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{_name(path)}: relative import"
-            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
-
-
-@cache
-def _called(path: Path) -> set[str]:
-    """The names of everything that a module calls."""
-    calls = (node.func for node in ast.walk(_tree(path)) if isinstance(node, ast.Call))
-    return {called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "") for called in calls}
+    found = module(path)
+    assert not found.relative, f"{_name(path)}: relative import"
+    return found.imported | found.sources
 
 
 def _languages() -> list[Path]:
@@ -113,8 +93,7 @@ def test_nothing_outside_of_languages_names_one() -> None:
             continue
         own = {f"callboard.{folder}.{name}" for name in names for folder in ("languages", "projections.results")}
         assert not {one for one in _imports(path) if any(f"{one}.".startswith(f"{each}.") for each in own)}, _name(path)
-        words = {node.value for node in ast.walk(_tree(path)) if isinstance(node, ast.Constant)}
-        assert not words & names, _name(path)
+        assert not module(path).constants & names, _name(path)
 
 
 def test_languages_do_not_know_each_other() -> None:
@@ -133,12 +112,12 @@ WRITES_EVENTS = {"bus/jetstream.py", "bus/memory.py", "bus/commit.py"}
 def test_nothing_else_writes_below_the_runs() -> None:
     # Which guard the subjects of schedules, of marks, and of keys.
     of_others = {"runtime/schedules/store.py", "bus/purging.py", "bus/keys.py"}
-    assert {_name(path) for path in MODULES if "guarded" in _called(path)} <= WRITES_EVENTS | of_others
+    assert {_name(path) for path in MODULES if "guarded" in module(path).called} <= WRITES_EVENTS | of_others
 
 
 def test_every_module_says_what_it_is() -> None:
     for path in MODULES:
-        docstring = ast.get_docstring(_tree(path))
+        docstring = module(path).docstring
         assert docstring, f"{_name(path)}: a module begins with what it is"
         ends_well = docstring.split("\n")[0].endswith((".", ":", "…"))
         assert ends_well or len(docstring.split("\n\n")[0]) > 60, _name(path)
@@ -155,8 +134,8 @@ def test_actors_emit_what_they_say() -> None:
     emitting = [path for path in MODULES if re.search(r"^Emits:", path.read_text(), re.MULTILINE)]
     assert emitting
     for path in emitting:
-        docstring = ast.get_docstring(_tree(path)) or ""
-        made = {by_class[name] for name in _called(path) & set(by_class)}
+        docstring = module(path).docstring
+        made = {by_class[name] for name in module(path).called & set(by_class)}
         assert _declared(docstring, "Emits") == made, _name(path)
         assert (_declared(docstring, "Consumes") or set()) <= known, _name(path)
 
