@@ -3,17 +3,27 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
 
 # What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
 gc.disable()
+
+# When a worker in this process has ended, the collector looks at all of that again: then as seldom as with a worker.
+gc.set_threshold(YOUNG_OBJECTS, *OLDER_ROUNDS)
+
+# Hundreds of processes and their tools shall not compile the house anew, whatever whoever runs them has set.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +35,10 @@ os.environ.setdefault("CALLBOARD_HTTP_LISTEN", "off")
 # Tests have servers of their own, whatever whoever runs them works with.
 for name in ("NATS_URL", "NATS_CONTEXT"):
     os.environ.pop(name, None)
+
+# Nobody is asked who would have to prove who they are to one of the authorities of this machine; and to read those of
+# all the world takes longer than most tests, which make clients of their own.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "fixtures" / "tls" / "nobody.pem")
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
