@@ -14,12 +14,14 @@ import anyio.to_thread
 import pytest
 from structlog.testing import capture_logs
 
+from callboard.actors.tools import python_process
 from callboard.actors.tools.python import HOSTS_MAX, open_python
 from callboard.actors.tools.stderr import PRINTED_CHARS_MAX
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
 from callboard.bus.tracecontext import sent_as, within
+from tests import forks
 from tests.waiting import until
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
@@ -31,6 +33,15 @@ ENVIRONMENT = ToolEnvironment(env=dict(os.environ))
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions are imported from the worker's own path."""
     monkeypatch.syspath_prepend(str(FIXTURES))
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are forks of one that has imported all: where it is about what is said, and not about a process."""
+    monkeypatch.setattr(python_process, "HOST", tuple(forks.python_host()))
+
+
+in_a_fork = pytest.mark.usefixtures("forked")
 
 
 def tools(*names: str, timeout_s: float = 60.0, config: dict[str, str] | None = None) -> PythonTools:
@@ -100,6 +111,7 @@ async def test_dotted_paths_may_use_a_dot_and_name_methods() -> None:
         assert await transport.call("both", {"times": 1}, CONTEXT) == "ring"
 
 
+@in_a_fork
 @pytest.mark.parametrize(
     ("dotted", "said"),
     [
@@ -137,6 +149,7 @@ async def test_sync_and_async_functions_and_typed_parameters() -> None:
         assert await transport.call("rest", {"a": 1, "z": [2]}, CONTEXT) == {"a": 1, "z": [2]}
 
 
+@in_a_fork
 @pytest.mark.parametrize(
     ("kind", "output"),
     [
@@ -151,6 +164,7 @@ async def test_whatever_has_a_json_form_is_an_output(kind: str, output: Any) -> 
     assert await call("what", kind=kind) == output
 
 
+@in_a_fork
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -166,6 +180,7 @@ async def test_an_output_without_json_form_names_its_type(kind: str, said: str) 
     assert (found.code, said in found.message) == ("tool.bad_output", True)
 
 
+@in_a_fork
 @pytest.mark.parametrize(
     ("kind", "said", "place"),
     [
@@ -346,6 +361,7 @@ async def test_a_hanging_call_ends_with_its_worker(tmp_path: Path) -> None:
     started = tmp_path / "pids"
     program = f"""
 import anyio, os
+from callboard.actors.tools import python_process
 from callboard.actors.tools.python import open_python
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.bus.effects import PythonTools
