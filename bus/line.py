@@ -6,18 +6,23 @@ that lived with the connection are gone; nobody else tells those who wait for th
 
 import re
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
 Act = Callable[[], None]
 
 Take = Callable[[bytes, bytes], None]
 """Takes the subject and the data of a message."""
+
+HEARD_OUT_S = 2.0
+"""How long what is still to come of a subscription is waited for."""
 
 _plain = re.compile(r"[!-~]+").fullmatch
 """A subject that needs no second look: visible ASCII."""
@@ -97,6 +102,17 @@ class Line(Client):
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
         take(subject, data)
+
+    async def hear_out(self, subscription: Subscription) -> None:
+        """End a subscription when all that the server had sent for it has been taken, in spite of a cancellation."""
+        with anyio.CancelScope(shield=True), suppress(NatsError):
+            if self.is_connected:
+                with anyio.move_on_after(HEARD_OUT_S):
+                    await subscription.drain()
+            else:
+                await subscription.unsubscribe()
+        # Where that took too long, it would be subscribed to again with the next connection.
+        self._subs.pop(subscription._id, None)  # pyright: ignore[reportPrivateUsage] - the library has no other name
 
     def when_lost(self, act: Act) -> None:
         """Call a function whenever the connection is lost: what was asked over it will not be answered."""

@@ -249,8 +249,8 @@ class Puller:
                     if self._turned_down:
                         await anyio.sleep(PULL_RETRY_S)
         finally:
-            with anyio.CancelScope(shield=True):
-                await subscription.unsubscribe()
+            # What was on its way to us would come to another only when it counts as lost.
+            await self._nc.hear_out(subscription)
 
     def _forget(self) -> None:
         """The connection is another one: pull requests do not outlive a server."""

@@ -16,6 +16,9 @@ from callboard.bus.subjects import Subjects
 
 PATIENCE_S = 30.0
 
+HANDED_OVER = 100
+"""How often a queue is handed over to another reader."""
+
 
 async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PULL_BYTES_MAX", 0)
@@ -104,6 +107,33 @@ async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypa
                 await complete.wait()
             tasks.cancel_scope.cancel()
     assert (found, seen[:3]) == (stored, [0, 2, 4])
+
+
+async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -> None:
+    """What the server had sent by then is taken: another would have it only when it counts as lost."""
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], 100 * PATIENCE_S)
+        stored: set[int] = set()
+        found: set[int] = set()
+        complete = anyio.Event()
+
+        def take(delivery: Delivery) -> None:
+            found.add(delivery.sequence)
+            if len(found) == HANDED_OVER:
+                complete.set()
+
+        for _ in range(HANDED_OVER):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+                stored.add(await log.publish(Message("cb.start.acme", b"x", {})))
+                tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+            with anyio.move_on_after(PATIENCE_S):
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert found == stored
 
 
 async def test_a_consumer_that_is_gone_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
