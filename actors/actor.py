@@ -7,12 +7,12 @@ limits of its policy, and otherwise tells whoever owns the supervisor (escalatio
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 import anyio
 import anyio.abc
+from msgspec import Struct
 
 M = TypeVar("M")
 
@@ -94,8 +94,7 @@ def _set(event: anyio.Event | None) -> None:
         event.set()
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Struct, frozen=True):
     """How often an actor may be started anew: ``most`` times within ``within_s`` seconds, ``pause_s`` apart."""
 
     most: int = 0

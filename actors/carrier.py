@@ -5,11 +5,11 @@ Emits: model.result, tool.result, effect.result, node.progress, node.warning
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
 import msgspec
+from msgspec import Struct, field
 
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, Retrying, SpokenReply
 from callboard.actors.permits import EVERYTHING, Permits
@@ -30,8 +30,7 @@ RETRY_REASON_CHARS_MAX = 200
 """Why a model is tried again is told in so many characters."""
 
 
-@dataclass(slots=True)
-class Spent:
+class Spent(Struct):
     """What an effect that is no model turn has cost of a model: it adds it here as it goes."""
 
     model: str = ""
@@ -42,8 +41,7 @@ class Spent:
         self.usage += usage
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """An effect to be carried out, with all it takes: ``turn`` is the resolved request of a model call, ``node`` the
     name of the node, ``toolboxes`` the toolboxes that stand open in it, by effect key, whether this process has opened
     them yet or not."""

@@ -6,8 +6,9 @@ dotted path (``acme_tools.*``), a program with its arguments as a shell would wr
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from callboard.actors.tools.failures import tool_failed
 from callboard.bus.effects import McpTools, PythonTools, ToolSource
@@ -16,8 +17,7 @@ COMMAND_CHARS_MAX = 500
 """A command in a refusal is cut here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Permits:
+class Permits(Struct, frozen=True):
     """Patterns of what may be run; None permits everything."""
 
     python: Sequence[str] | None = None

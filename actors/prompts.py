@@ -8,12 +8,12 @@ them. ``mcp`` is ``server/name``; ``source`` then says how that server is starte
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from anyio import to_thread
+from msgspec import Struct, field
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.permits import EVERYTHING, Permits
@@ -29,8 +29,7 @@ SUFFIXES = (".md", ".txt", "")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
+class Prompts(Struct, frozen=True):
     """What one worker has: the folders of its libraries, what it lends to MCP servers, and which it may start."""
 
     folders: Sequence[Path] = ()

@@ -11,11 +11,11 @@ import hashlib
 import posixpath
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from anyio import to_thread
+from msgspec import Struct, field
 
 from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
 from callboard.bus.effects import JSON, Failure
@@ -39,8 +39,7 @@ class SourceFailed(Exception):
         self.failure = failure
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRules:
+class SourceRules(Struct, frozen=True):
     """What a worker lets sources read: ``offline`` refuses URLs, ``bytes_max`` bounds files, ``fetch`` bounds URLs."""
 
     offline: bool = False

@@ -8,9 +8,9 @@ where nobody listens. Users prove themselves by nkeys: the configuration has pub
 
 import os
 import re
-from dataclasses import dataclass, field
 
 import nkeys
+from msgspec import Struct, field
 
 from callboard.bus.errors import OperatorError
 from callboard.bus.subjects import name_of, token
@@ -42,8 +42,7 @@ class AccountsUnreadable(OperatorError):
         super().__init__("tenant.accounts", "this file was not written by `callboard tenant`", where, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(Struct, frozen=True):
     """The tenants of a server with the public keys of their users, and that of the runtime."""
 
     prefix: str

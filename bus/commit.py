@@ -10,13 +10,13 @@ refused it: its messages are then published one by one, each of a run guarded by
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.log import Full, NoAnswer, Refused
 from callboard.bus.requests import Requests
@@ -41,8 +41,7 @@ _NO_ROOM = frozenset({10002, 10023, 10047, 10077})
 """The account's quota is used up; the server's is; no storage can be had for it; the store does not take it."""
 
 
-@dataclass(slots=True)
-class Message:
+class Message(Struct):
     subject: str
     data: bytes
     headers: dict[str, str]

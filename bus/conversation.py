@@ -4,11 +4,11 @@ A call to a model records what is new in it. The rest is earlier: turns that it 
 that it quotes (`Recall`, `Former`), outputs of tools (`ToolOutput`).
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.effects import Former, JsonSchema, Message, Part, Recall, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.bus.events import ModelCall, ModelResult, NodeExit, ToolResult
@@ -71,8 +71,7 @@ class Memory:
         self.exits[place] = self.told[name] = Left(exit, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """The whole request of a turn; a turn that continues others has what was said at their beginning."""
 
     messages: list[Message]

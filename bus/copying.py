@@ -2,9 +2,9 @@
 
 import datetime as dt
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.asking import direct_get
 from callboard.bus.jetstream import READ_BATCH, READ_BYTES_MAX, JetStreamLog
@@ -13,8 +13,7 @@ _TOLD = {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nat
 """Headers of the answer, which the message itself has not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """A message as the stream has it: where it stands there, and since when."""
 
     sequence: int

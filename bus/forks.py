@@ -5,9 +5,9 @@ Stream sequences tell the place in that order as well: all of the origin's are s
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from callboard.bus.events import Event, ForkedFrom, encode_event
 from callboard.bus.log import NoAnswer, Reading, Recorded, is_full, whole

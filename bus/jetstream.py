@@ -14,7 +14,6 @@ import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import structlog
+from msgspec import Struct
 from nats.errors import Error as NatsError
 
 from callboard.bus.asking import api, direct_get
@@ -85,8 +85,7 @@ NUMBER = "Cb-N"
 _NO_MESSAGE = 10037
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A message of the stream that is no event."""
 
     sequence: int

@@ -8,12 +8,12 @@ be it, and event n+1 cannot exist without event n.
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from callboard.bus import payloads
 from callboard.bus.backoff import backoff_s
@@ -61,8 +61,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """An event as the log holds it. ``data`` are the bytes that were appended, of a fork's origin with the fork's name.
 
     ``key`` is what it was decrypted with; where it is ``encrypted`` it still is, for lack of the key or of the wish;
@@ -173,16 +172,14 @@ def unreadable(item: Recorded) -> LogUnreadable:
     return LogUnreadable(item.ref, found.sequence, found.subject, found.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """The alarm clock of a parked run: set together with an event, fired as a command."""
 
     due: dt.datetime
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunMessage:
+class RunMessage(Struct, frozen=True):
     """A command of one run to another, set down together with the event that it follows from."""
 
     to: RunRef
@@ -190,15 +187,13 @@ class RunMessage:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(Struct, frozen=True):
     """A note that a run goes on from another one, let in only as long as that one has not been purged."""
 
     origin: RunRef
 
 
-@dataclass(frozen=True, slots=True)
-class RunMessages:
+class RunMessages(Struct, frozen=True):
     """Several commands of one run to others."""
 
     all: tuple[RunMessage, ...]

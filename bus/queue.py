@@ -6,12 +6,12 @@ deliveries is not limited, so no number of starts keeps a cancellation from gett
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import anyio
 import msgspec
 import structlog
+from msgspec import Struct
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -43,8 +43,7 @@ Replies = Callable[[str, bytes], None]
 """Takes a subject and a body to be published as soon as possible."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """A message of a queue. ``deliveries`` counts from 1; ``time_ns`` is when the stream took it in."""
 
     subject: str

@@ -10,13 +10,13 @@ Whoever connects brings a token that lies in the data directory, for the eyes of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import anyio
 import structlog
 from anyio.abc import Process, TaskGroup
+from msgspec import Struct
 
 from callboard.bus.credentials import without_secrets
 from callboard.bus.errors import CallboardError, ServerFailed, StoreFull, StoreUnusable
@@ -49,8 +49,7 @@ STABLE_S = 60.0
 HEALTH_INTERVAL_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(Struct, frozen=True):
     """The server died with ``returncode`` and is up again as ``pid``; the ``number``-th time, from 1."""
 
     number: int

@@ -8,10 +8,10 @@ import re
 import secrets
 import shutil
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError, OperatorError, ServerFailed, StoreFull, StoreLocked, StoreUnusable
 from callboard.bus.own_files import write_own
@@ -52,8 +52,7 @@ TAIL_LINES = 20
 TAIL_BYTES = 16 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """Where a running server listens."""
 
     port: int

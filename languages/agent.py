@@ -6,9 +6,10 @@ answers, and these only as the keys under which the log holds them; so content i
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.bus.effects import (
     JSON,
@@ -32,8 +33,7 @@ CUT_SHORT = frozenset(
 """Stop reasons of a model that ended before it was done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The bounds of one conversation.
 
     ``turns_max`` counts model invocations, with and without tool calls. Input of the tools named in ``check_inputs`` is
@@ -44,8 +44,7 @@ class Policy:
     check_inputs: Collection[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Struct, frozen=True):
     """A tool call that a model made, and what came of it. ``key`` is empty for a call that was refused unmade."""
 
     use: ToolUse
@@ -58,8 +57,7 @@ class Called:
         return ToolOutput(self.use.id, of=self.key) if self.key else ToolOutput(self.use.id, error=self.error)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """How a conversation went. ``reply`` is the last one, if there was any; ``error`` why it did not come to its end.
 
     Codes of ``error``: those of a failed turn (``model.…``), ``agent.max_turns``, ``agent.cut_short``.

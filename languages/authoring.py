@@ -1,9 +1,9 @@
 """What a language offers to those who write in it, beyond its port: files that it names, shape, inputs, other forms."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 
 from callboard.bus.effects import JsonSchema
@@ -13,8 +13,7 @@ from callboard.languages.node_types import NodeTypes
 from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """What a document says of itself.
 
     ``inputs`` are the declared fields of its input, by name, as they stand there; ``parameters`` are what it takes as
@@ -27,8 +26,7 @@ class About:
     parameters: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """The times at which a document has itself started: a cron expression in a time zone.
 
     Of due times that nobody was there for the latest ``catch_up`` are made up for.
@@ -39,16 +37,14 @@ class Times:
     catch_up: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Conformance:
+class Conformance(Struct, frozen=True):
     """The profiles that a language claims to satisfy, and how its results are held against those that are expected."""
 
     claim: Sequence[str]
     differences: Callable[[Any, Any], list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Authoring:
+class Authoring(Struct, frozen=True):
     """``files`` takes a document and a run's input and returns the named paths by field; ``outline`` the shape.
 
     ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that

@@ -9,9 +9,10 @@ one over its log again asks for the same effects in the same order.
 import datetime as dt
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
@@ -28,22 +29,19 @@ Instant = dt.datetime
 # -- what comes back --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ok(Generic[V]):
+class Ok(Struct, Generic[V], frozen=True):
     """An effect, or a task, that came to its result."""
 
     value: V
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """An effect that failed; data for the interpreter to decide on."""
 
     error: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class Unwound:
+class Unwound(Struct, frozen=True):
     """A task that was cancelled and has finished its clean-up. ``cause`` may differ from the one it was given."""
 
     cause: Failure
@@ -54,8 +52,7 @@ Settled = Ok[V] | Unwound
 """How a task ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expired(Generic[V]):
+class Expired(Struct, Generic[V], frozen=True):
     """A bound ran out first; ``settled`` is how the bounded work ended after its unwind."""
 
     settled: Settled[V]
@@ -74,8 +71,7 @@ class Cancelled(BaseException):
         self.owner = owner
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """How a run ended. ``output`` is the one value a caller wants, ``results`` the specification's own result."""
 
     status: Literal["completed", "failed", "cancelled", "expired"]
@@ -84,15 +80,13 @@ class End:
     error: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Struct, frozen=True):
     """A gate opened after it had held the run: the variables that the resume brought."""
 
     variables: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The k-th answer to a question, from 1."""
 
     k: int
@@ -102,8 +96,7 @@ class Answered:
     channel: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SignalArrived:
+class SignalArrived(Struct, frozen=True):
     name: str
     data: JSON
     by: str | None
@@ -116,8 +109,7 @@ STRICT = "strict"
 """The option that every language has: what would be a warning refuses the start."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True):
     """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues.
 
     ``tallies``: its end says what it has used of which model.
@@ -139,8 +131,7 @@ class RunInfo:
         return STRICT in self.options
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A question to a person.
 
     ``refuses`` says why a response is no answer, None if it is one. With it the first answer that is one is the only
@@ -388,8 +379,7 @@ class Stage(Protocol):
 # -- what a language is ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Definition(Generic[D]):
+class Definition(Struct, Generic[D], frozen=True):
     """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes its hash is made over.
 
     ``name`` is empty where the language gives none to a document; ``comment`` is what such a one says of itself.
@@ -408,8 +398,7 @@ class Definition(Generic[D]):
         return sha256(self.canonical).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What a run wants of the worker that begins it.
 
     ``model`` says whether it may ask one. Environment variables by name: of ``skills`` those that each wants, of
@@ -430,8 +419,7 @@ class Needs:
         return {what: names for what, names in unset.items() if names}
 
 
-@dataclass(frozen=True, slots=True)
-class Plan(Generic[D]):
+class Plan(Struct, Generic[D], frozen=True):
     """An admitted start: the definition with everything its start message brought, defaults filled in."""
 
     definition: Definition[D]

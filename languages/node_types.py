@@ -1,16 +1,16 @@
 """Node types: what a node of each type is configured with, takes in and puts out, as tables."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 
 ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A configuration, an input or an output.
 
     ``instead`` names keys any of which may stand for a required one; one that is ``granted`` comes from the account
@@ -27,8 +27,7 @@ class Field:
     granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
+class NodeSpec(Struct, frozen=True):
     """What is known of a subtype."""
 
     type: str
@@ -39,8 +38,7 @@ class NodeSpec:
     output_params: dict[str, Field]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeType:
+class NodeType(Struct, frozen=True):
     """A type: its subtypes that have a table, and those that are known without one.
 
     A node that is configured with one of the keys in ``instead`` needs nothing that its table requires.
@@ -52,8 +50,7 @@ class NodeType:
     instead: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTypes:
+class NodeTypes(Struct, frozen=True):
     """The types of a language by their names; ``common`` are the fields that every configuration has besides."""
 
     names: Sequence[str]

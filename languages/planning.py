@@ -1,9 +1,9 @@
 """Planning: a start admitted in its language, and what is the same in all of them."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem

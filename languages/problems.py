@@ -9,11 +9,12 @@ import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
@@ -42,16 +43,14 @@ _PLAIN_MEMBER = re.compile(r"[^\s.\[\]\"]+")
 _OWN_CODE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A position in a text, both numbers 1-based."""
 
     line: int
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """A document as its reader found it: the plain JSON value, and where each part of it stands."""
 
     value: JSON

@@ -4,8 +4,9 @@ A contract is the specification's provider document (page *Providers*), the form
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JsonSchema
 
@@ -18,8 +19,7 @@ Phase = Literal["onEntry", "onSuccess", "onFailure", "onAlways"]
 ActionKind = Literal["side-effect", "control", "transform"]
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseContract:
+class PhaseContract(Struct, frozen=True):
     """What a middleware does at one phase. ``parameters`` None: the phase accepts an empty ``with`` only."""
 
     kind: ActionKind
@@ -28,8 +28,7 @@ class PhaseContract:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Contract:
+class Contract(Struct, frozen=True):
     """A provider's contract.
 
     ``parameters`` is a call provider's schema of ``with`` (None: no arguments), ``phases`` a middleware's actions.

@@ -1,16 +1,16 @@
 """What a language says of providers: their contracts, and how documents of others are read, checked and written."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.events import Problem
 from callboard.languages.problems import Tree
 from callboard.languages.provider_contract import Contract
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderContracts:
+class ProviderContracts(Struct, frozen=True):
     """``shipped`` are the contracts that every worker keeps, by URI, ``specified`` those URIs that the language itself
     has, ``failures`` when each of their failures occurs, by code.
 

@@ -1,9 +1,10 @@
 """Single questions to a model: which way to go, is this good enough, what went wrong. Pure helpers over `Node.turn`."""
 
 import re
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.effects import Choice, Failure, ModelReply, ModelRequest
 from callboard.languages.language import Failed, Node, Ok
@@ -45,8 +46,7 @@ def _answer(reply: ModelReply) -> str:
             return reply.text
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """A judge's word and its reasons. ``word`` None: no answer could be read; ``failure`` why the last one failed."""
 
     word: str | None

@@ -3,10 +3,11 @@
 What there is of them says `callboard.languages.kit`; their modules are imported when they are first asked for.
 """
 
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem

@@ -2,14 +2,14 @@
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A request that came in, or, as its ``body``, a mail.
 
     ``headers`` have names in lower case; ``body`` is a JSON value where it was one, else the text.
@@ -24,8 +24,7 @@ class Received:
     client_ip: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """The start that a trigger makes of what came in: the run's input, and options of its language.
 
     ``id`` is what the sender calls it, empty if nothing: the same again is the same run.
@@ -37,8 +36,7 @@ class Begun:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PassedOver:
+class PassedOver(Struct, frozen=True):
     """A trigger does not begin a run with what came in, and why."""
 
     trigger: str
@@ -50,8 +48,7 @@ Proof = Literal["none", "header", "query", "token", "signature", "github", "slac
 Webhooks, GitHub or Slack make it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entrance:
+class Entrance(Struct, frozen=True):
     """Where a trigger takes requests in. Its address ends with the ``trigger`` or, if it has one, with its ``path``.
 
     ``answer`` is the form in which the sender is answered.

@@ -1,8 +1,9 @@
 """Conversations: what the models of a run are asked, whole, from events that hold only what is new of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from callboard.bus.conversation import Left, Memory, Request, Spoken, news_of, request_of
 from callboard.bus.effects import Message
@@ -12,8 +13,7 @@ from callboard.projections.places import Place
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Spoken:
+class _Spoken(Struct):
     calls: dict[str, ModelCall] = field(default_factory=dict[str, ModelCall])
     replies: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
     outputs: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])

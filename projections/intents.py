@@ -1,15 +1,15 @@
 """The open intents of a run: effects that were announced and not yet closed, matched to outcomes by type and key."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from callboard.bus.events import OUTCOME_OF, EffectCancelled, Event, Payload
 
 _INTENT_OF: dict[type[Payload], str] = {outcome: intent.type for intent, outcome in OUTCOME_OF.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """An intent with the event that announced it."""
 
     event: Event

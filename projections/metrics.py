@@ -6,8 +6,9 @@ decides where the figures go. Metrics have no past: they tell when an event was 
 log's tail.
 """
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import (
@@ -44,8 +45,7 @@ RUNS_MAX = 100_000
 """Runs remembered at the same time; the oldest is forgotten first and then counts as not active."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     labels: "Labels"
     accepted_at: "dt.datetime | None" = None
     claimed: bool = False

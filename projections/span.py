@@ -2,8 +2,9 @@
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, canonical
 from callboard.bus.events import Event
@@ -35,8 +36,7 @@ def as_text(value: object) -> str:
     return canonical(value).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class SpanEvent:
+class SpanEvent(Struct, frozen=True):
     """Something that happened at one instant of a span."""
 
     name: str
@@ -44,8 +44,7 @@ class SpanEvent:
     attributes: Mapping[str, Attribute]
 
 
-@dataclass(frozen=True, slots=True)
-class SpanLink:
+class SpanLink(Struct, frozen=True):
     """A span of another trace that this one has to do with; ``kind`` is child, parent or fork, or caller: who started
     the run. ``state`` is what the other trace's vendors said with it (``tracestate``)."""
 
@@ -55,8 +54,7 @@ class SpanLink:
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A finished span. Ids are lower-case hex, times nanoseconds since 1970; a root has an empty ``parent_id``."""
 
     trace_id: str
@@ -73,8 +71,7 @@ class Span:
     status_message: str = ""
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """A span that is still open."""
 
     trace_id: str

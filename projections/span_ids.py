@@ -6,8 +6,9 @@ with the run, so that a log has its ids wherever it is read. Hash bits are as go
 at the ids.
 """
 
-from dataclasses import dataclass
 from hashlib import sha256
+
+from msgspec import Struct
 
 from callboard.bus.events import RunAccepted
 
@@ -18,8 +19,7 @@ RUN_ADDRESS = ""
 """Address of a run's root span; a node's is ``path#iteration``, an effect's its type and key."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanIds:
+class SpanIds(Struct, frozen=True):
     """The ids of all runs of one tenant in one store; of runs recorded without either, if both are empty."""
 
     store: str = ""

@@ -1,6 +1,5 @@
 """Streams of runs: what is told of a run as it goes, from its events and from what its models say at the moment."""
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -51,8 +50,7 @@ class RunStream(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Onward:
+class Onward(Struct):
     """Leaves out what somebody has been told already, who has the ``id`` of the last thing."""
 
     n: int = 0

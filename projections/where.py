@@ -9,8 +9,9 @@ with how long ago they are: ``started>2h`` began more than two hours ago, ``star
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from callboard.bus.durations import DURATION, seconds_of
 from callboard.bus.errors import CallboardError
@@ -79,8 +80,7 @@ class WhereInvalid(CallboardError):
         self.column = column
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """One test: of a field; of a tag or an attribute, then ``name`` is its name. ``value`` is a text, a number, or of a
     time its instant in seconds since 1970."""
 
@@ -90,20 +90,17 @@ class Term:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     inner: "Where"
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
+class Both(Struct, frozen=True):
     """All of them hold; of none, that is so."""
 
     parts: tuple["Where", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(Struct, frozen=True):
     """One of them holds."""
 
     parts: tuple["Where", ...]

@@ -5,13 +5,13 @@ import re
 import signal
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from callboard.actors.tools import python_process

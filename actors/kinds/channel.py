@@ -7,11 +7,11 @@ not come this way: it is a command, whatever channel the person uses.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import msgspec
+from msgspec import Struct, field
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.credentials import Account, hiding, nobody, with_account
@@ -64,8 +64,7 @@ class _Request(msgspec.Struct, frozen=True):
     timeout_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Letter:
+class _Letter(Struct, frozen=True):
     """A message on its way, as the tools of the shipped skills take their context."""
 
     asked: _Request

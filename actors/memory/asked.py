@@ -1,8 +1,9 @@
 """What a memory is asked: an operation with all it brings, and the place in the store where it finds its documents."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.actors.carrier import Spent
 from callboard.actors.memory.store import Store, failed
@@ -14,8 +15,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else canonical(value).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """An operation on a memory.
 
     ``place`` is the prefix of the memory's keys, ``once`` the idempotency key of the effect, ``at_ms`` when it was

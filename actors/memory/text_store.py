@@ -6,9 +6,10 @@ memory; kept again it is the same text anew, whoever comes last, and carried out
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, Vector
@@ -34,8 +35,7 @@ class Found(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What is looked for: texts like ``query`` that have this metadata, at least so alike, and not more of them."""
 
     query: str
@@ -44,8 +44,7 @@ class Wanted:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(Struct, frozen=True):
     """An embedder at work for one operation, which pays for it."""
 
     embedder: Embedder

@@ -9,9 +9,10 @@ Codes besides those of the port: ``model.scripts_refused``, the worker does not 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from callboard.actors.models import anthropic, gemini, openai
 from callboard.actors.models.anthropic import AnthropicModel
@@ -25,8 +26,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(Struct, frozen=True):
     """What a provider may be opened with: the worker's environment, and what the run brought."""
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -34,8 +34,7 @@ class Means:
     recorded_events: Iterable[Event] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """A provider of models: how it is opened, its default model, and what its models' names begin with.
 
     ``default`` is empty where there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
@@ -124,8 +123,7 @@ API = Literal["openai", "openai-chat", "anthropic", "gemini"]
 """An API that an endpoint may speak; ``openai`` is the one of responses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An address that speaks as a provider does: which API, where, by which key, and the model it stands for alone."""
 
     api: API

@@ -5,11 +5,11 @@ what is understood must be whole before it counts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct, field
 
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.wording import Request
@@ -24,8 +24,7 @@ CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context
 _FENCE = "```"
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """A tool call in the making: its input is ``input``, unless it came as pieces of JSON; ``thought`` as `ToolUse` has
     it."""
 

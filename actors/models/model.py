@@ -1,7 +1,6 @@
 """The model port: one turn in, one reply out, nothing provider-specific above it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import Struct
@@ -12,8 +11,7 @@ OnText = Callable[[str], None]
 """Takes each streamed piece of text as it comes; must not block and never raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retrying:
+class Retrying(Struct, frozen=True):
     """A try of a turn has failed, the ``tries``-th of at most ``tries_max``; the next begins in ``wait_s`` seconds."""
 
     failure: Failure

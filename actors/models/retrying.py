@@ -5,19 +5,18 @@ Deciding is apart from doing: `wait_s` says how long to wait, `with_retries` wai
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from callboard.actors.models.model import ModelFailed, OnRetry, Retrying, unheard
 from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """How often and how long a turn is tried; seconds, ``total_s`` over all tries and the waits between them."""
 
     tries_max: int = 6

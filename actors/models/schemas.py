@@ -7,16 +7,15 @@ shape can be expressed so, without loss; what differs between the providers is t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.effects import JSON, JsonSchema
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """What one provider takes.
 
     ``optional_max`` bounds the members that may be absent and ``unions_max`` those of several types, both in a whole

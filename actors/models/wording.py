@@ -5,8 +5,9 @@ Pure. What is a provider's own is in its own module.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus.effects import (
@@ -27,8 +28,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _FIRST = re.compile(r"[a-zA-Z_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request as the SDK takes it; ``tools`` maps the names the API saw back to ours, ``structured`` says whether
     the answer's text is to be read as JSON, ``choices`` are the ids a choice is made from."""
 

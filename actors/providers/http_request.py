@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.actors.providers.durations import seconds_of
 
@@ -45,8 +46,7 @@ class Unsendable(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """One request, and what of the response is a success."""
 
     method: str

@@ -6,11 +6,11 @@ Services are those of the NATS service API: ``$SRV.INFO.<name>`` tells their end
 
 import base64
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
@@ -49,8 +49,7 @@ class _Refused(Exception):
         self.answer = failure(f"{PREFIX}.{code}", message, retryable=retryable)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A service's endpoint."""
 
     subject: str

@@ -9,7 +9,6 @@ import shutil
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from subprocess import PIPE
 from tempfile import mkdtemp
 from typing import Any
@@ -18,6 +17,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import Process as Child
+from msgspec import Struct, field
 
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.process_rules import ProcessRules, allows
@@ -50,8 +50,7 @@ class _TooMuch(Exception):
     """The program wrote more than may be kept."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """A program on its way, and what it has written."""
 
     argv: list[str]

@@ -6,16 +6,16 @@ providers*). A middleware acts at phases (page *Middleware mechanics*).
 """
 
 import datetime as dt
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 
 Phase = Literal["onEntry", "onSuccess", "onFailure", "onAlways"]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One dispatch. ``asked_at`` is the instant of its intent in the log: the same when it is carried out again."""
 
     uri: str
@@ -27,8 +27,7 @@ class Request:
     asked_at: dt.datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRequest(Request):
+class ActionRequest(Request, frozen=True):
     """One action of a middleware at a phase.
 
     ``input`` is what its entry received, ``result`` the Result in flight (None at ``onEntry``), ``metadata`` what the
@@ -39,16 +38,14 @@ class ActionRequest(Request):
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a provider came to: a Result, and the members of its window's metadata."""
 
     result: dict[str, Any]
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """A middleware's action lets pass what is in flight; ``metadata`` is what it contributes."""
 
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])

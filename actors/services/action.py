@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.actors.skills.request import Answer
 from callboard.actors.skills.service import Service, ServiceFailed
@@ -23,8 +25,7 @@ class ActionRefused(Exception):
         self.solution = solution
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """What a node asks of a service; ``env`` are the worker's variables, and nobody else's."""
 
     name: str

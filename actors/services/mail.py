@@ -8,10 +8,11 @@ unencrypted but to this machine.
 import smtplib
 import ssl
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import make_msgid
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.actors.services.action import Action, ActionRefused, Payload
 from callboard.actors.skills.service import ServiceFailed
@@ -27,8 +28,7 @@ SEND = "send_email"
 """The one action of mail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(Struct, frozen=True):
     """A mail as it is to be sent; with ``html`` beside the text, or in its place."""
 
     to: str
@@ -68,8 +68,7 @@ def act(action: Action) -> Payload:
     return {"success": True, "message_id": sent.message_id, "refused": sent.refused, "error_message": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A mail that was sent: its id, which is the same whenever it is sent again, and whom it does not reach."""
 
     message_id: str

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import Struct
+
 if TYPE_CHECKING:
     import ssl
 
@@ -32,8 +35,7 @@ class Unanswered(Exception):
         self.passes = passes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a service answered, read whole."""
 
     status: int
@@ -45,12 +47,11 @@ class Answer:
         return 200 <= self.status < 300
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """What is sent as a form: texts by their names, and files, each with its name, what is in it, and its type."""
 
     fields: Mapping[str, str]
-    files: Mapping[str, tuple[str, bytes, str]] = field(default_factory=dict[str, tuple[str, bytes, str]])
+    files: Mapping[str, tuple[str, bytes, str]] = msgspec.field(default_factory=dict[str, tuple[str, bytes, str]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """What is told of a service's refusal: its own words, found in whatever it answered, and what to do about it."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 SAID_CHARS_MAX = 500
 """How much of a service's own words is told."""
@@ -19,8 +19,7 @@ _MESSAGES = ("message", "detail", "error_description", "error", "title", "reason
 """Members that hold a message, the most telling first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """An answer that is no success: its status, the pause it asks for (seconds), and whose credential was used."""
 
     status: int

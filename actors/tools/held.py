@@ -1,11 +1,11 @@
 """A source of tools, held open by a task of its own: transports are entered and left in the same task."""
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import anyio
 import structlog
+from msgspec import Struct, field
 
 from callboard.actors.tools.failures import described, shortened
 from callboard.actors.tools.tool import Opens, ToolEnvironment, ToolFailed, ToolTransport
@@ -14,8 +14,7 @@ from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, Scr
 _log: Any = structlog.get_logger("callboard.tools")
 
 
-@dataclass(slots=True)
-class Held:
+class Held(Struct):
     """One source between its opening and its closing. ``settled`` says that it is open, or will not be."""
 
     source: ToolSource

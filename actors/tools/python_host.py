@@ -19,11 +19,11 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from callboard.actors.tools.failures import described, shortened
@@ -56,8 +56,7 @@ EXIT_GRACE_S = 1.0
 """How long the process may live once its worker is gone or has closed the pipe."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """What a parameter named ``context`` receives.
 
     ``config`` is the source's configuration; ``idempotency_key`` is the same whenever this call is executed again, and

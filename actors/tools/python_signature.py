@@ -10,9 +10,9 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -45,8 +45,7 @@ class _Schema(GenerateJsonSchema):
         return document
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFunction:
+class ToolFunction(Struct, frozen=True):
     """A function ready to be called. ``fields`` maps its parameters to the fields of ``arguments``."""
 
     function: Callable[..., Any]

@@ -1,13 +1,12 @@
 """What the nodes of a run share of its tools: the sources that stand for the run, and the turns of bounded calls."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from callboard.actors.tools.limits import Turns
 from callboard.actors.tools.standing import Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """One for each activation of a run."""
 
     standing: Standing

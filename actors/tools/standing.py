@@ -6,12 +6,12 @@ is opened again by the next call.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.held import Held, opened, server_of

@@ -2,9 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, TOOL_TIMEOUT_S, Failure, McpTools, NatsTools, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
@@ -33,8 +34,7 @@ class ToolFailed(Exception):
         self.failure = failure
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallContext:
+class ToolCallContext(Struct, frozen=True):
     """What a transport is told besides name and input.
 
     ``idempotency_key`` is the same whenever this call is executed again; ``ordinal`` counts the run's calls of this
@@ -51,8 +51,7 @@ class ToolCallContext:
     on_try: Callable[[int], None] = field(default=lambda _number: None)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolEnvironment:
+class ToolEnvironment(Struct, frozen=True):
     """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script, and
     the time that calls may take whose source says nothing.
 

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import anyio
 import msgspec
 import structlog
+from msgspec import Struct
 
 from callboard.actors.tools.failures import described, shortened, tool_failed
 from callboard.actors.tools.held import Held, opened, server_of
@@ -109,8 +109,7 @@ class Toolbox:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+class _Tool(Struct, frozen=True):
     spec: ToolSpec
     source: ToolSource
     transport: ToolTransport

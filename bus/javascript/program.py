@@ -1,8 +1,9 @@
 """Programs for the backtracking machine of `regex`: the instructions, and how a pattern becomes them."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, assert_never
+
+from msgspec import Struct
 
 from callboard.bus.javascript.parser import parse_pattern
 from callboard.bus.javascript.syntax import (
@@ -26,8 +27,7 @@ PATTERNS_KEPT = 256
 """How many compiled patterns are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class One:
+class One(Struct, frozen=True):
     """Consume one character."""
 
     ranges: tuple[Range, ...]
@@ -35,55 +35,47 @@ class One:
     step: Literal[1, -1]
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """Go on at ``first``; if that fails, at ``second``."""
 
     first: int
     second: int
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
+class Jump(Struct, frozen=True):
     to: int
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(Struct, frozen=True):
     """Note the position in a register."""
 
     register: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
+class Clear(Struct, frozen=True):
     """Forget the groups whose registers are listed, as JavaScript does at each round of a repetition."""
 
     registers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """Fail if the position is the one in a register: a round of a repetition that matched nothing."""
 
     register: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assert:
+class Assert(Struct, frozen=True):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Peek:
+class Peek(Struct, frozen=True):
     """Run the instructions from the next one to a `Done`, without moving; go on at ``then``."""
 
     negated: bool
     then: int
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """Consume what a group matched."""
 
     start: int
@@ -91,8 +83,7 @@ class Again:
     step: Literal[1, -1]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     pass
 
 

@@ -1,6 +1,6 @@
 """Regular expressions of JavaScript as trees: `parser` makes them of their source, `program` compiles them."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 Range = tuple[int, int]
 """First and last of a range of code points."""
@@ -10,32 +10,27 @@ class BadPattern(Exception):
     """The text is no regular expression, or one beyond our bounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(Struct, frozen=True):
     """Any one character of the ranges, or (negated) outside them."""
 
     ranges: tuple[Range, ...]
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     items: "tuple[Pattern, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(Struct, frozen=True):
     branches: "tuple[Pattern, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(Struct, frozen=True):
     number: int
     body: "Pattern"
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """``most`` None is unbounded. ``captures`` are the numbers, first to behind last, of the groups inside."""
 
     body: "Pattern"
@@ -45,22 +40,19 @@ class Repeat:
     captures: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Assertion:
+class Assertion(Struct, frozen=True):
     """``start``, ``end``, ``boundary`` or ``inside`` (no boundary)."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     body: "Pattern"
     behind: bool
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
+class Back(Struct, frozen=True):
     """What group ``number`` matched; one that has not matched is empty."""
 
     number: int

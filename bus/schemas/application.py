@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.bus.schemas.patterns import SchemaPatterns
@@ -54,8 +55,7 @@ class _Enough(Exception):
     """As many violations have been found as were sought."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """A value that does not fit a schema: the keyword that it offends, and where both stand.
 
     ``keyword`` None is the schema ``false``. ``wanted`` is the keyword's value. ``names`` are the members that it is

@@ -1,9 +1,10 @@
 """The versions of JSON Schema: which keywords each has, and what a schema of it must look like itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from callboard.bus.schemas import applicators as ap
 from callboard.bus.schemas import assertions as as_
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from referencing import Resource, Specification
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True, eq=False):
     """A version. ``uri`` is what a schema names as its ``$schema``."""
 
     uri: str

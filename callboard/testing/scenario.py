@@ -4,12 +4,12 @@ import asyncio
 import datetime as dt
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
+from msgspec import Struct
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
@@ -45,8 +45,7 @@ FIRST_SEQUENCE = 1_000
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """What was done, so that it can be done again, and what it raised."""
 
     do: Callable[["Scenario"], object]

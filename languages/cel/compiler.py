@@ -1,7 +1,8 @@
 """The compiler: an expression's syntax as closures, made once, then called with a scope for each evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.arithmetic import negated, operator
@@ -49,8 +50,7 @@ CALL_STEPS = 3
 """Steps for a call, besides those for its arguments and those that the function counts."""
 
 
-@dataclass(slots=True)
-class Compiler:
+class Compiler(Struct):
     """Makes closures of nodes, and notes what it comes across."""
 
     roots: set[str] = field(default_factory=set[str])

@@ -10,9 +10,10 @@ its arguments is declared as `Counted`.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Concatenate
+
+from msgspec import Struct
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
@@ -20,8 +21,7 @@ from callboard.languages.cel.members import key_kind
 from callboard.languages.cel.values import KINDS, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """A function that is handed the budget of the evaluation before its arguments, and counts its steps there."""
 
     function: Callable[Concatenate[Budget, ...], Value]

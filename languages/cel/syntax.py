@@ -1,22 +1,21 @@
 """The syntax of an expression as a tree of nodes. ``at`` is the offset in the text that a node is told by."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal as OneOf
+
+from msgspec import Struct
 
 from callboard.languages.cel.values import Value
 
 
-@dataclass(slots=True)
-class Literal:
+class Literal(Struct):
     """A value written out."""
 
     at: int
     value: Value
 
 
-@dataclass(slots=True)
-class Name:
+class Name(Struct):
     """A variable, or the first part of a qualified name. ``absolute``: written with a dot before it."""
 
     at: int
@@ -24,8 +23,7 @@ class Name:
     absolute: bool
 
 
-@dataclass(slots=True)
-class Select:
+class Select(Struct):
     """``operand.field``"""
 
     at: int
@@ -33,8 +31,7 @@ class Select:
     field: str
 
 
-@dataclass(slots=True)
-class Has:
+class Has(Struct):
     """``has(operand.field)``"""
 
     at: int
@@ -42,8 +39,7 @@ class Has:
     field: str
 
 
-@dataclass(slots=True)
-class Index:
+class Index(Struct):
     """``operand[index]``"""
 
     at: int
@@ -51,8 +47,7 @@ class Index:
     index: "Node"
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """``function(arguments)``, or with a target ``target.function(arguments)``."""
 
     at: int
@@ -61,24 +56,21 @@ class Call:
     arguments: list["Node"]
 
 
-@dataclass(slots=True)
-class ListOf:
+class ListOf(Struct):
     """``[items]``"""
 
     at: int
     items: list["Node"]
 
 
-@dataclass(slots=True)
-class MapOf:
+class MapOf(Struct):
     """``{key: value}``"""
 
     at: int
     entries: list[tuple["Node", "Node"]]
 
 
-@dataclass(slots=True)
-class Unary:
+class Unary(Struct):
     """``!operand`` or ``-operand``"""
 
     at: int
@@ -86,8 +78,7 @@ class Unary:
     operand: "Node"
 
 
-@dataclass(slots=True)
-class Arithmetic:
+class Arithmetic(Struct):
     """A chain of operators of one precedence, from left to right: ``first + a - b``."""
 
     at: int
@@ -95,8 +86,7 @@ class Arithmetic:
     rest: list[tuple[str, "Node"]]
 
 
-@dataclass(slots=True)
-class Relation:
+class Relation(Struct):
     """``left < right`` and its like, ``in`` among them."""
 
     at: int
@@ -105,8 +95,7 @@ class Relation:
     right: "Node"
 
 
-@dataclass(slots=True)
-class Logic:
+class Logic(Struct):
     """A chain of ``&&``, or of ``||``."""
 
     at: int
@@ -114,8 +103,7 @@ class Logic:
     operands: list["Node"]
 
 
-@dataclass(slots=True)
-class Choose:
+class Choose(Struct):
     """``condition ? yes : no``"""
 
     at: int
@@ -127,8 +115,7 @@ class Choose:
 MacroName = OneOf["all", "exists", "exists_one", "map", "filter", "sortBy"]
 
 
-@dataclass(slots=True)
-class Comprehension:
+class Comprehension(Struct):
     """``source.macro(variable, body)``; of a ``map`` also ``source.map(variable, condition, body)``."""
 
     at: int

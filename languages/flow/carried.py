@@ -14,7 +14,7 @@ An action that fails fails its phase. The others of this specification (Retry, L
 are the interpreter's own.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
@@ -37,8 +37,7 @@ from callboard.languages.language import Cancelled, Node, Ok
 from callboard.languages.provider_contract import Contract, Phase
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """What an action of a middleware came to: a Result, or None to let pass what is in flight."""
 
     result: Result | None

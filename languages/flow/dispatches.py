@@ -1,8 +1,9 @@
 """Dispatches: what a call provider is asked by the interpreter, and what it answers."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, Failure
 from callboard.languages.flow.result import UNSET, Result, as_envelope, failure
@@ -16,8 +17,7 @@ TIMING = frozenset({"enteredAt", "exitedAt"})
 """Members of a middleware's metadata that are the engine's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(Struct, frozen=True):
     """A request to a call provider; ``arguments`` fit the contract's parameters."""
 
     contract: Contract
@@ -41,8 +41,7 @@ class Dispatch:
         return failure(full, message, type=type, details=details, retryable=retryable, previous=previous)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What a provider came to, and what it reports of itself."""
 
     result: Result

@@ -5,7 +5,8 @@ is to let a value pass unchanged.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from callboard.languages.flow.template import Template
 from callboard.languages.flow.validation import Schema
@@ -14,8 +15,7 @@ Assign = tuple[tuple[str, Template], ...]
 """Variable names with what is assigned to them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(Struct, frozen=True):
     """Selects failures: every member that is not None must match."""
 
     codes: tuple[str, ...] | None
@@ -23,16 +23,14 @@ class Matcher:
     retryable: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class CatchClause:
+class CatchClause(Struct, frozen=True):
     match: Matcher
     output: Template | None
     assign: Assign
     next: str
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """A phase block of a middleware entry. ``shape`` holds ``output``, ``value`` or the envelope fields written."""
 
     when: Template | None = None
@@ -41,8 +39,7 @@ class Phase:
     assign: Assign = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A middleware entry. ``call`` and ``stack`` are a ``Finally``'s structural parameters."""
 
     provider: str
@@ -58,8 +55,7 @@ class Entry:
 EMPTY_PHASE = Phase()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call object: ``provider`` is a URI, or ``flow`` the flow it names or holds."""
 
     provider: str | None
@@ -78,8 +74,7 @@ class Call:
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CallStep:
+class CallStep(Struct, frozen=True):
     name: str
     call: Call
     input: Template | None
@@ -91,8 +86,7 @@ class CallStep:
     action: str = "Call"
 
 
-@dataclass(frozen=True, slots=True)
-class GatherStep:
+class GatherStep(Struct, frozen=True):
     """``over`` with one call is the iterate form, ``over`` None the scatter form."""
 
     name: str
@@ -108,8 +102,7 @@ class GatherStep:
     action: str = "Gather"
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """A clause of a Match; only the default has no ``when``."""
 
     when: Template | None
@@ -118,8 +111,7 @@ class Clause:
     next: str
 
 
-@dataclass(frozen=True, slots=True)
-class MatchStep:
+class MatchStep(Struct, frozen=True):
     name: str
     input: Template | None
     cases: tuple[Clause, ...]
@@ -127,8 +119,7 @@ class MatchStep:
     action: str = "Match"
 
 
-@dataclass(frozen=True, slots=True)
-class PassStep:
+class PassStep(Struct, frozen=True):
     name: str
     output: Template | None
     assign: Assign
@@ -136,8 +127,7 @@ class PassStep:
     action: str = "Pass"
 
 
-@dataclass(frozen=True, slots=True)
-class SleepStep:
+class SleepStep(Struct, frozen=True):
     """``duration`` (the field ``for``) or ``until``."""
 
     name: str
@@ -147,15 +137,13 @@ class SleepStep:
     action: str = "Sleep"
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnStep:
+class ReturnStep(Struct, frozen=True):
     name: str
     value: Template | None
     action: str = "Return"
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseStep:
+class RaiseStep(Struct, frozen=True):
     """``result`` None re-raises."""
 
     name: str
@@ -166,8 +154,7 @@ class RaiseStep:
 Step = CallStep | GatherStep | MatchStep | PassStep | SleepStep | ReturnStep | RaiseStep
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(Struct, frozen=True):
     """``name`` is that of its entry in ``flows``; the root and inline flows have none."""
 
     name: str

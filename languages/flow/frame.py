@@ -6,8 +6,9 @@ ascent, and completion with exactly one Result (specification: *Execution model*
 
 import datetime as dt
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import NodeOutcome
@@ -52,8 +53,7 @@ class Place:
         return self.node.wall_time(f"clock.{self._reads}")
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True):
     """A frame that has come to its Result, as the arms of its call see it."""
 
     result: Result

@@ -4,7 +4,7 @@ A step enters, acts, shapes and captures, and moves on; a failure goes through i
 frame (specification: *Steps and step mechanics*, *Step actions*).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.bus.paths import child, encode_id
@@ -43,8 +43,7 @@ from callboard.languages.flow.wrapping import run_stack
 from callboard.languages.language import Cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """The way on: to a step, with the value it receives; ``edge`` names the field that says so."""
 
     next: str

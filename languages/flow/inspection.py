@@ -4,8 +4,10 @@ Everything is looked at and everything told; nothing here stops at the first fau
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
@@ -19,8 +21,7 @@ HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not
 STRUCTURAL_EXPRESSION = "must be written out: an expression is not evaluated here"
 
 
-@dataclass(eq=False, slots=True)
-class FlowNode:
+class FlowNode(Struct, eq=False):
     """A flow object of the document: the root, an entry of ``flows``, or one that stands inside a call."""
 
     location: Location
@@ -51,8 +52,7 @@ class FlowNode:
         return [*self.named, *(self.outer.names_in_sight() if self.outer else [])]
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """A ``with`` and what it is for: a contract's parameters, or a flow's by its name or node.
 
     ``value`` is an empty object where none was written, and ``location`` then that of what it is missing from.
@@ -66,8 +66,7 @@ class Arguments:
     flow: "str | FlowNode | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """A value that is evaluated, and what its expressions may read."""
 
     location: Location
@@ -76,8 +75,7 @@ class Site:
     node: FlowNode
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """What a definition has been found to be made of, and what is wrong with it."""
 
     tree: Tree
@@ -94,8 +92,7 @@ class Findings:
         self.problems.append(self.tree.problem(code, message, location, expected=expected, warning=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(Struct, frozen=True):
     """A place that is being looked at: where it is, in which flow, and what its expressions may read."""
 
     findings: Findings

@@ -2,8 +2,9 @@
 
 import datetime as dt
 import math
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.cel.budget import Budget
@@ -26,8 +27,7 @@ RATE_MAX = 1e300
 """The largest rate that makes a difference."""
 
 
-@dataclass(slots=True)
-class Policy:
+class Policy(Struct):
     """A retry policy, and how many failures it has met. Durations in seconds."""
 
     match: Matcher

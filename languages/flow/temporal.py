@@ -6,10 +6,11 @@ instants long past are as good as any other; only what cannot be read is refused
 
 import re
 from calendar import monthrange
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+
+from msgspec import Struct
 
 TEMPORAL_CHARS_MAX = 256
 """How long a duration or an instant may be written, in characters; longer ones are no durations and no instants."""
@@ -42,8 +43,7 @@ _LEAP_YEAR = 2000
 """Stands in for the year 0000, which RFC 3339 has and `datetime` has not; both are leap years."""
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(Struct, frozen=True):
     """An interval: calendar months, as long as the calendar makes them, and an exact span."""
 
     months: int = 0

@@ -7,10 +7,12 @@ Nothing is ever fetched: a reference that leads out of the schema, but for JSON 
 import json
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON, JsonSchema
 from callboard.bus.schemas import checking
@@ -29,8 +31,7 @@ TEXT_CHARS_MAX = 200
 """How much of a schema's value a violation repeats in its message, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """A value that does not fit a schema: which keyword it offends, and where, both as JSON pointers.
 
     ``schema_path`` leads through references by their keyword (``/properties/a/$ref/type``). ``all`` has the further

@@ -7,7 +7,8 @@ is the same when tasks overlap: inputs are collected, and the sequence of execut
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.bus.paths import child, encode_id
@@ -15,8 +16,7 @@ from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.wiring import Graph, Wire
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rank:
+class Rank(Struct, frozen=True, eq=False):
     """A place in the order of execution: behind all of an earlier generation, then as what came before it."""
 
     generation: int
@@ -37,8 +37,7 @@ class Rank:
         return next((a < b for a, b in reversed(places) if a != b), False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class Task(Struct, frozen=True, eq=False):
     """One run of a node. ``item`` is what a run below a fan-out works on, ``parent`` the execution that fanned out."""
 
     node: str
@@ -49,15 +48,13 @@ class Task:
     parent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Struct, frozen=True):
     """What a connection that fans out delivers: its successor runs once for each."""
 
     values: Sequence[JSON]
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """What a connection delivers."""
 
     value: JSON
@@ -67,8 +64,7 @@ Delivery = Items | Value | None
 """None: the connection is dead, its port was not taken."""
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     """Where a node stands. ``last`` is the rank of what settled it, or of its last run.
 
     ``executed`` says that no more than runs below a fan-out are to come.

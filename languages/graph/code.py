@@ -13,9 +13,10 @@ a ``lambda``. ``wrap`` asks that an input which is no object also answers to ``[
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.language import Failed, Node
@@ -38,8 +39,7 @@ _LAMBDA = re.compile(r"\s*\(?\s*lambda\b")
 _RETURN = re.compile(r"^return\b", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     """What became of one input: a value, or why there is none, and the code of that."""
 
     value: JSON = None

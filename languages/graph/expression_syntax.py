@@ -13,9 +13,10 @@ Literals are quoted strings, numbers, ``true``, ``false``, ``null``. Roots that 
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.json_text import plain_number
@@ -81,21 +82,18 @@ class ExpressionInvalid(ValueError):
     """A text is no expression; the message says why and where."""
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     value: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Struct, frozen=True):
     """A root and the steps below it: keys, indexes, `EVERY`, or expressions that give one."""
 
     root: str
     steps: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A function, or an operator under the name of the function that it is: ``||``, ``&&``, ``!``, a comparison."""
 
     name: str

@@ -6,11 +6,11 @@ Whatever is missing is null.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.bus.patterns import BadPattern, found
@@ -24,8 +24,7 @@ ITEMS_MAX = 100_000
 """How many items ``[*]`` may come to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """What an expression sees.
 
     ``data`` is the value on the port ``result``; ``inputs`` the values by port; ``nodes`` the outputs of nodes by port,

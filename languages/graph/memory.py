@@ -18,10 +18,10 @@ The request of an effect of kind ``memory`` is::
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.effects import JSON, Message, ModelRequest, Text, user
 from callboard.languages.graph.expressions import text_of
@@ -38,8 +38,7 @@ UNREACHED = "graph.memory"
 _SUMMARIZE = "Fold these messages of a conversation into a summary that keeps what matters for going on with it."
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """What memories say before a turn: earlier messages, and texts for the system prompt."""
 
     messages: list[Message]

@@ -3,8 +3,9 @@
 The names are the design document's; times are milliseconds of the epoch.
 """
 
-from dataclasses import dataclass, field
 from functools import cmp_to_key
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.paths import activation_id
@@ -26,8 +27,7 @@ CANCELED = "CANCELED"
 EXECUTION_FAILED = "EXECUTION_FAILED"
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """One run of a node."""
 
     node: GraphNode

@@ -5,7 +5,8 @@ A run's script answers for the tools that it names; the others are an MCP server
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON, McpTools, ScriptedTools, ToolSource, ToolSpec
 from callboard.languages.graph.expressions import text_of
@@ -24,8 +25,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ANYTHING: dict[str, JSON] = {"type": "object"}
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """A node's tools by their source; ``names`` are those that it lists."""
 
     node: GraphNode

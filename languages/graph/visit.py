@@ -1,7 +1,8 @@
 """One run of a node: from its enter to its exit, with attempts, bounds, waiting, and what it delivers."""
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
@@ -21,8 +22,7 @@ OTHER_TIMEOUT = frozenset({"WAIT", "TIMEOUT", "MERGE"})
 """Subtypes of FLOW to which ``timeout_seconds`` says something of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(Struct, frozen=True):
     """What all visits of an execution have in common."""
 
     stage: Stage
@@ -91,8 +91,7 @@ def _retries(spec: GraphNode) -> int:
     return max(0, min(int(number(spec.configurations.get("retry_attempts"))), RETRIES_MAX))
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """A run of a node while it lasts."""
 
     visitor: Visitor

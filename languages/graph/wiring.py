@@ -5,8 +5,9 @@ Attached nodes are no part of it: an agent has them, and connections that touch 
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.languages.node_types import NodeSpec
@@ -15,8 +16,7 @@ ITERATION = "iteration"
 """The output key that fans out: a list on this port runs the successor once for each item."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphNode:
+class GraphNode(Struct, frozen=True):
     """A node as it is executed.
 
     ``configurations`` are those that the document gives, coerced; `setting` adds the registry's defaults.
@@ -41,8 +41,7 @@ class GraphNode:
         return next((declared[name].default for name in names if name in declared), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(Struct, frozen=True):
     """A connection between two nodes of the graph; ``index`` is its place among them, in the document's order."""
 
     index: int
@@ -56,8 +55,7 @@ class Wire:
         return self.output_key == ITERATION
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(Struct, frozen=True, dict=True):
     """A graph that was checked. ``nodes`` are in the document's order, ``attached`` those that agents have."""
 
     id: str

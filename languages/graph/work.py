@@ -3,8 +3,9 @@ runner comes to.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
@@ -36,24 +37,21 @@ def failed_effect(failure: Failure) -> NodeFailed:
 # -- what a runner comes to --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(Struct, frozen=True):
     """A payload for each port that was taken, and what the node's record says of the work."""
 
     ports: Ports
     details: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(Struct, frozen=True):
     """Go on after so many seconds; ``after`` makes the outputs of when it began and ended."""
 
     seconds: float
     after: Callable[[Instant, Instant], Outputs]
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(Struct, frozen=True):
     """Wait for a signal, so many seconds at most; ``arrived`` makes the outputs of its data, ``expired`` of none."""
 
     signal: str
@@ -62,8 +60,7 @@ class Await:
     expired: Callable[[Instant, Instant], Outputs]
 
 
-@dataclass(frozen=True, slots=True)
-class AskHuman:
+class AskHuman(Struct, frozen=True):
     """Wait for a person; ``ask`` does it all, and returns the outputs.
 
     ``NodeFailed`` that it raises is the node's end: a question is not asked again.
@@ -82,8 +79,7 @@ _OWN: Any = object()
 # -- what a runner is given --------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What is known of the execution: who started it with what, and what each node has put out, newest last."""
 
     graph: Graph
@@ -129,8 +125,7 @@ class Metered:
         return outcome
 
 
-@dataclass(slots=True)
-class Meter:
+class Meter(Struct):
     """What the turns of one attempt cost."""
 
     usage: Usage = field(default_factory=Usage)
@@ -145,8 +140,7 @@ class Meter:
         return counted
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded;
     ``spend`` takes what a model's turn has cost.
     """

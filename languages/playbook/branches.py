@@ -5,8 +5,9 @@ branch of the same block, a block that is never closed loses its last branch, ma
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from re import Match
+
+from msgspec import Struct, field
 
 from callboard.bus.events import Problem
 from callboard.languages.playbook import findings
@@ -19,8 +20,7 @@ SourceOf = Callable[[str], str | None]
 """Says where a variable is declared: ``input``, ``step_output`` or, for neither, None."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """What stands below a marker; ``test`` is what an ``if`` or an ``elif`` says, None for ``else``."""
 
     test: Match[str] | None
@@ -28,8 +28,7 @@ class Block:
     body: list[Line] = field(default_factory=list[Line])
 
 
-@dataclass(slots=True)
-class Split:
+class Split(Struct):
     """A step's lines apart from its branches; `CUT` stands where a marker was. ``lost`` was never closed."""
 
     lines: list[Line | None] = field(default_factory=list[Line | None])

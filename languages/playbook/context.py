@@ -4,7 +4,8 @@ A long output is referred to and not repeated: it stands once in the run's log, 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from callboard.bus.effects import Message, Part, Recall, Text
 from callboard.languages.playbook.document import Step
@@ -16,8 +17,7 @@ INTRODUCTION = "The results of the earlier steps of this playbook, in the order 
 ANSWERED = "The answer that a person gave for this step:\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """The output of a step, and, if it was left in this run, of which node execution (``path#iteration``)."""
 
     step: Step

@@ -5,8 +5,9 @@ A step that fails ends the run; so does one that nobody answers in time, and the
 
 import datetime as dt
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id

@@ -1,24 +1,21 @@
 """What can become of a step."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from callboard.bus.effects import Failure
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """It came to an output."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """None of its branches was to be taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """It failed, and with it the run. ``label`` and ``path`` are those of the innermost step that did."""
 
     error: Failure
@@ -26,8 +23,7 @@ class Broken:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lapsed:
+class Lapsed(Struct, frozen=True):
     """Nobody came in time; the run has expired."""
 
     message: str

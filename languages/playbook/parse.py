@@ -1,7 +1,8 @@
 """A playbook's text becomes a playbook, or the list of everything that keeps it from being one."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from callboard.bus.events import Problem
 from callboard.languages.playbook import findings
@@ -13,8 +14,7 @@ from callboard.languages.playbook.patterns import ARTIFACT_TYPE, PLACEHOLDER
 from callboard.languages.playbook.sections import Line, Section, Sections, joined, sections
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """What became of a text: a playbook, None if there are errors, and what was found, by the lines it is about."""
 
     playbook: Playbook | None

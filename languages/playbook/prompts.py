@@ -5,10 +5,10 @@ as an effect of kind ``prompt``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from posixpath import normpath
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.effects import JSON, McpTools
 from callboard.languages.language import Node, Ok
@@ -19,8 +19,7 @@ from callboard.languages.playbook.patterns import VARIABLE
 from callboard.languages.playbook.rendering import rendered
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """There is no text; ``undefined`` is the variable that should have had it, empty for all other reasons."""
 
     reason: str

@@ -1,8 +1,9 @@
 """The record of an execution: how each step stands, and what a run ends with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.state import State
@@ -10,8 +11,7 @@ from callboard.languages.playbook.state import State
 Status = Literal["pending", "running", "completed", "failed", "skipped", "paused", "awaiting_input"]
 
 
-@dataclass(slots=True)
-class Standing:
+class Standing(Struct):
     """How a step or sub-step stands; sub-steps are there once they are reached."""
 
     label: str

@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from re import Match
+
+from msgspec import Struct
 
 from callboard.languages.playbook.patterns import PLACEHOLDER
 
 Find = Callable[[str], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A text with values in it, and the names of the placeholders that have none, each once."""
 
     text: str

@@ -1,8 +1,9 @@
 """A playbook's text as lines and sections: found by headings in column one, fences or not."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from callboard.languages.playbook.patterns import ARTIFACTS, INPUTS, STEP, SYSTEM, heading
 
@@ -16,8 +17,7 @@ class Line(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A level-2 heading with the lines below it; ``number`` and ``title`` are a step's."""
 
     kind: Kind
@@ -27,8 +27,7 @@ class Section:
     body: list[Line] = field(default_factory=list[Line])
 
 
-@dataclass(frozen=True, slots=True)
-class Sections:
+class Sections(Struct, frozen=True):
     """A text taken apart; ``title`` is empty if there is none."""
 
     title: str

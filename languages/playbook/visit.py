@@ -1,9 +1,10 @@
 """One visit of a step or sub-step: its question, its prompt, the call, and what it captures."""
 
 import datetime as dt
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest
 from callboard.languages.agent import Policy, converse
@@ -27,8 +28,7 @@ EXPIRE = "expire"
 ONE_TURN = Policy(turns_max=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What all visits of a run share: the stage, the names and the context, which grow, the options."""
 
     stage: Stage
@@ -38,8 +38,7 @@ class Setting:
     system: str
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(Struct):
     """A visit, ``inner`` if it is one of a sub-step.
 
     ``above`` and ``answers`` come from the step around that: its texts, and what people answered. ``known`` is a

@@ -5,9 +5,9 @@ is carried out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from callboard.bus.effects import JSON
@@ -75,8 +75,7 @@ Evaluator = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True):
     """The verdict of one evaluator (the specification's EvalResult)."""
 
     name: str
@@ -94,8 +93,7 @@ class Evaluation:
         return f"{self.name} ({self.kind}): {' '.join((self.reasoning or 'failed').split())}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUsed:
+class ToolUsed(Struct, frozen=True):
     """A tool call as evaluators see it."""
 
     tool: str

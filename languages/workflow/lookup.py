@@ -5,8 +5,9 @@ that name nodes in a run's log.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.problems import kind_of
@@ -15,14 +16,12 @@ _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?")
 _PREFIX = re.compile(r"([a-z]+):")
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     name: str
     wildcard: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DataPath:
+class DataPath(Struct, frozen=True):
     """``mode`` says of how many of the values a check must hold."""
 
     mode: Literal["all", "any"]
@@ -33,16 +32,14 @@ class DataPath:
         return any(segment.wildcard for segment in self.segments)
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(Struct, frozen=True):
     """What a path leads to; more or less than one value only behind a wildcard."""
 
     mode: Literal["all", "any"]
     values: list[JSON]
 
 
-@dataclass(frozen=True, slots=True)
-class Unresolved:
+class Unresolved(Struct, frozen=True):
     """Why a path leads nowhere, or is none."""
 
     reason: str

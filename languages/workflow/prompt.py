@@ -4,10 +4,10 @@ A former result stands in a message as a reference to where the log holds it, so
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, Former, Message, Part, Recall, Text
 from callboard.languages.skills.skill import Skill
@@ -40,8 +40,7 @@ def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], layers: La
     return SEPARATOR.join([*sections, base])
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """The newest result of a node, and where the log holds it (``of``: path and iteration of its execution)."""
 
     of: str

@@ -1,7 +1,9 @@
 """What came of a node: its result as the specification records it, made of how the model's conversation went."""
 
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
@@ -17,8 +19,7 @@ OUTCOMES: dict[Status, NodeOutcome] = {"success": "ok", "failed": "failed", "ski
 """The neutral word of each status."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The result of one attempt, and at last of the visit.
 
     ``evals`` is None where evaluators had nothing to say, because the model never finished. ``error`` is why it failed.

@@ -5,8 +5,9 @@ choice is followed.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import Choice, Failure, Message, ModelRequest, Text
 from callboard.languages.language import Failed, Node, Ok
@@ -37,23 +38,20 @@ The step {node!r} of a workflow is done. Which of the choices' conditions holds,
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """An edge that can still be followed, with its index in the document."""
 
     index: int
     edge: Edge
 
 
-@dataclass(frozen=True, slots=True)
-class Onward:
+class Onward(Struct, frozen=True):
     """Where the run goes next."""
 
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(Struct, frozen=True):
     """The run ends here; ``failure`` is set if it ends because nobody could say where it goes."""
 
     failure: Failure | None = None

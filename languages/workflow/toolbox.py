@@ -1,8 +1,8 @@
 """A node's tools: from the skills it lists to what is opened for it, and to what the model is offered."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.bus.durations import seconds_of
@@ -11,8 +11,7 @@ from callboard.languages.skills.skill import McpServer, Skill, SkillTool
 from callboard.languages.workflow.document import ToolFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What a model is offered at a node, and what is odd about it.
 
     ``declared`` names the tools whose declared schema differs from the one that their transport checks input against.

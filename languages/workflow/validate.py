@@ -6,8 +6,9 @@ the plain value of the document, so that they can be told together with everythi
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.events import Problem
 from callboard.bus.javascript import regex
@@ -20,8 +21,7 @@ from callboard.languages.workflow.lookup import Unresolved, parse_path
 _MOVED = "'verify' is called 'eval' now: a list of named evaluators (value, function, judge)"
 
 
-@dataclass(frozen=True, slots=True)
-class _Arc:
+class _Arc(Struct, frozen=True):
     """An edge as far as the document gives one; ``index`` is its place in the list."""
 
     index: int
@@ -31,8 +31,7 @@ class _Arc:
     conditional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Graph:
+class _Graph(Struct, frozen=True):
     entry: str | None
     nodes: list[str]
     arcs: list[_Arc]

@@ -1,7 +1,8 @@
 """One visit of a node: from its enter to its exit, with preconditions, tools, attempts and evaluations in between."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import encode_id
@@ -20,8 +21,7 @@ MAX_TURNS = 20
 """How many model turns a node has where it does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What holds for the whole run: the document, its input and sources, the skills.
 
     ``missing`` names the skills, and as ``skill.KEY`` the optional values, that the worker has nothing for; ``lacks``
@@ -39,8 +39,7 @@ class Setting:
     aliases: dict[str, frozenset[str]]
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What the nodes so far have come to: the newest result of each, and which execution was left last."""
 
     former: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
@@ -70,8 +69,7 @@ async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) 
     return node, result
 
 
-@dataclass(frozen=True, slots=True)
-class _Visit:
+class _Visit(Struct, frozen=True):
     stage: Stage
     setting: Setting
     node_id: str

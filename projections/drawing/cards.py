@@ -1,6 +1,6 @@
 """What is written in a drawing, broken into lines and measured: the cards of nodes and the labels of edges."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from callboard.bus.events import OutlineNode
 from callboard.projections.drawing.graph import NOTHING, Size
@@ -26,8 +26,7 @@ _LABEL_PADDING = Size(9, 4)
 _NO_NAME = "–"
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """A node's name in lines, what is told below it in a softer voice, and the room of the whole."""
 
     name: list[str]
@@ -35,8 +34,7 @@ class Card:
     size: Size
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """An edge's label in lines, and its room; without lines it takes none."""
 
     lines: list[str]

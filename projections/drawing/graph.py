@@ -5,11 +5,10 @@ edge that leads back up is a *loop*: it leaves its box to the right, climbs in a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class Size(NamedTuple):
@@ -74,8 +73,7 @@ class Segment(NamedTuple):
     loop: bool = False
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(Struct):
     """The way of one link: its vertices from the upper box to the lower, ``label`` the one that holds the label.
 
     ``loop`` says that the link leads up; ``upper_lane`` and ``lower_lane`` are then the lanes beside its boxes.
@@ -95,8 +93,7 @@ class Chain:
         return len(self.vertices) - 1 - self.beside
 
 
-@dataclass(slots=True)
-class Layers:
+class Layers(Struct):
     """The graph, cut: vertices (the boxes first, in their order), segments, a chain per link, and rows by rank.
 
     A link from a box to itself has a chain of that box alone; its lane is ``upper_lane``.

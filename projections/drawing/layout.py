@@ -5,8 +5,9 @@ its label lies on it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from callboard.projections.drawing.beside import ACROSS_PX, Beside, gaps_crossed, ways_beside
 from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, grown, layered
@@ -35,8 +36,7 @@ Way = tuple[Point, ...]
 """A step of an edge: one point of a straight line, or two controls and the point of a cubic curve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """How an edge runs; ``label`` is the middle of its label."""
 
     start: Point
@@ -44,8 +44,7 @@ class Route:
     label: Point | None
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """A graph that is laid out: its size, the size and the middle of each box, the route of each link.
 
     A box may have grown, to have room for what leads from it to itself.

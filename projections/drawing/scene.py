@@ -7,7 +7,8 @@ runs between the boxes of the level that holds both.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from callboard.bus.events import Outline, OutlineNode
 from callboard.projections.drawing.cards import Card, Label, card
@@ -22,8 +23,7 @@ _BOX_PADDING_PX = 22.0
 _BOX_HEAD_PX = 14.0
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A card or a box and where its middle is.
 
     ``inner`` says that it is a box around others, ``is_node`` that it is a node itself and not only their name.
@@ -37,8 +37,7 @@ class Placed:
     is_node: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Where a level begins (it is ``of`` that box, or of the whole), or where the way ends ``after`` a node."""
 
     centre: Point
@@ -46,8 +45,7 @@ class Mark:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A route. ``edge`` is the index of the outline's edge; one from or to a mark has none, and names its node."""
 
     route: Route
@@ -56,8 +54,7 @@ class Drawn:
     begins: bool = False
 
 
-@dataclass(slots=True)
-class Scene:
+class Scene(Struct):
     """Everything of a diagram with its place; outer boxes come before what stands in them."""
 
     size: Size
@@ -66,8 +63,7 @@ class Scene:
     drawn: list[Drawn] = field(default_factory=list[Drawn])
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(Struct, frozen=True):
     """An edge on its level. An end that is None is the level itself: its beginning, or its end."""
 
     edge: int

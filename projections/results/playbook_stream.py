@@ -7,7 +7,7 @@ characters of its text have been told with this piece) and ``<n>`` for what ends
 behind it.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ModelCall, ModelResult, NodeExit
@@ -17,8 +17,7 @@ from callboard.projections.results.playbook_state import PlaybookState, StepStat
 from callboard.projections.streaming import Piece, Told
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(Struct):
     """What a model has been heard to say so far; ``next_k`` None if a piece was missed."""
 
     step: str

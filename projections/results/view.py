@@ -1,8 +1,9 @@
 """How a language shows its runs: the projections that are its own."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from callboard.bus.events import Event
 from callboard.projections.projection import Projection
@@ -19,8 +20,7 @@ class StepRow(NamedTuple):
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """``result`` is the specification's own result of a run, ``state`` the document from which another run goes on, as
     its start's ``state``, ``stream`` what is told of a run as it goes. ``steps`` returns the
     rows of a run's summary, where its steps are more than its nodes, ``summary_title`` stands above it.

@@ -7,13 +7,13 @@ import base64
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import msgspec
+from msgspec import Struct
 
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.settings.oauth_settings import OAuthSettings
@@ -22,8 +22,7 @@ ANSWER_WAIT_S = 10.0
 ANSWER_BYTES_MAX = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """Where a provider asks people, where it gives tokens, and which variable of its account a token is.
 
     ``more`` is asked besides. Where the application's secret goes ``in_header``, it does not stand in the body.

@@ -1,14 +1,14 @@
 """Rates: how often somebody may ask, as a bucket of tokens each that fills again at a steady rate."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 BUCKETS_MAX = 10_000
 """Those that are remembered; whoever was forgotten begins with a full bucket, and was not here for long."""
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(Struct):
     tokens: float
     at: float
 

@@ -5,7 +5,6 @@ a run that has begun, and that of a tell is deduplicated by the server.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 import structlog
+from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus import tracecontext
@@ -71,8 +71,7 @@ UNKNOWN_RUN_RETRY_MAX_S = 1.0
 """A tell to a run that is not there waits for the starts before it, and is looked at again ever less often."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """The command that calls for an admitted run to be performed: its message id, and by which worker, if by one."""
 
     message_id: str

@@ -8,11 +8,11 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
 from anyio import to_thread
+from msgspec.structs import replace
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem

@@ -7,12 +7,12 @@ there, each once, bounded together, and only what has the digest that it says. D
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from anyio import to_thread
+from msgspec import Struct, field
 
 from callboard.bus.blobs import TooLarge
 from callboard.bus.events import Problem
@@ -45,8 +45,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 # -- sending ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Detached:
+class Detached(Struct):
     """A start message without its largest parts, and these by digest. ``size`` is what they have together."""
 
     message: dict[str, Any]
@@ -135,8 +134,7 @@ def too_large(message: str, where: str = "message") -> Problem:
     return Problem("start.too_large", message, where, expected=expected)
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(Struct, frozen=True):
     value: Any
 
 

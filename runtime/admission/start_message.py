@@ -2,10 +2,10 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus.commands import Limits, StartRun
@@ -89,8 +89,7 @@ class _Start(BaseModel):
     fork: _Fork | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Struct, frozen=True):
     """A start message looked at: what is wrong with it, and what could be made of the rest.
 
     ``start`` lacks the fields that are wrong, so that the others can still be checked; None where that is no use.

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
+from msgspec import Struct
 from nats.aio.client import Client as NatsClient
 
 from callboard.bus.connection import ConnectionWatch, connected
@@ -15,8 +15,7 @@ from callboard.runtime.api.client import Client
 from callboard.runtime.settings.config import Config
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """A connection with the log behind it; ``server`` is the embedded one, if it is ours."""
 
     config: Config

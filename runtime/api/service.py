@@ -8,7 +8,6 @@ the service answers for all tenants; the server gives each request to one of the
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from time import monotonic_ns
@@ -18,6 +17,7 @@ import anyio
 import anyio.abc
 import msgspec
 import structlog
+from msgspec import Struct
 from nats.errors import Error as NatsError
 from nats.micro import add_service
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER, Request
@@ -113,8 +113,7 @@ def _about(name: str, verb: Verb) -> dict[str, str]:
     return {"description": " ".join((verb.__doc__ or "").split()), **schemas_of(name)}
 
 
-@dataclass(slots=True)
-class Count:
+class Count(Struct):
     """What became of a verb's requests: how many were answered, how many of them by an error, and how long it took."""
 
     answered: int = 0

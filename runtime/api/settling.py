@@ -4,9 +4,8 @@ Admission's verdict says that a tell is on its way. What became of it the log sa
 command as its cause; and for an answer to a question, what whoever asks made of it.
 """
 
-from dataclasses import dataclass
-
 import anyio
+from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Tell
@@ -26,8 +25,7 @@ DECISIVE = frozenset({ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarni
 """What may say what becomes of a tell, besides the event that names it as its cause."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reception:
+class Reception(Struct, frozen=True):
     """What became of a tell: admission's verdict, the event that it became, and whether the run has taken it.
 
     ``settled`` False says that this is not known yet: the run has not recorded it, or whoever asks has not decided

@@ -6,10 +6,10 @@ number, their own events are read: all of them once, and then those that have co
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import anyio
 import msgspec
+from msgspec import Struct, field
 
 from callboard.bus.log import EventLog, whole
 from callboard.bus.subjects import RunRef
@@ -30,8 +30,7 @@ def depends(where: Where) -> bool:
     return any(test.field == "status" and test.value in TOLD_BY_EVENTS for test in terms(where))
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A run's status as far as its events were read; whoever reads on holds the lock."""
 
     fold: StatusFold = field(default_factory=StatusFold)

@@ -1,11 +1,11 @@
 """Writing runs to an archive, and bringing them into a store, at the command line."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import click
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.archive import Archive
 from callboard.bus.errors import CallboardError
@@ -22,8 +22,7 @@ from callboard.runtime.operations.run_files import in_file
 from callboard.runtime.settings.config import Config
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The runs that are to be archived, those that are wanted if none is named, and where."""
 
     runs: tuple[str, ...]

@@ -4,11 +4,11 @@ import secrets
 import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 
 from callboard.projections.runs import RunRow
 from callboard.runtime.api.client import Client
@@ -43,8 +43,7 @@ _WORDS = {
 """The parts of a report, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(Struct, frozen=True):
     """Which runs: those that a question holds for; whether they are told unasked; and under which operation's name."""
 
     question: str
@@ -52,8 +51,7 @@ class Many:
     operation: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Doing:
+class Doing(Struct, frozen=True):
     """What is done to ``runs``: by which client, under the name of which operation, with what is listed."""
 
     client: Client

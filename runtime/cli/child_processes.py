@@ -12,12 +12,12 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.abc
 import structlog
+from msgspec import Struct
 
 from callboard.bus.backoff import backoff_s
 from callboard.runtime.cli.unheard import unheard
@@ -40,8 +40,7 @@ STABLE_S = 10.0
 """A process that has lived for so long may be started anew at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """How to stand: ``joins`` at a server that runs already, else over a data directory of our own.
 
     ``listener`` is the descriptor of a bound socket, which a process that serves it inherits.
@@ -54,8 +53,7 @@ class Standing:
     listener: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChildProcess:
+class ChildProcess(Struct, frozen=True):
     """A child to be kept: ``perform`` (a function of a module) is what it does until it is told to stop."""
 
     name: str

@@ -1,10 +1,10 @@
 """Contracts of providers as people and machines read them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.problems import hint_at
@@ -21,8 +21,7 @@ WIDTH = 100
 """Characters of a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """A provider: its contract, its document, and where it comes from."""
 
     contract: Contract

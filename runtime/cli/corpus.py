@@ -5,9 +5,10 @@ The layout is that of the specification's ``tests/conformance``: a folder per ca
 root flow takes any, ``arguments.json``.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.runtime.operations.json_values import NotJson, json_of
@@ -16,8 +17,7 @@ TEMPORAL = "temporal"
 """The mark of a case that takes real time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """One execution of a case's definition and what must come of it."""
 
     name: str
@@ -26,8 +26,7 @@ class Scenario:
     expected: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A definition, what it asks of an implementation, and its scenarios. ``source`` is the definition's text."""
 
     name: str

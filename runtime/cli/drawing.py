@@ -2,13 +2,12 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload, payload_of
@@ -26,8 +25,7 @@ from callboard.runtime.operations.run_files import in_file
 RUN_SHOWN_CHARS_MAX = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """How to draw: the form, to the right or down, the title unless it is the usual one, the file or stdout."""
 
     form: Literal["mermaid", "svg"]
@@ -40,8 +38,7 @@ class Wanted:
         return "LR" if self.across else "TB"
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """What is drawn, and how it is called."""
 
     diagram: Diagram

@@ -3,12 +3,12 @@
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import anyio
 import click
+from msgspec import Struct
 
 from callboard.runtime.access.rates import Rates
 from callboard.runtime.access.tokens import Tokens
@@ -37,8 +37,7 @@ DRAIN_WAIT_S = 5.0
 """How long effects of our own worker may finish when we stop; runs go on from the log with the next worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """Where to serve (None: stdin and stdout), which folders have definitions, and which more have Python tools."""
 
     config: Config

@@ -1,11 +1,11 @@
 """Node types as people and machines read them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from callboard.languages.node_types import Field, NodeSpec, NodeType, NodeTypes
 from callboard.languages.problems import hint_at

@@ -2,26 +2,24 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import HumanAsked
 from callboard.runtime.cli.terminal import Terminal
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """An option: what is shown and what is answered."""
 
     label: str
     value: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is asked; without choices any text is an answer."""
 
     text: str

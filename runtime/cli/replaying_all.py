@@ -2,10 +2,10 @@
 
 import datetime as dt
 import os
-from dataclasses import dataclass
 
 import click
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.archive import Archive
 from callboard.projections.renders import duration_text
@@ -26,8 +26,7 @@ FAILURES_SHOWN_MAX = 20
 """How many runs that are not verified are told; with --json all are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """Which runs: of an archive or else of the store, accepted since, found there, of a definition; in how many
     processes."""
 

@@ -4,13 +4,14 @@ import os
 import signal
 import tempfile
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.abc
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.events import Event, Problem
 from callboard.bus.tracecontext import read, within
@@ -43,8 +44,7 @@ DRAIN_S = 5.0
 """How long our worker lets running effects finish when it leaves a server that others use too."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRun:
+class LocalRun(Struct, frozen=True):
     """What is to be run, where its tools work, and how it is shown."""
 
     prepared: PreparedStart

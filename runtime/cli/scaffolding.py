@@ -4,12 +4,12 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.kit import kits
@@ -29,8 +29,7 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-
 """A name that YAML takes for a text without quotes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """A template. ``definition``, ``script`` and ``input`` are names of its files.
 
     ``usual`` says that it is meant where other languages have one of the same name, and none is named. Some need no

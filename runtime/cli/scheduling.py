@@ -1,12 +1,12 @@
 """Scheduling: what `callboard schedule` makes of its words, and what it prints."""
 
 import datetime as dt
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import click
 import msgspec
+from msgspec import Struct
 
 from callboard.languages.authoring import Times
 from callboard.languages.registry import authoring
@@ -26,8 +26,7 @@ from callboard.runtime.settings.config import Config
 NEXT_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What `callboard schedule add` was given; durations in seconds, None where nothing was said."""
 
     request: StartRequest

@@ -3,13 +3,13 @@
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 import click
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from callboard.bus.connection import without_secrets

@@ -3,12 +3,12 @@
 import os
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
@@ -24,8 +24,7 @@ LINE_CHARS = 90
 """Longest line of a list of tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtHand:
+class AtHand(Struct, frozen=True):
     """A skill, where it comes from (a file may replace parts of a shipped one), and which variables are not set.
 
     It is available if nothing that it cannot do without is among ``missing``: variables, and config keys that no

@@ -1,9 +1,9 @@
 """The file of accounts: tenants added, listed and removed, and the keys of their users written beside it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from callboard.bus.accounts import Accounts, new_user, read
 from callboard.bus.errors import OperatorError

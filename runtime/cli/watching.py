@@ -1,8 +1,7 @@
 """Watching events at a server that stands."""
 
-from dataclasses import dataclass
-
 import click
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import TYPES, Event, RunEnd, payload_of
@@ -22,8 +21,7 @@ from callboard.runtime.operations.run_files import in_file, source
 from callboard.runtime.settings.config import Config
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """Which events: of one run, one definition, one type (with NATS wildcards), behind a sequence of the stream, up to
     the first of a type."""
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from callboard.runtime.access.subject import Scope
 from callboard.runtime.engine.asking import Handler
@@ -12,8 +13,7 @@ Fields = Mapping[str, str]
 """Names, each with a type of JSON Schema; one that has to be there has an asterisk behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """A request of a ``method`` to a ``path`` is answered by a handler, for who has the ``scope``.
 
     ``query`` and ``body`` say what it may bring; None: it has no body. ``media`` is the type of the answer.

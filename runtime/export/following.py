@@ -5,12 +5,12 @@ What is not taken waits in the stream. An acknowledged event is done with, for w
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import msgspec
 import structlog
+from msgspec import Struct
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -43,8 +43,7 @@ _NS = 1_000_000_000
 _NO_CONSUMER = 10014
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """An event out of the stream, and where to acknowledge it."""
 
     recorded: Recorded

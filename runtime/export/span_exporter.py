@@ -12,7 +12,6 @@ No run waits for it: what cannot be sent yet waits in the stream, one batch is i
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -20,6 +19,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import structlog
+from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.backoff import backoff_s
@@ -67,8 +67,7 @@ class _Gap(Exception):
     """The log does not hold the events before one that was delivered: the run has been purged meanwhile."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """A run as far as it is folded. Without a fold it is over, or cannot be folded.
 
     From event ``since`` on every event was delivered here, so that its spans have been sent.

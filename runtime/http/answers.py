@@ -1,11 +1,11 @@
 """Answers over HTTP: JSON, and errors as the service has them, with the status that they carry."""
 
 import gzip
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from anyio import to_thread
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,8 +21,7 @@ GZIP_BYTES_MIN = 16 * 1024
 GZIP_LEVEL = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """An answer that is encoded already."""
 
     body: bytes

@@ -6,10 +6,10 @@ called by their number, and options too, so that nothing of a schema becomes a n
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 
@@ -26,8 +26,7 @@ _INPUTS: Mapping[str, str] = {"email": "email", "uri": "url", "date": "date", "t
 """Kinds of HTML's inputs, by the formats of texts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A field: of the member ``name``, or, where that is None, of the whole answer."""
 
     name: str | None

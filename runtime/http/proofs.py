@@ -6,8 +6,9 @@ for `WINDOW_S`; within that the sender's own id of the delivery makes one run of
 
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+
+from msgspec import Struct
 
 from callboard.bus.signing import signature
 from callboard.languages.triggers import Proof
@@ -22,8 +23,7 @@ TOKEN_HEADER = "x-callboard-token"
 """The header that a token may stand in, besides ``Authorization: Bearer``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A request as it came: names of ``headers`` in lower case, and the bytes that a signature is made of."""
 
     headers: Mapping[str, str]

@@ -1,8 +1,9 @@
 """Routes: which verb of the service a request to ``/api/{tenant}/…`` means, and how it says what that takes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from callboard.bus.commands import TELLS, Registration, StartRun
 from callboard.runtime.access.subject import Scope, Subject
@@ -14,8 +15,7 @@ Kind = Literal["string", "integer", "number", "list"]
 """What a parameter of the query is read as; a list has its items apart by commas."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """A request of a ``method`` to a ``path`` asks for a ``verb``; ``query`` has the parameters that it may have.
 
     ``body`` is the shape of the request's JSON object, None if it has none; ``inside`` puts it under that name of what

@@ -5,8 +5,9 @@ This is what node executions (`callboard.runtime.interpreter.nodes`) and the sta
 
 import hmac
 import uuid
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
@@ -20,8 +21,7 @@ from callboard.runtime.interpreter.ledger import Ledger
 from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
 
 
-@dataclass(frozen=True, slots=True)
-class Parting:
+class Parting(Struct, frozen=True):
     """Where a fork parts from its origin: what it has of it, when that was there, and when the fork went on."""
 
     forked: ForkedFrom

@@ -5,10 +5,11 @@ with recorded events instead of new ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
@@ -23,8 +24,7 @@ from callboard.runtime.interpreter.ledger import Sink
 from callboard.runtime.interpreter.stage import Stage
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """What the first event of a run says: the plan, its language, and the start it came from, which ``accepted`` has no
     more: as long as the run is active it need not be there twice."""
 

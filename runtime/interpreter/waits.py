@@ -7,9 +7,10 @@ the gates of a run that is paused.
 import datetime as dt
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
+
+from msgspec import Struct, field
 
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON
@@ -21,8 +22,7 @@ from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
 
 
-@dataclass(slots=True)
-class OpenEffect:
+class OpenEffect(Struct):
     """An intent that has no outcome yet, and who waits for it.
 
     ``ordinal`` counts like calls of the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in one id.
@@ -36,8 +36,7 @@ class OpenEffect:
     ordinal_of_id: int = 0
 
 
-@dataclass(slots=True)
-class Bound:
+class Bound(Struct):
     """A time limit around work. Setting one appends no event; if it elapses, ``timer.fired`` is appended."""
 
     due: Instant
@@ -45,8 +44,7 @@ class Bound:
     node: Execution
 
 
-@dataclass(slots=True)
-class OpenQuestion:
+class OpenQuestion(Struct):
     """A question to a person: answers queue up in log order until the interpreter takes them."""
 
     event: Event

@@ -1,14 +1,13 @@
 """The caller: the client behind a call, what it hears meanwhile, and what the person who sits there can be asked."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from mcp import MCPError
 from mcp.server import ServerRequestContext
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from msgspec import Struct
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.projections.questions import Question
@@ -36,8 +35,7 @@ class InputNeeded(Exception):
         self.requests = {name_of(question): request_of(question)}
 
 
-@dataclass(slots=True)
-class Caller:
+class Caller(Struct):
     """Who calls: its ``name``, as it introduced itself, whose request it is, whether it ``asks`` and takes ``tasks``.
 
     ``elicit`` puts a form to the person; None where a question goes out with the answer of the call. ``asked`` are the

@@ -7,8 +7,9 @@ included, before it is read, and so are those that a definition names.
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import about, authoring, detect, parsed
@@ -28,8 +29,7 @@ FILE_BYTES_MAX = 800 * 1024
 _PASSED_OVER = frozenset({"node_modules", "__pycache__", "venv"})
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """The folders, resolved. Relative paths are looked up in each of them, the first one first."""
 
     folders: tuple[Path, ...]

@@ -5,7 +5,6 @@ at once, or (protocol 2026-07-28) by an answer that asks for input, after which 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -70,8 +69,7 @@ run goes on by itself: get_run says how it stands and what it waits for, watch_r
 Check a workflow that you have written with validate_workflow before you start it. An error says what to do about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A tool: what it takes and answers, who serves it, and what it does to the world."""
 
     title: str

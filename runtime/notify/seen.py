@@ -5,11 +5,11 @@ A run is read a page at a time, and what has been taken is let go of: one may ha
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
 from anyio import to_thread
+from msgspec.structs import replace
 
 from callboard.bus.events import Event
 from callboard.bus.log import NoAnswer, Reading, Recorded, whole

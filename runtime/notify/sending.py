@@ -6,10 +6,10 @@ Where it goes is for whoever runs the workers to say, so it may be any address t
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import anyio
 import msgspec
+from msgspec import Struct, field
 
 from callboard.actors.services.asking import answer_of
 from callboard.actors.services.mail import Mail, send_mail
@@ -25,8 +25,7 @@ AT_ONCE_MAX = 4
 """How many notices of one rule are under way at once: each has a thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
+class _Context(Struct, frozen=True):
     """What the tools of the shipped skills take as theirs."""
 
     config: Mapping[str, str]

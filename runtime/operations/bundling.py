@@ -4,11 +4,12 @@ A definition that it has run as a child, by its file, brings in turn what that o
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from posixpath import dirname, isabs, join, normpath
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from callboard.bus.commands import Bundle
 from callboard.bus.events import Problem
@@ -39,8 +40,7 @@ def everything(_definition: Path, _name: str) -> None:
     """Permit everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bundled:
+class Bundled(Struct, frozen=True):
     """What travels along with a definition; ``warnings`` are about skill files of the project."""
 
     files: dict[str, str] = field(default_factory=dict[str, str])
@@ -71,8 +71,7 @@ def skills_beside(folder: Path, known: Authoring) -> Path | None:
     return next((path for path in here if path.is_file()), None)
 
 
-@dataclass(slots=True)
-class _Bundling:
+class _Bundling(Struct):
     """One definition's bundle in the making. Whatever is wrong is told at the place in it that leads there."""
 
     request: StartRequest

@@ -1,8 +1,7 @@
 """Measuring: how the server that stands stores what a run appends at once, which no setting says."""
 
-from dataclasses import dataclass
-
 import anyio
+from msgspec import Struct
 
 from callboard.bus.connection import REFUSED_WAIT_S, ConnectionWatch, connected, without_secrets
 from callboard.bus.errors import OperatorError
@@ -17,8 +16,7 @@ PATIENCE_S = 5.0
 """How long a server may take to let itself be measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appends:
+class Appends(Struct, frozen=True):
     """How events get into the log of a server: whether its ``batches`` are staged in ``memory`` or in ``files``, and so
     whether what a run appends at once goes ``together`` or one event after the other, and whether the appends of
     several runs are ``merged``."""

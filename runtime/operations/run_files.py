@@ -3,8 +3,9 @@
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from callboard.bus.archive import Archive, ArchivedLog, ArchiveLacks
 from callboard.bus.events import Event
@@ -23,8 +24,7 @@ ARCHIVE = ".callboard"
 _NAMED = re.compile(r"(.*(?:\.callboard|\.jsonl))(?:#(.+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class InFile:
+class InFile(Struct, frozen=True):
     """A run in a file: ``FILE``, or ``FILE#RUN`` where it has several."""
 
     path: Path

@@ -10,11 +10,11 @@ is left out unless somebody says otherwise; its text, and servers that are reach
 import re
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from callboard.bus.events import Problem
 from callboard.languages.problems import Tree
@@ -32,8 +32,7 @@ FILE_BYTES_MAX = 256 * 1024
 _FRONT_MATTER = re.compile(r"(---[ \t]*\r?\n)(.*?)((?:^|\r?\n)---[ \t]*(?:\r?\n|\Z).*)\Z", re.DOTALL | re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFiles:
+class SkillFiles(Struct, frozen=True):
     """Skill files by path within the project, and what is odd about them."""
 
     files: dict[str, str] = field(default_factory=dict[str, str])

@@ -6,11 +6,11 @@ the files which it names travel in the message: no worker reads this disk.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
@@ -36,8 +36,7 @@ SCRIPTED = "scripted"
 """The model whose answers stand in a script."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A start message, ready to be published. ``source`` is the definition's text, if it is at hand; ``warnings`` are
     about skill files of the project.
     """
@@ -47,8 +46,7 @@ class Message:
     warnings: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedStart(Message):
+class PreparedStart(Message, frozen=True, kw_only=True):
     """A start message with the definition that it starts, and the folder that one lies in."""
 
     definition: Definition[Any]

@@ -1,10 +1,9 @@
 """What somebody asks to have started, as the command line and MCP have it."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class StartRequest:
+class StartRequest(Struct, frozen=True):
     """What somebody asked to be run: the definition's file and what the start message is to hold."""
 
     file: str

@@ -8,12 +8,12 @@ import gzip
 import html
 import mimetypes
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -59,8 +59,7 @@ PRELOADS = b"{{preloads}}"
 MAY = b"{{may}}"
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """A file of the page: its bytes, the same compressed, and what tells it from an older one."""
 
     media_type: str

@@ -4,10 +4,10 @@ A run is activated by a command, and stays active until it parks, ends, is lost,
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
+from msgspec import Struct
 
 from callboard.actors.carrier import Carrier
 from callboard.actors.tools.tool import Keep
@@ -88,8 +88,7 @@ def _nothing() -> None:
     """The ``done`` of a command that somebody else acknowledges."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A routed command. ``done`` acknowledges it: it is called when the command is recorded or has become pointless;
     ``again`` delivers it anew, if the actor ended without having looked at it."""
 

@@ -9,12 +9,12 @@ import datetime as dt
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice, takewhile
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from callboard.bus import payloads
 from callboard.bus.encryption import Key, Undecipherable, is_encrypted
@@ -37,8 +37,7 @@ def _never(_event: Event) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class Queued:
+class Queued(Struct):
     """A numbered event that waits for its append; ``stored`` is the same as the log takes it: without its large values,
     and encrypted if the run is. ``beside`` is what is to be stored in one step with it."""
 

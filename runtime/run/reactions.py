@@ -5,9 +5,9 @@ Emits: cancel.requested, run.paused, run.resumed, human.answered, tool.result, s
 """
 
 import datetime as dt
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
@@ -20,8 +20,7 @@ QUESTION_CHARS_MAX = 200
 """How much of a question a refusal repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reaction:
+class Reaction(Struct, frozen=True):
     """An event that a command becomes; with a key, an outcome of that effect."""
 
     payload: Payload

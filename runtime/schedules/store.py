@@ -1,11 +1,11 @@
 """The store of schedules: what is kept of each in the stream, and the server's clock that is set for it."""
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from callboard.bus.asking import api
 from callboard.bus.commit import Message, guarded
@@ -20,8 +20,7 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A schedule, where it is in the stream, and what its clock is set to; None if that has just gone off."""
 
     schedule: Schedule

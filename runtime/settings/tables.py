@@ -6,10 +6,10 @@ secret itself, or ``${VARIABLE}`` for the one that the environment holds.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from callboard.bus.events import Problem
@@ -78,8 +78,7 @@ class Reading:
         return ".".join([self._name, *map(str, place)])
 
 
-@dataclass(frozen=True, slots=True)
-class Table(Generic[T]):
+class Table(Struct, Generic[T], frozen=True):
     """How a table is read: what it is made of, None if that is wrong, out of what is given; ``decode`` reads a text."""
 
     expected: str

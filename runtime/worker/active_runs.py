@@ -1,11 +1,11 @@
 """Active runs: a worker's run actors, how many there are at once, and the commands they hold unacknowledged."""
 
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
 import anyio.abc
 import structlog
+from msgspec import Struct, field
 
 from callboard.actors.actor import Restart, Supervisor
 from callboard.bus.backoff import backoff_s
@@ -68,8 +68,7 @@ class Router(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Hosted:
+class _Hosted(Struct):
     """A run at this worker, and the deliveries that stay unacknowledged as long as it is active."""
 
     actor: RunActor
@@ -92,8 +91,7 @@ class _Hosted:
             delivery.nak(delay_s)
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """What has happened to the runs of a worker, from its beginning on."""
 
     replays: int = 0

@@ -5,12 +5,12 @@ A class has ``document``, the specification's provider document, and ``execute(r
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
@@ -21,8 +21,7 @@ GROUP = "callboard.providers"
 """The group of entry points that name such classes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """A provider of one's own: its URI, its document, what makes it, and where it was named."""
 
     uri: str

@@ -5,8 +5,9 @@ as the specification's own example of Retry has it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JsonSchema
 from callboard.languages.provider_contract import CALL, Contract
@@ -20,8 +21,7 @@ COUNT: JsonSchema = {"type": "integer", "minimum": 0}
 TEXTS: JsonSchema = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
-@dataclass(frozen=True, slots=True)
-class Shipped:
+class Shipped(Struct, frozen=True):
     """A contract, when each of its failures occurs, by code, and which of them are final: no other run mends them."""
 
     contract: Contract

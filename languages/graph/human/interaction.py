@@ -1,7 +1,8 @@
 """What a HUMAN_IN_THE_LOOP node asks for, read from its configurations, with everything that is wrong with them."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.graph.expressions import text_of
@@ -39,8 +40,7 @@ _MESSAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Interaction:
+class Interaction(Struct, frozen=True):
     """A question as it is put: to whom, by what channel, until when, and what happens then."""
 
     type: str

@@ -1,10 +1,10 @@
 """The runner of AI_AGENT, in its four phases: memory is read, tools are opened, a model works, memory is written."""
 
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON, ModelRequest, ToolSpec, Usage, user
 from callboard.languages.agent import Called, Conversation, Policy, converse

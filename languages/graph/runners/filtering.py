@@ -1,8 +1,9 @@
 """The runner of FILTER: which items pass an expression, or conditions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.bus.patterns import BadPattern, found
@@ -106,8 +107,7 @@ def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
             return all(held)
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A condition on a field, which is a path into the item; an empty one is the item itself."""
 
     field: str
