@@ -17,6 +17,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
 
+from callboard.bus.requests import NO_RESPONDERS
+
 BEAT_S = 1.0
 LOST_AFTER_S = 3.5
 """A worker that has not been heard of for so long is taken for dead."""
@@ -106,12 +108,17 @@ class Membership:
         self._word = "leaving"
         await self._say("leaving")
 
-    async def run(self, hello_wait_s: float = HELLO_WAIT_S) -> None:
-        """Beat and listen until cancelled; then say good-bye."""
+    async def run(self, hello_wait_s: float = HELLO_WAIT_S, *, waits_alone: bool = True) -> None:
+        """Beat and listen until cancelled; then say good-bye.
+
+        Unless it ``waits_alone``, others are not waited for where the server knows that nobody listens.
+        """
+        alone = anyio.Event() if waits_alone else await self._nobody_listens()
         subscription = await self._nc.subscribe(self._subject, cb=self._take)
         try:
             await self._say("hello")
-            await anyio.sleep(hello_wait_s)
+            with anyio.move_on_after(hello_wait_s):
+                await alone.wait()
             self._changed()
             while True:
                 await anyio.sleep(BEAT_S)
@@ -125,6 +132,20 @@ class Membership:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
                 await self._say("bye")
                 await subscription.unsubscribe()
+
+    async def _nobody_listens(self) -> anyio.Event:
+        """Say hello before listening oneself; what is returned is set when the server answers that nobody heard it."""
+        alone = anyio.Event()
+
+        async def told(message: Msg) -> None:
+            if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
+                alone.set()
+
+        inbox = self._nc.new_inbox()
+        answers = await self._nc.subscribe(inbox, cb=told)
+        await answers.unsubscribe(limit=1)
+        await self._nc.publish(self._subject, msgspec.json.encode(self._beat("hello")), reply=inbox)
+        return alone
 
     async def beat(self) -> None:
         """Say that this worker lives."""

@@ -125,7 +125,8 @@ class Assignment:
             if not self._guest:
                 self._read(_INBOX, ADMISSION, self._admit)
             self._tasks.start_soon(self._follow_changes)
-            await self._membership.run(self._hello_wait_s())
+            held = any(self._pending_acks.values())
+            await self._membership.run(self._hello_wait_s(), waits_alone=held)
 
     def _hello_wait_s(self) -> float:
         if not any(self._pending_acks.values()):
