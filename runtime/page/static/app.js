@@ -3,7 +3,8 @@
 import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
 import {fill, h} from './lib/dom.js'
 import {again as connect, begin as listen, watch} from './lib/follow.js'
-import {count} from './lib/format.js'
+import {count as spelled} from './lib/format.js'
+import {count} from './lib/questions.js'
 import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'
@@ -26,6 +27,13 @@ const VIEWS = {
 const CHORD_MS = 1_000
 /** How long the first view may take before the stream begins all the same. */
 const NEWS_MS = 1_000
+/** How long what may be gone to next waits for the browser to have nothing else to do. */
+const NEXT_MS = 2_000
+/** Not every browser says when it is idle. @type {(act: () => void) => void} */
+const idle = (act) => {
+  if (globalThis.requestIdleCallback) requestIdleCallback(act, {timeout: NEXT_MS})
+  else setTimeout(act, NEXT_MS)
+}
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
 
 const view = h('main', {id: 'view', tabindex: '-1'})
@@ -68,7 +76,7 @@ function again() {
 function inbox(questions) {
   const link = nav.querySelector('[data-view=inbox]')
   if (!link) return
-  fill(link, 'Inbox', questions ? h('span', {class: 'open'}, count(questions), h('span', {class: 'heard'}, ' open')) : null)
+  fill(link, 'Inbox', questions ? h('span', {class: 'open'}, spelled(questions), h('span', {class: 'heard'}, ' open')) : null)
 }
 
 const mark = () => h('img', {src: new URL('icon.svg', import.meta.url).href, alt: '', width: '20', height: '20'})
@@ -230,9 +238,9 @@ async function main() {
   } finally {
     listen()
   }
-  if (!readsOnly) (await import('./views/inbox.js')).count(inbox)
-  // Where one goes next is there at once.
-  await Promise.all([VIEWS.runs[2](), VIEWS.run[2]()])
+  if (!readsOnly) count(inbox)
+  // Where one goes next is there at once, if there was time.
+  idle(() => [VIEWS.runs, VIEWS.run].forEach(([, , load]) => load().catch(() => {})))
 }
 
 main()

@@ -1,91 +1,15 @@
 // The inbox: every question of every run that is open, and its answer.
 
-import {get, quiet, Refused} from '../lib/api.js'
 import {fill, h, say} from '../lib/dom.js'
-import {follow} from '../lib/follow.js'
 import {duration, instant, left, short} from '../lib/format.js'
 import {List} from '../lib/list.js'
+import {gather, open, watch} from '../lib/questions.js'
 import {note} from './going.js'
 import {failure, nothing} from './parts.js'
 import {Question} from './question.js'
 
 const ROW_PX = 58
 const TICK_MS = 1_000
-const QUESTIONS_MAX = 1_000
-const QUIET_MS = 1_000
-const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
-
-/** How many questions are open, for whoever wants to know, and which, for whoever shows them. */
-/** @type {Set<(count: number) => void>} */
-const counters = new Set()
-/** @type {Set<{take: (questions: any[], count: number) => void, fail: (error: unknown) => void}>} */
-const watchers = new Set()
-/** @type {any[]} */
-let known = []
-let counted = 0
-let asking = 0, asked = 0
-/** How often it was asked, and which of these was the latest that has been answered. */
-let asks = 0, told = 0
-let following = false
-
-function begin() {
-  if (following) return
-  following = true
-  const changed = (/** @type {import('../lib/follow.js').Told[]} */ told) => {
-    if (told.some((one) => one.begun || one.sequence !== null && /^(human\.|run\.end|run\.quarantined)/.test(one.event.type))) gather()
-  }
-  follow('questions', changed)
-  follow('runs', changed)
-}
-
-/** Be told how many are open. @param {(count: number) => void} counter */
-export function count(counter) {
-  counters.add(counter)
-  begin()
-  gather()
-}
-
-/** Tell a view which are open. @param {InboxView} view */
-function watch(view) {
-  watchers.add(view)
-  begin()
-  load()
-  return () => watchers.delete(view)
-}
-
-/** Ask again, however much comes meanwhile, soon, and not too often. @param {number} [wait] */
-function gather(wait = GATHER_MS) {
-  asking ||= setTimeout(load, Math.max(wait, asked + AGAIN_MS - Date.now()))
-}
-
-async function load() {
-  // A number beside a word waits for what one has come to look at.
-  if (!watchers.size) await quiet(QUIET_MS)
-  clearTimeout(asking)
-  asking = 0
-  asked = Date.now()
-  const turn = ++asks, shown = watchers.size > 0
-  try {
-    const {questions, count} = await get(['questions'], {limit: shown ? QUESTIONS_MAX : 1})
-    if (turn < told) return
-    told = turn
-    counted = count
-    counters.forEach((counter) => counter(counted))
-    if (!shown) return
-    take(questions)
-    watchers.forEach((watcher) => watcher.take(known, counted))
-  } catch (error) {
-    watchers.forEach((watcher) => watcher.fail(error))
-    if (error instanceof Refused && error.status !== 401) gather(RETRY_MS)
-  }
-}
-
-/** @param {any[]} questions */
-function take(questions) {
-  known = questions
-  const open = new Set(questions.map(nameOf))
-  for (const name of begun.keys()) if (!open.has(name)) begun.delete(name)
-}
 
 /** Questions that somebody has begun to answer, by their names: whoever comes back to one goes on there. @type {Map<string, Question>} */
 const begun = new Map()
@@ -119,7 +43,7 @@ export class InboxView extends HTMLElement {
       label: 'Open questions', height: ROW_PX, row: (index) => this.row(index),
       name: (index) => nameOf(this.questions[index]),
       chosen: (index) => this.choose(this.questions[index]), opened: () => this.shown?.focus(),
-      released: () => this.take(known, counted),
+      released: () => this.take(open.questions, open.count),
     })
     this.count = h('span', {class: 'soft', role: 'status'})
     this.late = h('div')
@@ -144,6 +68,8 @@ export class InboxView extends HTMLElement {
 
   /** @param {any[]} questions @param {number} total */
   take(questions, total) {
+    const names = new Set(questions.map(nameOf))
+    for (const name of begun.keys()) if (!names.has(name)) begun.delete(name)
     if (this.list.held) return
     if (questions.length > this.questions.length && this.questions.length) say(`${total} open questions`)
     this.questions = questions
