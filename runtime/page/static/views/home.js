@@ -71,10 +71,11 @@ export class HomeView extends HTMLElement {
       // Whoever is about to go somewhere from here keeps the place that they have come to.
       settle(tiles, TILES.map(([status, word, query], i) => tile(status, word, counted[i].count, to(['runs'], query))))
       settle(cards,
-        card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : ''),
-        card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
-        card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : ''),
-        costs.length ? card(`Cost in the last 24 h: ${spent(sum(costs))}`, '', costs.slice(0, SHOWN).map(spending), '') : null)
+        column(card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : '')),
+        column(
+          card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
+          costs.length ? card(`Cost in the last 24 h: ${spent(sum(costs))}`, '', costs.slice(0, SHOWN).map(spending), '') : null),
+        column(card('Latest runs', to(['runs']), latest.runs.map(run), latest.more ? 'all' : '')))
       if (!board.isConnected) fill(this, board)
     } catch (error) {
       fill(this, failure(error))
@@ -91,6 +92,9 @@ function tile(status, word, number, url) {
   const [kind, glyph] = look(status)
   return h('a', {class: 'tile', href: url}, h('span', {class: `status ${kind}`}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, glyph), h('span', {class: 'number'}, count(number))), h('span', {class: 'soft'}, word))
 }
+
+/** @param {...(Node|null)} cards */
+const column = (...cards) => h('div', {class: 'column'}, ...cards)
 
 /** @param {string} title @param {string} url @param {Node[]} rows @param {string} more */
 const card = (title, url, rows, more) => h('section', {class: 'card'}, h('header', {}, h('h2', {}, title), more ? h('a', {class: 'soft', href: url}, more) : null), ...rows)
