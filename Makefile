@@ -59,7 +59,7 @@ demo: setup
 # Most tests wait for servers and processes: more of them than cores. A shared machine can stand still for longer than
 # a test has patience: what fails is run once more, and the summary names it as RERUN. What is named there is a fault.
 test: setup $(VENV)/.compiled
-	$(BIN)/python -m pytest -q -n 8 --dist worksteal --reruns 1 -rR
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR
 
 # Those who begin at once would each compile all of it.
 $(VENV)/.compiled: $(VENV)/.ready
