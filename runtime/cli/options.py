@@ -3,10 +3,10 @@
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
-from msgspec import Struct, field
 
 from callboard.runtime.operations.start_request import StartRequest
 
@@ -21,7 +21,8 @@ DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".md")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-class Settings(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Settings:
     """What the command line says about where and how: flags for the configuration, its file, the form of output."""
 
     flags: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -1,9 +1,10 @@
 """What somebody asks to have started, as the command line and MCP have it."""
 
-from msgspec import Struct, field
+from dataclasses import dataclass, field
 
 
-class StartRequest(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StartRequest:
     """What somebody asked to be run: the definition's file and what the start message is to hold."""
 
     file: str
