@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import anyio
 import anyio.abc
 import click
 from msgspec import Struct
-from msgspec.structs import replace
 
 from callboard.bus.events import Event, Problem
 from callboard.bus.tracecontext import read, within
