@@ -5,13 +5,12 @@
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 import callboard.languages
 
@@ -24,7 +23,8 @@ GROUP = "callboard.languages"
 """The group of entry points that name kits."""
 
 
-class Kit(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Kit:
     """A language of a ``name``.
 
     ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither, and the
