@@ -1,4 +1,4 @@
-// Words for numbers and times. Pure.
+// Words for numbers and times. Pure. Not by `Intl`: to get it ready holds every view up for some 30 ms.
 
 const MINUTE = 60, HOUR = 3_600, DAY = 86_400
 
@@ -53,7 +53,7 @@ export function spent(cost) {
 function amount(usd) {
   if (usd > 0 && usd < 0.0001) return '< $0.0001'
   const digits = usd >= 1 || !usd ? 2 : 4
-  return `$${usd.toLocaleString('en', {minimumFractionDigits: digits, maximumFractionDigits: digits})}`
+  return `$${grouped(usd.toFixed(digits))}`
 }
 
 /** @param {number} number */
@@ -62,13 +62,34 @@ export function bytes(number) {
   return number < 1_048_576 ? `${(number / 1_024).toFixed(1)} KiB` : `${(number / 1_048_576).toFixed(1)} MiB`
 }
 
-/** @param {number} number @param {string} one @param {string} [many] */
-export const some = (number, one, many = `${one}s`) => `${number.toLocaleString('en')} ${number === 1 ? one : many}`
+/** A number with its thousands apart: `12,345`. @param {number|string} number */
+export function grouped(number) {
+  const [whole, ...rest] = String(number).split('.')
+  return [whole.replace(/\B(?=(\d{3})+$)/g, ','), ...rest].join('.')
+}
 
-const clock = new Intl.DateTimeFormat('en-GB', {hour: '2-digit', minute: '2-digit'})
-const exact = new Intl.DateTimeFormat('en-GB', {hour: '2-digit', minute: '2-digit', second: '2-digit'})
-const day = new Intl.DateTimeFormat('en-GB', {day: 'numeric', month: 'short'})
-const full = new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'long'})
+/** @param {number} number @param {string} one @param {string} [many] */
+export const some = (number, one, many = `${one}s`) => `${grouped(number)} ${number === 1 ? one : many}`
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+/** @param {number} number */
+const padded = (number) => String(number).padStart(2, '0')
+
+/** @param {Date} date */
+const clock = (date) => `${padded(date.getHours())}:${padded(date.getMinutes())}`
+
+/** @param {Date} date */
+const exact = (date) => `${clock(date)}:${padded(date.getSeconds())}`
+
+/** @param {Date} date */
+const day = (date) => `${date.getDate()} ${MONTHS[date.getMonth()]}`
+
+/** How far one's clock is ahead of UTC: `UTC`, `UTC+1`, `UTC−3:30`. @param {Date} date */
+function zone(date) {
+  const ahead = -date.getTimezoneOffset(), minutes = Math.abs(ahead) % 60
+  return ahead ? `UTC${ahead > 0 ? '+' : '−'}${Math.floor(Math.abs(ahead) / 60)}${minutes ? `:${padded(minutes)}` : ''}` : 'UTC'
+}
 
 /**
  * When something was: the time of today, else the day and the time.
@@ -79,16 +100,16 @@ export function when(time, now = Date.now()) {
   const date = new Date(time)
   if (Number.isNaN(date.getTime())) return ''
   const today = new Date(now).toDateString() === date.toDateString()
-  return today ? clock.format(date) : `${day.format(date)} ${clock.format(date)}`
+  return today ? clock(date) : `${day(date)} ${clock(date)}`
 }
 
 /** @param {string|number} time */
-export const moment = (time) => exact.format(new Date(time))
+export const moment = (time) => exact(new Date(time))
 
 /** @param {string|number} time */
 export function instant(time) {
   const date = new Date(time)
-  return Number.isNaN(date.getTime()) ? '' : full.format(date)
+  return Number.isNaN(date.getTime()) ? '' : `${day(date)} ${date.getFullYear()}, ${exact(date)} ${zone(date)}`
 }
 
 /**

@@ -36,6 +36,8 @@ export class List {
     this.id = `list-${++lists}`
     /** @type {Map<number, HTMLElement>} */
     this.made = new Map()
+    /** The row that is to be seen when it is drawn next. */
+    this.sought = -1
     /** Whether somebody is about to click a row: what stands where is to stay. */
     this.held = false
     this.pressed = false
@@ -96,7 +98,8 @@ export class List {
   mark(index, seen = true) {
     this.active = index
     this.named = index < 0 ? '' : this.given.name(index)
-    if (index >= 0 && seen) this.reveal(index)
+    // Where it stands is asked when there are rows to draw: to ask now would have the page laid out once more.
+    if (index >= 0 && seen) this.sought = index
     this.stale = true
     this.asked()
   }
@@ -111,6 +114,8 @@ export class List {
   draw() {
     // What is no longer part of the page has no rows to ask for; once it is, its size tells.
     if (!this.element.isConnected) return
+    if (this.sought >= 0) this.reveal(this.sought)
+    this.sought = -1
     const {height} = this.given
     const {scrollTop, clientHeight} = this.element
     const first = Math.max(0, Math.floor(scrollTop / height) - SPARE)

@@ -68,7 +68,8 @@ export class Graph {
     this.frame = frame
     this.drawing = drawing
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
-    this.zoom(0)
+    // How large it is told to be, it is once its frame has a size.
+    this.fitted = true
     this.sized.disconnect()
     if (!this.closed) this.sized.observe(frame)
   }

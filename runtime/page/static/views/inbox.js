@@ -1,7 +1,7 @@
 // The inbox: every question of every run that is open, and its answer.
 
 import {fill, h, say} from '../lib/dom.js'
-import {duration, instant, left, short} from '../lib/format.js'
+import {duration, grouped, instant, left, short} from '../lib/format.js'
 import {List} from '../lib/list.js'
 import {gather, open, watch} from '../lib/questions.js'
 import {note} from './going.js'
@@ -86,7 +86,7 @@ export class InboxView extends HTMLElement {
   draw() {
     if (!this.list || !this.read) return
     const {questions} = this
-    this.count.textContent = questions.length ? `${this.total.toLocaleString('en')} open` : ''
+    this.count.textContent = questions.length ? `${grouped(this.total)} open` : ''
     // Where somebody has been thanked the next one waits to be chosen: a second click is not to answer it.
     if (!this.asked && !this.thanks && questions.length) this.asked = nameOf(questions[0])
     const index = questions.findIndex((one) => nameOf(one) === this.asked)

@@ -2,7 +2,7 @@
 
 import {get, Refused, to} from '../lib/api.js'
 import {fill, h, paced, say, settle} from '../lib/dom.js'
-import {count, duration, instant, moment, some, spent} from '../lib/format.js'
+import {count, duration, grouped, instant, moment, some, spent} from '../lib/format.js'
 import {asking, follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
 import {rowOf, rowsOf} from '../lib/rows.js'
@@ -516,7 +516,7 @@ export class RunView extends HTMLElement {
       const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
       this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
       this.list.set(this.events.length)
-      this.counted.textContent = this.events.length === run.last ? '' : `${this.events.length.toLocaleString('en')} of ${run.last.toLocaleString('en')}`
+      this.counted.textContent = this.events.length === run.last ? '' : `${grouped(this.events.length)} of ${grouped(run.last)}`
       if (end) this.list.reveal(this.events.length - 1)
       this.listed = run.version
     }

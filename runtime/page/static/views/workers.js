@@ -2,7 +2,7 @@
 
 import {get} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
-import {duration, some} from '../lib/format.js'
+import {duration, grouped, some} from '../lib/format.js'
 import {failure, nothing} from './parts.js'
 
 const LOOK_MS = 2_000
@@ -61,7 +61,7 @@ export class WorkersView extends HTMLElement {
 const owned = (own, all) => (own.length ? h('span', {class: 'parts', title: own.join(', ')}, some(own.length, 'partition'), partitions(own, all)) : h('span', {class: 'soft'}, 'none'))
 
 /** @param {string} what @param {number} [now] @param {number} [most] */
-const share = (what, now = 0, most = 0) => h('span', {}, `${some(now, what)} of ${most.toLocaleString('en')} `, h('progress', {value: now, max: Math.max(most, 1), 'aria-label': what}))
+const share = (what, now = 0, most = 0) => h('span', {}, `${some(now, what)} of ${grouped(most)} `, h('progress', {value: now, max: Math.max(most, 1), 'aria-label': what}))
 
 /** @param {number[]} own @param {number} all */
 function partitions(own, all) {
