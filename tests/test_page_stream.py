@@ -269,12 +269,13 @@ async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> 
     await stage.start("lacking", {**LOOP, "breakpoints": ["b"]}, end=False)
     page = await stage.browser.page(stage.url("runs/lacking"))
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
-    # All but the last of what comes is lost.
+    await expect(page.locator(".live .live")).to_be_visible()
+    # All events but the last of what comes are lost.
     await asked(
         page,
         """() => {
             const view = document.querySelector('cb-run'), hear = view.hear.bind(view)
-            view.hear = (told) => hear(told.filter((one) => one.event?.type === 'run.end'))
+            view.hear = (told) => hear(told.filter((one) => !one.event || one.event.type === 'run.end'))
         }""",
     )
     await stage.client.post("/runs/lacking/resume", json={})
