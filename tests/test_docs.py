@@ -123,7 +123,8 @@ def test_what_contributors_are_told_to_make_can_be_made() -> None:
 
 def test_files_that_contributors_are_told_of_are_there() -> None:
     for name in _quoted([CONTRIBUTING.read_text(encoding="utf-8")]):
-        if "/" in name and not re.search(r"[<>\s]", name):
+        # What tests lay, they may not have laid yet.
+        if "/" in name and not re.search(r"[<>\s]", name) and not name.startswith(".browser/"):
             assert (ROOT / name).exists(), name
 
 

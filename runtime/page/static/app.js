@@ -27,12 +27,12 @@ const VIEWS = {
 const CHORD_MS = 1_000
 /** How long the first view may take before the stream begins all the same. */
 const NEWS_MS = 1_000
-/** How long what may be gone to next waits for the browser to have nothing else to do. */
-const NEXT_MS = 2_000
-/** Not every browser says when it is idle. @type {(act: () => void) => void} */
+/** How long one has looked at a view before what may be gone to next is read: many tabs at once have enough to do. */
+const NEXT_MS = 3_000
+/** Not every browser says when it is idle. @param {() => void} act */
 const idle = (act) => {
-  if (globalThis.requestIdleCallback) requestIdleCallback(act, {timeout: NEXT_MS})
-  else setTimeout(act, NEXT_MS)
+  if (globalThis.requestIdleCallback) requestIdleCallback(act)
+  else act()
 }
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
 
@@ -240,7 +240,7 @@ async function main() {
   }
   if (!readsOnly) count(inbox)
   // Where one goes next is there at once, if there was time.
-  idle(() => [VIEWS.runs, VIEWS.run].forEach(([, , load]) => load().catch(() => {})))
+  setTimeout(() => idle(() => [VIEWS.runs, VIEWS.run].forEach(([, , load]) => load().catch(() => {}))), NEXT_MS)
 }
 
 main()

@@ -61,6 +61,7 @@ export class List {
 
   /** Whether the last row is seen. */
   get atEnd() {
+    if (!this.count) return true
     const {scrollTop, clientHeight, scrollHeight} = this.element
     return scrollTop + clientHeight >= scrollHeight - this.given.height
   }

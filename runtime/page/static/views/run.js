@@ -177,13 +177,13 @@ export class RunView extends HTMLElement {
         this.run.charge(index.costs)
         this.priced = this.run.last
         this.missed()
+        // What follows nothing is the last of it.
+        this.loaded = !index.more || !index.count
         // What comes at once is drawn at once; what one waits for, with what came before.
         if (this.list.count) waiting = setTimeout(() => this.asked(), WAITED_MS)
         else this.draw()
       }
       if (signal.aborted) return
-      this.loaded = true
-      this.asked()
       this.summary()
       if (!this.run.ended) this.unfollow = follow(`run:${id}`, (told) => this.hear(told), since)
     } catch (error) {

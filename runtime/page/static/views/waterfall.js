@@ -28,6 +28,8 @@ export class Waterfall {
     /** @type {Run|null} */
     this.run = null
     this.n = 0
+    /** What is shown of it, so that the same is not made anew. */
+    this.shown = ''
     this.canvas = h('canvas', {'aria-hidden': 'true'})
     this.list = new List({
       label: 'Waterfall', role: 'treegrid', height: ROW_PX, row: (index) => this.row(index),
@@ -47,12 +49,16 @@ export class Waterfall {
 
   /** @param {Run} run @param {number} n @param {Span|null} chosen @param {boolean} [whole] whether all of it has been read */
   show(run, n, chosen, whole = true) {
-    this.run = run
-    this.n = n
-    this.lines = run.lines(n, this.folded)
-    this.live = whole && !run.final && n >= run.last
-    this.scale = scaleOf(run, n, this.until())
-    this.list.set(this.lines.length)
+    const shown = [run.version, n, whole, ...this.folded].join()
+    if (run !== this.run || shown !== this.shown) {
+      this.shown = shown
+      this.run = run
+      this.n = n
+      this.lines = run.lines(n, this.folded)
+      this.live = whole && !run.final && n >= run.last
+      this.scale = scaleOf(run, n, this.until())
+      this.list.set(this.lines.length)
+    }
     const index = chosen ? this.lines.indexOf(chosen) : -1
     if (index !== this.list.active) this.list.mark(index, index >= 0)
   }
