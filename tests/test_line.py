@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import BadSubjectError, ConnectionClosedError, MaxPayloadError
@@ -63,3 +65,16 @@ async def test_what_is_out_of_the_ordinary_is_refused_as_the_library_does(tmp_pa
         await nc.flush()
     with pytest.raises(ConnectionClosedError):
         await nc.publish("a", b"")
+
+
+NAMES = st.text("Nats-Msg Id\t:é", max_size=8)
+VALUES = st.text("one: two\tß \r\n", max_size=12)
+BLOCKS = st.lists(st.tuples(NAMES, st.sampled_from([":", ": ", " ", ":\t"]), VALUES), max_size=4)
+
+
+@given(st.sampled_from([None, "", " 404", " 100 Idle Heartbeat", " 503\r\nA: b"]), BLOCKS)
+async def test_it_reads_headers_as_the_library_does(status: str | None, block: list[tuple[str, str, str]]) -> None:
+    lines = [f"NATS/1.0{status}", *("".join(parts) for parts in block), "", ""]
+    headers = "\r\n".join(lines).encode() if status is not None else None
+    read = [await nc._process_headers(headers) for nc in (Line(), Client())]  # pyright: ignore[reportPrivateUsage]
+    assert read[0] == read[1]
