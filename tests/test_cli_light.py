@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -35,6 +36,19 @@ def test_neither_import_nor_help_load_anything_heavy(args: list[str]) -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.splitlines()[-1] == "loaded: []"
+
+
+def test_the_log_is_set_up_without_what_it_does_not_use(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from callboard.runtime.cli.options import Settings\n"
+        "from callboard.runtime.cli.settings import configured\n"
+        "configured(Settings())\n"
+        "print([name for name in ('structlog', 'rich') if name in sys.modules])\n"
+        "import rich.table\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "['structlog']"
 
 
 def test_help_lists_every_command_and_the_exit_codes() -> None:

@@ -1,6 +1,7 @@
 """Settings in force: reads the configuration for a command and sets its log up; puts the log back afterwards."""
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from callboard.runtime.cli.options import Settings
@@ -17,6 +18,7 @@ def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> 
 
     :raises ConfigInvalid: with every problem of every source at once
     """
+    _import_structlog()
     from callboard.runtime.settings import logs
     from callboard.runtime.settings.config import load
 
@@ -25,6 +27,18 @@ def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> 
     said_by = {name: source for name, _value, source in config.explain()}["log_level"]
     logs.configure(level if said_by == "default" else config.log_level, config.log_format)
     return config
+
+
+def _import_structlog() -> None:
+    """Import structlog without rich, for tracebacks in colour: ours are plain, and each start is 50 ms shorter."""
+    if "rich" in sys.modules or "structlog" in sys.modules:
+        return
+    without: dict[str, Any] = {"rich": None}
+    sys.modules.update(without)
+    try:
+        import_module("structlog")
+    finally:
+        del sys.modules["rich"]
 
 
 def quiet() -> None:

@@ -9,9 +9,9 @@ import msgspec
 from pydantic import TypeAdapter
 
 from callboard.runtime.budgets.allowances import Allowance
-from callboard.runtime.settings.tables import Reading, Table
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
-_SHAPE = TypeAdapter(dict[str, dict[str, Any]])
+_SHAPE = TypeAdapter(dict[str, dict[str, Any]], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | None:

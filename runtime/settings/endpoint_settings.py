@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
 from callboard.actors.models.catalog import API, PROVIDERS, Endpoint
-from callboard.runtime.settings.tables import Reading, Table
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 
 class EndpointSettings(BaseModel):
     """One endpoint. ``key`` is the key itself, or ``${VARIABLE}`` for the one that the environment holds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     api: API
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]
@@ -31,7 +31,7 @@ class EndpointSettings(BaseModel):
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 
-_SHAPE = TypeAdapter(dict[Name, EndpointSettings])
+_SHAPE = TypeAdapter(dict[Name, EndpointSettings], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, EndpointSettings] | None:

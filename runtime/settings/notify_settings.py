@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, model
 
 from callboard.bus.durations import seconds_of
 from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several
-from callboard.runtime.settings.tables import Reading, Table
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 SECRET_CHARS_MIN = 8
 """Shorter ones can be guessed."""
@@ -26,7 +26,7 @@ class NotifyRule(BaseModel):
     Members whose variable is not set are empty.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     on: Annotated[tuple[On, ...], Several, Field(min_length=1)]
     longer_than: Duration | None = None
@@ -79,7 +79,7 @@ def _is_address(text: str) -> bool:
     return not text or text.startswith(("https://", "http://"))
 
 
-_SHAPE = TypeAdapter(Annotated[dict[RuleName, NotifyRule], Field(max_length=RULES_MAX)])
+_SHAPE = TypeAdapter(Annotated[dict[RuleName, NotifyRule], Field(max_length=RULES_MAX)], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, NotifyRule] | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
 from callboard.runtime.settings.oidc_settings import Url
-from callboard.runtime.settings.tables import Reading, Table
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 Provider = Literal["github", "google_calendar", "notion", "slack"]
 
@@ -19,7 +19,7 @@ class OAuthSettings(BaseModel):
     ``redirect_url`` is where the provider sends people back to, if it takes no address of their own machine.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     client_id: Annotated[str, Field(min_length=1)]
     client_secret: SecretStr = SecretStr("")
@@ -32,7 +32,7 @@ class OAuthSettings(BaseModel):
         return self.client_id
 
 
-_SHAPE = TypeAdapter(dict[Provider, OAuthSettings])
+_SHAPE = TypeAdapter(dict[Provider, OAuthSettings], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[Provider, OAuthSettings] | None:

@@ -21,7 +21,7 @@ class OidcSettings(BaseModel):
     ``tenants_claim``, if one is named, the tenants that a token is for.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     issuer: Url
     audience: Annotated[str, Field(min_length=1)]

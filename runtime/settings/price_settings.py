@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from callboard.bus.prices import read_prices
-from callboard.runtime.settings.tables import Reading, Table
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
-_SHAPE = TypeAdapter(dict[str, Any])
+_SHAPE = TypeAdapter(dict[str, Any], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, Any] | None:

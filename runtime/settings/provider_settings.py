@@ -21,7 +21,7 @@ ENV_LENT = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class HttpSettings(_Table):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from callboard.bus.durations import seconds_of
 from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several
-from callboard.runtime.settings.tables import Reading, Table
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 AGE_MIN_S = 1.0
 """A run that has just ended is about to be looked at."""
@@ -20,7 +20,7 @@ class RetentionRule(BaseModel):
     """Which runs go: those that ended longer ago than ``age``, of these statuses (all, if there are none), of this
     definition, and for which the question ``where`` holds. They are written to ``archive_to`` before."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     age: Duration
     status: Annotated[tuple[Status, ...], Several] = ()
@@ -48,7 +48,7 @@ class RetentionRule(BaseModel):
         return f"{' and '.join(['ended>' + self.age, *filter(None, what)])}{kept}"
 
 
-_SHAPE = TypeAdapter(Annotated[dict[RuleName, RetentionRule], Field(max_length=RULES_MAX)])
+_SHAPE = TypeAdapter(Annotated[dict[RuleName, RetentionRule], Field(max_length=RULES_MAX)], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, RetentionRule] | None:

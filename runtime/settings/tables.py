@@ -10,11 +10,14 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
-from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
 
 from callboard.bus.events import Problem
 
 T = TypeVar("T")
+
+DEFERRED = ConfigDict(defer_build=True)
+"""Of the shape of a table: it is built when somebody gives one, which takes milliseconds that most starts can spare."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

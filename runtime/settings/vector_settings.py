@@ -16,7 +16,7 @@ SCHEMES = {"qdrant": ("http://", "https://"), "pgvector": ("postgresql://", "pos
 class VectorSettings(BaseModel):
     """Where texts of memories are, with their vectors. ``key`` is the key or password itself, or ``${VARIABLE}``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     store: Literal["jetstream", "qdrant", "pgvector"] = "jetstream"
     url: Annotated[str, Field(pattern=r"^([a-z]+://([^\s:/@]+@)?[^\s@]+)?$")] = ""
