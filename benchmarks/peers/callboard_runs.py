@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -144,9 +143,6 @@ def url_over(folder: Path) -> str:
 
 def main() -> None:
     workload, folder = asked()
-    if workload in ("long", "resume"):
-        arguments = command(folder)
-        os.execv(arguments[0], arguments)
     if workload == "server":
         asyncio.run(watch(folder, url_over(folder)))
     else:
