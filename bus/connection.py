@@ -41,7 +41,7 @@ CONNECT_WAIT_S = 5.0
 REFUSED_WAIT_S = 1.0
 """How long somebody who is waiting for an answer goes on where nobody listens."""
 
-RECONNECT_PAUSE_S = 0.2
+RECONNECT_PAUSE_S = 0.1
 PING_INTERVAL_S = 5
 """How soon a dead peer is noticed: within three of these."""
 

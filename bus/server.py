@@ -98,6 +98,7 @@ class EmbeddedServer:
         self._failure: CallboardError | None = None
         self._monitoring_port = -1
         self._port = -1
+        self._up_at = 0.0
 
     @property
     def url(self) -> str:
@@ -108,6 +109,11 @@ class EmbeddedServer:
     def pid(self) -> int:
         """The process id of the server that runs now, or ran last."""
         return self._child.pid
+
+    @property
+    def up_at(self) -> float:
+        """Since when the server that runs now has been ready, on the clock of the event loop."""
+        return self._up_at
 
     @property
     def log_path(self) -> Path:
@@ -216,6 +222,7 @@ class EmbeddedServer:
             await anyio.sleep(READY_POLL_S)
         self._port, self._monitoring_port = ports.port, ports.monitoring_port
         self._store.remember(child.pid, self._port)
+        self._up_at = anyio.current_time()
 
     async def _stop(self) -> None:
         with anyio.CancelScope(shield=True):

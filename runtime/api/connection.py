@@ -35,20 +35,20 @@ async def open_connection(
     *,
     refused_wait_s: float | None = None,
     gaps_expected: bool = False,
+    server: EmbeddedServer | None = None,
 ) -> AsyncGenerator[Connection]:
-    """Connect to the configured server, starting the embedded one if none is named.
+    """Connect to the configured server; if none is named, to the embedded one, which is started unless it stands.
 
     ``refused_wait_s`` is how long to go on where nobody listens; None: as long as for any other reason.
-    ``gaps_expected`` says that no warning is due when the server goes and comes back.
+    ``gaps_expected`` says that no warning is due when the server goes and comes back. ``server`` is the embedded one
+    of the configured data directory, if it is ours and stands already.
 
     :raises OperatorError: whatever keeps the server, the connection or the stream from being usable
     """
     async with AsyncExitStack() as stack:
-        server: EmbeddedServer | None = None
-        url = config.nats_url
-        if url is None:
+        if server is None and config.nats_url is None:
             server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
-            url = server.url
+        url = server.url if server is not None else config.nats_url or ""
         credentials = config.credentials() if server is None else Credentials()
         watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
         nc = await stack.enter_async_context(

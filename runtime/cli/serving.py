@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pydantic import SecretStr
 
 from callboard.bus.connection import without_secrets
+from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import running_url
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
@@ -33,8 +34,10 @@ from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.worker import Worker
 
 
-async def stand(standing: Standing, settings: Settings) -> int:
+async def stand(standing: Standing, settings: Settings, server: EmbeddedServer | None = None) -> int:
     """Stand until a signal comes and all workers are drained; return the exit code.
+
+    ``server`` is the embedded one over the data directory, if it is ours and stands already.
 
     :raises OperatorError: whatever keeps server or worker from working
     """
@@ -45,7 +48,7 @@ async def stand(standing: Standing, settings: Settings) -> int:
         opening = (
             reach(standing.config, reads=False, name=name, refused_wait_s=None)
             if standing.joins
-            else join(standing.config, name=name, say=partial(click.echo, err=True))
+            else join(standing.config, name=name, say=partial(click.echo, err=True), server=server)
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))

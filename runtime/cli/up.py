@@ -92,16 +92,18 @@ def _stand(
     *,
     joins: bool = False,
 ) -> None:
-    from pathlib import Path
-
-    import anyio
-
-    from callboard.runtime.cli.child_processes import Standing
-    from callboard.runtime.cli.serving import stand
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.unheard import unheard
 
     with unheard():
         config = configured(settings, level="info", **flags)
+
+        from pathlib import Path
+
+        import anyio
+
+        from callboard.runtime.cli.beginning import begin
+        from callboard.runtime.cli.child_processes import Standing
+
         folders = tuple(Path(folder).absolute() for folder in import_from)
-        ctx.exit(anyio.run(stand, Standing(config, folders, drain_wait, joins), settings))
+        ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins), settings))

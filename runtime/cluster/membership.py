@@ -10,6 +10,7 @@ A **guest** is a worker that came for runs of its own: it has a share only where
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import blake2b
+from math import inf
 
 import anyio
 import msgspec
@@ -17,6 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
 
+from callboard.bus.connection import RECONNECT_PAUSE_S
 from callboard.bus.requests import NO_RESPONDERS
 
 BEAT_S = 1.0
@@ -27,6 +29,9 @@ HELLO_WAIT_S = 0.05
 HELLO_WAIT_BUSY_S = 0.2
 """How long a new worker listens for others before it takes partitions: longer if somebody holds commands, who would
 lose them to it."""
+
+ALL_BACK_S = RECONNECT_PAUSE_S + 0.05
+"""How soon after a server came up whoever had been connected to the one before is connected to it."""
 
 HELLO_WAIT_GUEST_S = 0.6
 """How long a guest listens then: whoever holds them may be about to connect anew to a server that was restarted."""
@@ -108,17 +113,18 @@ class Membership:
         self._word = "leaving"
         await self._say("leaving")
 
-    async def run(self, hello_wait_s: float = HELLO_WAIT_S, *, waits_alone: bool = True) -> None:
+    async def run(self, hello_wait_s: float = HELLO_WAIT_S, alone_wait_s: float = inf) -> None:
         """Beat and listen until cancelled; then say good-bye.
 
-        Unless it ``waits_alone``, others are not waited for where the server knows that nobody listens.
+        Others are waited for ``hello_wait_s``, or ``alone_wait_s`` if the server knows that nobody listens.
         """
-        alone = anyio.Event() if waits_alone else await self._nobody_listens()
+        alone = await self._nobody_listens() if alone_wait_s < hello_wait_s else anyio.Event()
         subscription = await self._nc.subscribe(self._subject, cb=self._take)
         try:
             await self._say("hello")
             with anyio.move_on_after(hello_wait_s):
                 await alone.wait()
+                await anyio.sleep(alone_wait_s)
             self._changed()
             while True:
                 await anyio.sleep(BEAT_S)

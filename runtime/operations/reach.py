@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from callboard.bus.connection import REFUSED_WAIT_S
 from callboard.bus.credentials import without_secrets
 from callboard.bus.errors import StoreLocked
-from callboard.bus.server import READY_WAIT_S
+from callboard.bus.server import READY_WAIT_S, EmbeddedServer
 from callboard.bus.serverstore import is_stood_by, running_url
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.operations.errors import NoServer
@@ -62,15 +62,21 @@ async def _running(data_dir: Path) -> str | None:
 
 
 @asynccontextmanager
-async def join(config: Config, *, name: str, say: Say) -> AsyncGenerator[Connection]:
+async def join(
+    config: Config, *, name: str, say: Say, server: EmbeddedServer | None = None
+) -> AsyncGenerator[Connection]:
     """Connect to the server that stands; where none does, run the embedded one: then the connection has a ``server``.
 
     A server that another process runs over the data directory is run on here when that one goes; ``say`` tells people.
+    ``server`` is ours, if it stands already.
 
     :raises OperatorError: whatever keeps the server from being usable
     """
     async with AsyncExitStack() as stack:
-        yield await _entered(stack, config, name, say)
+        if server is not None:
+            yield await stack.enter_async_context(open_connection(config, name, server=server))
+        else:
+            yield await _entered(stack, config, name, say)
 
 
 async def _entered(stack: AsyncExitStack, config: Config, name: str, say: Say) -> Connection:

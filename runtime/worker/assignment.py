@@ -5,6 +5,7 @@ A guest reads nothing as long as there is somebody else who does: what concerns 
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 
 import anyio
 import anyio.abc
@@ -50,8 +51,12 @@ class Assignment:
         room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
         guest: bool = False,
         load: Callable[[], Load | None] = lambda: None,
+        all_back_at: float = inf,
     ) -> None:
-        """``room`` waits until more may be admitted; ``load`` is what others are told of this worker."""
+        """``room`` waits until more may be admitted; ``load`` is what others are told of this worker.
+
+        ``all_back_at``: when whoever lives is connected to the server, on the event loop's clock, if that is known.
+        """
         self._nc = nc
         self._log = log
         self._outbox = outbox
@@ -61,6 +66,7 @@ class Assignment:
         self._deliver = deliver
         self._ack_wait_s = ack_wait_s
         self._guest = guest
+        self._all_back_at = all_back_at
         self._membership = Membership(
             nc, log.subjects.beat(), worker, self._workers_changed, guest=guest, load=self._told
         )
@@ -125,13 +131,16 @@ class Assignment:
             if not self._guest:
                 self._read(_INBOX, ADMISSION, self._admit)
             self._tasks.start_soon(self._follow_changes)
-            held = any(self._pending_acks.values())
-            await self._membership.run(self._hello_wait_s(), waits_alone=held)
+            await self._membership.run(*self._hello_waits())
 
-    def _hello_wait_s(self) -> float:
+    def _hello_waits(self) -> tuple[float, float]:
+        """How long others are waited for, and how long if nobody listens, in seconds."""
         if not any(self._pending_acks.values()):
-            return HELLO_WAIT_S
-        return HELLO_WAIT_GUEST_S if self._guest else HELLO_WAIT_BUSY_S
+            return HELLO_WAIT_S, 0.0
+        if self._guest:
+            return HELLO_WAIT_GUEST_S, inf
+        # Whoever holds commands may be about to connect anew.
+        return HELLO_WAIT_BUSY_S, max(0.0, self._all_back_at - anyio.current_time())
 
     async def leave(self) -> None:
         """Read nothing any more, and tell the others."""

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from math import inf
 from uuid import uuid4
 
 import anyio
@@ -15,6 +16,7 @@ from callboard.runtime.admission.admission import Admission
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.budgets.following import Following
 from callboard.runtime.cluster.leader import persistently
+from callboard.runtime.cluster.membership import ALL_BACK_S
 from callboard.runtime.export.scraping import Scraped
 from callboard.runtime.notify.office import telling
 from callboard.runtime.schedules.keeper import Keeper
@@ -71,6 +73,7 @@ async def open_worker(
         runs_active_max=config.runs_active_max,
         guest=guest,
         fullness=lambda: watch.share,
+        all_back_at=connection.server.up_at + ALL_BACK_S if connection.server is not None else inf,
     )
     # A guest at somebody else's store leaves that to those who stand there: it may have other rules.
     rules = config.notify if not guest or connection.server is not None else {}

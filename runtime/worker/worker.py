@@ -7,6 +7,7 @@ Emits: command.refused
 """
 
 from collections.abc import Awaitable, Callable
+from math import inf
 
 import anyio
 import anyio.abc
@@ -61,6 +62,7 @@ class Worker:
         runs_active_max: int,
         guest: bool = False,
         fullness: Callable[[], float | None] = _unknown,
+        all_back_at: float = inf,
     ) -> None:
         self._nc = nc
         self._fullness = fullness
@@ -84,6 +86,7 @@ class Worker:
             ack_wait_s=ack_wait_s,
             guest=guest,
             load=self.load,
+            all_back_at=all_back_at,
         )
         self._runs_active_max = runs_active_max
         self._effects = services.effects
