@@ -7,13 +7,16 @@ that it must end with, or in ``&``: it then stands until the page is over, or un
 is not performed; a ``text`` or ``mermaid`` block is only shown.
 """
 
+import fcntl
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -76,6 +79,9 @@ def steps(block: Block) -> Iterator[Step]:
         yield Step(command, [line for line in rest if line.strip() not in ("", "…")])
 
 
+_PORT = re.compile(r"127\.0\.0\.1:([1-9][0-9]*)")
+
+
 def missing(expected: list[str], output: str) -> str | None:
     """Return the first expected line that the output does not have behind the one before it."""
     lines = iter([" ".join(line.split()) for line in output.splitlines()])
@@ -84,6 +90,14 @@ def missing(expected: list[str], output: str) -> str | None:
         if not any(re.fullmatch(".*".join(parts), found) for found in lines):
             return line
     return None
+
+
+@contextmanager
+def _of_nobody_else(port: str) -> Generator[None]:
+    """Have no other page that is performed at the same time listen at a port."""
+    with Path(tempfile.gettempdir(), f"callboard-pages-{port}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass
@@ -96,16 +110,19 @@ class Shell:
 
     def __post_init__(self) -> None:
         self._standing: list[tuple[Step, subprocess.Popen[str]]] = []
+        self._held = ExitStack()
+        self._ports = set[str]()
 
     def __enter__(self) -> "Shell":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for step, process in reversed(self._standing):
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=PERFORMED_S)
-            if error is None and step.command.startswith("callboard "):
-                assert process.returncode == 0, step.command
+        with self._held:
+            for step, process in reversed(self._standing):
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=PERFORMED_S)
+                if error is None and step.command.startswith("callboard "):
+                    assert process.returncode == 0, step.command
 
     @property
     def env(self) -> dict[str, str]:
@@ -174,6 +191,9 @@ class Shell:
 
     def _stand(self, step: Step, command: str) -> None:
         """Start a program and read what it says until it has said what is expected."""
+        for port in set(_PORT.findall(command)) - self._ports:
+            self._held.enter_context(_of_nobody_else(port))
+            self._ports.add(port)
         process = subprocess.Popen(
             ["bash", "-c", f"exec env {command}"],
             cwd=self.folder,
