@@ -17,6 +17,8 @@ from tests.http_server import http_server
 TOKEN = "s3cr3t-t0ken-of-the-test"
 """What every service accepts, and nobody may ever read."""
 
+PATIENCE_S = 30.0
+
 FILE = "def main() -> None:\n    print('ä')\n"
 
 
@@ -71,6 +73,12 @@ class ServiceApi:
     created: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """What was created at Linear, by its id."""
     closing: threading.Event = field(default_factory=threading.Event)
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    def until_asked(self, times: int) -> None:
+        """Wait until it has been asked so often: whoever gave up soon may have been quicker than we are."""
+        with self.news:
+            assert self.news.wait_for(lambda: len(self.asked) >= times, PATIENCE_S), self.asked
 
     @property
     def host(self) -> str:
@@ -104,7 +112,9 @@ class ServiceApi:
 
     def answer(self, asked: Asked) -> Reply:
         """Answer a request as the service does whose prefix it has."""
-        self.asked.append(asked)
+        with self.news:
+            self.asked.append(asked)
+            self.news.notify_all()
         if self.instead:
             return self.instead.pop(0)
         service = asked.path.split("/")[1]
