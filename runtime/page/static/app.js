@@ -27,13 +27,6 @@ const VIEWS = {
 const CHORD_MS = 1_000
 /** How long the first view may take before the stream begins all the same. */
 const NEWS_MS = 1_000
-/** How long one has looked at a view before what may be gone to next is read: many tabs at once have enough to do. */
-const NEXT_MS = 3_000
-/** Not every browser says when it is idle. @param {() => void} act */
-const idle = (act) => {
-  if (globalThis.requestIdleCallback) requestIdleCallback(act)
-  else act()
-}
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
 
 const view = h('main', {id: 'view', tabindex: '-1'})
@@ -239,8 +232,6 @@ async function main() {
     listen()
   }
   if (!readsOnly) count(inbox)
-  // Where one goes next is there at once, if there was time.
-  setTimeout(() => idle(() => [VIEWS.runs, VIEWS.run].forEach(([, , load]) => load().catch(() => {}))), NEXT_MS)
 }
 
 main()
