@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import anyio
+import msgspec
 import pytest
 
 from callboard.bus import events as ev
@@ -11,6 +12,7 @@ from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
+from callboard.runtime.run.activation import Command
 from callboard.runtime.run.log import RunLog
 from tests.plays import effect
 from tests.theatre import Theatre, end_of
@@ -154,3 +156,57 @@ async def test_an_effect_is_called_off_only_when_the_log_says_why(stored: bool) 
         else:
             tasks.cancel_scope.cancel()
     assert stopped.is_set()
+
+
+async def answered(stage: Stage) -> End:
+    node = stage.enter("a")
+    signal = await node.signal("signal", "go")
+    await effect(node, "do")
+    node.exit("ok")
+    return End("completed", signal.data)
+
+
+async def test_a_command_that_comes_twice_is_acknowledged_when_the_log_has_it() -> None:
+    log = WatchedLog()
+    theatre = Theatre({"answered": answered}, log=log, always_replay=False)
+    ref = await theatre.accept("answered")
+    log.holds = lambda entry: entry.type == "signal.received"
+    done: list[str] = []
+    body = msgspec.json.encode({"name": "go", "data": 1})
+    first = Command(77, "signal", body, done=lambda: done.append("first"))
+    again = Command(77, "signal", body, done=lambda: done.append("again"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(theatre.perform, ref, first, again)
+        await log.held.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert done == [], "whoever died now would leave nobody who knows of it"
+        log.go_on.set()
+    assert done == ["first", "again"]
+    assert [event.cause for event in await theatre.events(ref) if event.cause] == [77]
+
+
+async def test_a_fork_obeys_and_stores_what_its_origin_knew() -> None:
+    """Causes are places in the stream where an origin was recorded: of one that was imported they say nothing here."""
+
+    async def calls(_job: object, _request: object) -> tuple[object, object]:
+        return "long " * 100, None
+
+    async def play(stage: Stage) -> End:
+        node = stage.enter("a")
+        first = await effect(node, "first")
+        signal = await node.signal("signal", "go")
+        second = await effect(node, "second")
+        node.exit("ok")
+        return End("completed", [first == second, signal.data])
+
+    theatre = Theatre({"p": play}, calls=calls, inline_bytes_max=300, always_replay=False)
+    origin = await theatre.accept("p", run="origin")
+    body = msgspec.json.encode({"name": "other"})
+    assert await theatre.perform(origin, Command(77, "signal", body)) == "parked"
+    shared = len(await theatre.events(origin)) - 1
+    fork = await theatre.accept("p", run="fork", forked_from=ev.ForkedFrom("origin", shared, execution_id="origin"))
+    told = Command(77, "signal", msgspec.json.encode({"name": "go", "data": 1}))
+    assert await theatre.perform(fork, told) == "ended"
+    events = await theatre.events(fork)
+    assert all(event.type in ev.TYPES for event in events), "every large value is where its event says"
+    assert end_of(events).output == [True, 1]

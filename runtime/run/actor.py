@@ -152,18 +152,22 @@ class RunActor:
 
         Whoever parked it acknowledges that command; nobody would miss a worker that now took the run up and died.
         """
-        last, by = recorded[-1], self._activated_by
-        if by is None or last.event.type != ev.RunParked.type:
+        own, by = self._own(recorded), self._activated_by
+        if by is None or own[-1].event.type != ev.RunParked.type:
             return False
         if by.verb in ("start", "alarm"):
-            return by.sequence < last.sequence
-        return any(item.event.cause == by.sequence for item in recorded)
+            return by.sequence < own[-1].sequence
+        return any(item.event.cause == by.sequence for item in own)
+
+    def _own(self, recorded: list[Recorded]) -> list[Recorded]:
+        """The events of the run itself: what a fork has of its origin was caused, and keeps its large values, there."""
+        return [item for item in recorded if item.ref == self.ref]
 
     # -- claim and replay ---------------------------------------------------------------------------------------------
 
     async def _claim(self, recorded: list[Recorded]) -> Event:
-        for item in recorded:
-            self.inbox.know(item.event.cause)
+        for item in self._own(recorded):
+            self.inbox.know(item.event)
             self._runlog.know_blobs(item.event.blobs)
         self._runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
         self._runlog.epoch += 1

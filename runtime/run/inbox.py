@@ -1,6 +1,7 @@
 """The inbox of an active run: the commands that have come, and which of them its log has recorded.
 
-A command is acknowledged when the event that records it is, and acts once: its sequence is the event's cause (law 9).
+A command is acknowledged when the event that records it is, or when those are that made it pointless; and it acts once:
+its sequence is the event's cause (law 9).
 
 Consumes: start, alarm, wake, usage, hold, release, cancel, kill, pause, resume, answer, signal
 """
@@ -26,30 +27,33 @@ class Inbox:
 
     def __init__(self) -> None:
         self.waiting: deque[Command] = deque()
-        self._causes: set[int] = set()
-        self._recording: dict[int, Command] = {}
+        self._recorded_as: dict[int, int] = {}
+        """By the sequence of a command the number of the event that records it."""
+        self._done_with: dict[int, list[Command]] = {}
+        """By the number of an event on its way into the log, the commands that are done with when it is there."""
 
     @property
     def full(self) -> bool:
         return len(self.waiting) >= COMMANDS_WAITING_MAX
 
-    def know(self, cause: int) -> None:
-        """Note that the log holds an event of the command with this sequence: it is not obeyed again."""
-        self._causes.add(cause)
+    def know(self, event: Event) -> None:
+        """Note that the log holds an event of the run: the command that is its cause is not obeyed again."""
+        if event.cause:
+            self._recorded_as[event.cause] = event.n
 
     def obey_next(self, active: Activation, heed: Callable[[Command], bool]) -> None:
         """Take the oldest waiting command, and number the events that it becomes, if any; ``heed`` takes those of the
         family, and says whether there is anything to it."""
         command = self.waiting.popleft()
-        if command.verb in ("start", "alarm") or command.sequence in self._causes:
-            # It was there to wake the run, or is recorded already.
-            command.done()
-        elif command.verb in OF_THE_FAMILY:
-            if not _heeded(heed, command):
-                # Nobody waits for that child any more, or it is no run's words.
-                command.done()
-        else:
+        if command.verb in ("start", "alarm"):
+            command.done()  # It was there to wake the run.
+        elif (n := self._recorded_as.get(command.sequence)) is not None:
+            self._drop(active, command, n)
+        elif command.verb not in OF_THE_FAMILY:
             self._record(active, command)
+        elif not _heeded(heed, command):
+            # Nobody waits for that child any more, which may be so since just now; or it is no run's words.
+            self._drop(active, command, active.runlog.n)
 
     def _record(self, active: Activation, command: Command) -> None:
         event: Event | None = None
@@ -64,15 +68,22 @@ class Inbox:
         assert event is not None
         self.recorded_as(command, event.n)
 
+    def _drop(self, active: Activation, command: Command, n: int) -> None:
+        """Nothing is to be done about a command, because of event ``n``: it is done with when the log holds that."""
+        queue = active.runlog.queue
+        if queue and n >= queue[0].event.n:
+            self._done_with.setdefault(n, []).append(command)
+        else:
+            command.done()
+
     def recorded_as(self, command: Command, n: int) -> None:
         """Event ``n``, on its way into the log, records a command."""
-        self._causes.add(command.sequence)
-        self._recording[n] = command
+        self._recorded_as[command.sequence] = n
+        self._done_with.setdefault(n, []).append(command)
 
     def appended(self, event: Event) -> None:
-        """An event is in the log: the command that it records is done with."""
-        command = self._recording.pop(event.n, None)
-        if command is not None:
+        """An event is in the log: the commands that wait for it are done with."""
+        for command in self._done_with.pop(event.n, ()):
             command.done()
 
 

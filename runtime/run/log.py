@@ -93,7 +93,6 @@ class RunLog:
         self.key = recorded[0].key
         self._sequence = behind or last.sequence
         self._time = max(self._time, event.time)
-        self._known_blobs.update(event.blobs)
 
     def know_blobs(self, digests: Sequence[str]) -> None:
         """Note which large values the log holds already."""
