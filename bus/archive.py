@@ -205,6 +205,10 @@ class Archive:
         message = f"it has {len(roots)} runs: {few}{more}" if roots else "it has no runs"
         raise ArchiveLacks(self.path, message, f"Name one: {self.path}#RUN.")
 
+    def has(self, name: str) -> bool:
+        """Whether a run is in it."""
+        return name in self._runs
+
     def with_origins(self, runs: Sequence[ArchivedRun]) -> list[ArchivedRun]:
         """Return runs and those that they are forks of, as far as they are here, each behind its origin."""
         found: dict[str, ArchivedRun] = {}

@@ -19,12 +19,13 @@ async def erase(log: JetStreamLog, sequence: int) -> bool:
     return "error" not in answer
 
 
-async def erase_all(log: JetStreamLog, filter: str) -> int:
-    """Erase all messages that match a filter; return how many there were.
+async def erase_all(log: JetStreamLog, filter: str, before: int | None = None) -> int:
+    """Erase all messages that match a filter, those ``before`` a sequence if there is one; return how many there were.
 
     :raises NoAnswer: if no answer came
     """
-    answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": filter})
+    bound = {} if before is None else {"seq": before}
+    answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": filter, **bound})
     if "error" in answer:
         raise NoAnswer(str(answer["error"]))
     return answer["purged"]

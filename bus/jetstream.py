@@ -86,13 +86,17 @@ _NO_MESSAGE = 10037
 
 
 class Stored(Struct, frozen=True):
-    """A message of the stream that is no event."""
+    """A message of the stream that is no event; ``time_ns`` is when it was stored, in nanoseconds since 1970."""
 
     sequence: int
     subject: str
-    time: dt.datetime
+    time_ns: int
     headers: Mapping[str, str]
     data: bytes
+
+    @property
+    def time(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.time_ns / 1e9, dt.UTC)
 
 
 def at(moment: dt.datetime, target: str) -> dict[str, str]:
@@ -306,6 +310,13 @@ class JetStreamLog:
         """
         return _stored(await self._get({"last_by_subj": filter}))
 
+    async def message(self, sequence: int) -> Stored | None:
+        """Return the message of a sequence, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        return _stored(await self._get({"seq": sequence}))
+
     async def _get(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return one message of the stream, as its leader has it."""
         answer = await self._api(f"STREAM.MSG.GET.{self.stream}", wanted)
@@ -424,8 +435,14 @@ class JetStreamLog:
 def _stored(found: Mapping[str, Any] | None) -> Stored | None:
     if found is None:
         return None
-    time = msgspec.convert(found["time"], dt.datetime)
-    return Stored(found["seq"], found["subject"], time, _headers(found), base64.b64decode(found.get("data", "")))
+    data = base64.b64decode(found.get("data", ""))
+    return Stored(found["seq"], found["subject"], _nanoseconds(found["time"]), _headers(found), data)
+
+
+def _nanoseconds(time: str) -> int:
+    """An instant as the JetStream API tells it, ``2026-01-02T03:04:05.123456789Z``, in nanoseconds since 1970."""
+    whole, _, fraction = time.removesuffix("Z").partition(".")
+    return int(dt.datetime.fromisoformat(f"{whole}+00:00").timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
 
 
 def registration(stored: Stored) -> Registration:

@@ -4,18 +4,27 @@ The mark is stored first: whatever breaks it off, nobody can begin another run o
 A fork leaves a note in one step with its first event, and the server lets in either the note or the mark: the mark says
 which note is the last that was seen, the note that there is no mark. Each of the two subjects has no wildcard, so that
 this holds for writes in flight on a replicated stream as well.
+
+What stands behind the mark stays. A run that comes back from an archive takes the mark away and is stored behind it, so
+that nobody who is still at the purge removes anything of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from contextlib import aclosing
 
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.commit import Message, guarded
+from callboard.bus.copying import copied
 from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.subjects import RunRef
+from callboard.bus.run_ids import derived_run_id, named_run_id
+from callboard.bus.subjects import RunRef, is_name
+
+FORKS_MAX = 3
+"""So many forks of a run are looked for: one is enough to keep it."""
 
 
 class Gone(Struct, frozen=True, omit_defaults=True):
@@ -24,6 +33,22 @@ class Gone(Struct, frozen=True, omit_defaults=True):
     run: str = ""
     by: str | None = None
     reason: str = ""
+
+
+class _Note(Struct):
+    """What a fork leaves at its origin."""
+
+    fork: str = ""
+
+
+class _Origin(Struct):
+    run: str
+
+
+class _Born(Struct):
+    """The member of ``run.accepted`` that is decoded here."""
+
+    forked_from: _Origin | None = None
 
 
 async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
@@ -58,6 +83,24 @@ async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
     return found.sequence if found is not None else 0
 
 
+async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -> list[str]:
+    """Return forks that share a run's events, some of them, without those ``besides``.
+
+    Each has left a note; what a note says that somebody else has left is believed if there is such a fork.
+
+    :raises NoAnswer: if no answer came
+    """
+    found: list[str] = []
+    async with aclosing(copied(log, log.subjects.forked(ref))) as notes:
+        async for note in notes:
+            fork = _fork(note.data)
+            if is_name(fork) and fork not in (*besides, *found) and await _shares(log, RunRef(ref.tenant, fork), ref):
+                found.append(fork)
+                if len(found) == FORKS_MAX:
+                    break
+    return found
+
+
 async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> None:
     """Mark a run as purged, if ``forked`` is still the last note of a fork: from here on there will be none.
 
@@ -68,18 +111,39 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> 
     await log.publish(_mark(log, ref, mark, guarded(forked, log.subjects.forked(ref))))
 
 
-async def purge(log: JetStreamLog, ref: RunRef, starts: Sequence[int] = ()) -> int:
-    """Remove everything of a run that is marked: events, large values, what it was told, and the messages of these
-    sequences, which are its starts. Return how many messages are gone.
+async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
+    """Mark a run anew that is marked: what has been stored of it since goes too.
 
-    :raises NoAnswer: if JetStream does not answer
+    :raises Full: if there is no room for the mark
+    :raises NoAnswer: if no answer came
     """
-    removed = 0
-    for sequence in starts:
-        removed += await erase(log, sequence)
+    await log.publish(_mark(log, ref, mark, {}))
+
+
+async def finish(log: JetStreamLog, ref: RunRef) -> int:
+    """Remove everything of a run that stands before its mark: events, large values, what it was told, and the message
+    that started it. Return how many messages are gone.
+
+    :raises NoAnswer: if JetStream does not answer; done again, it goes on
+    """
+    mark = await log.last_message(log.subjects.gone(ref))
+    if mark is None:
+        return 0  # It has come back.
+    first = await log.last_of_type(ref, RunAccepted.type)
+    started = first is not None and first.sequence < mark.sequence and await _started_by(log, ref, first.event.cause)
+    removed = int(await erase(log, first.event.cause)) if first is not None and started else 0
     for filter in log.subjects.belonging(ref):
-        removed += await erase_all(log, filter)
+        removed += await erase_all(log, filter, before=mark.sequence)
     return removed
+
+
+async def come_back(log: JetStreamLog, ref: RunRef) -> None:
+    """Let a run be stored once more that was purged: what is left of it goes, and then the mark.
+
+    :raises NoAnswer: if JetStream does not answer; done again, it goes on
+    """
+    await finish(log, ref)
+    await erase_all(log, log.subjects.gone(ref))
 
 
 async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
@@ -91,7 +155,7 @@ async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
     :raises NoAnswer: if no answer came; done again, it goes on
     """
     if await log.last_of_type(ref, RunAccepted.type) is not None and not await goes_on(log, ref):
-        await log.publish(_mark(log, ref, mark, {}))
+        await mark_again(log, ref, mark)
         await finish(log, ref)
 
 
@@ -104,13 +168,33 @@ async def goes_on(log: JetStreamLog, ref: RunRef) -> bool:
     return last is not None and last.readable and last.event.n > 1 and last.event.type not in AT_REST
 
 
-async def finish(log: JetStreamLog, ref: RunRef) -> int:
-    """Remove what is left of a run that is marked; return how many messages are gone.
+async def _started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
+    """Whether a message is the one that started a run. Of a run that was imported the cause is a place in the stream
+    where it was recorded, and here somebody else's message may stand there."""
+    found = await log.message(cause) if cause else None
+    if found is None or found.subject != log.subjects.start(ref.tenant):
+        return False
+    return ref.run == (named_run_id(found.data) or derived_run_id(log.stream, found.sequence, found.time_ns))
 
-    :raises NoAnswer: if JetStream does not answer; done again, it goes on
-    """
-    first = await log.last_of_type(ref, RunAccepted.type)
-    return await purge(log, ref, [first.event.cause] if first is not None and first.event.cause else [])
+
+def _fork(note: bytes) -> str:
+    """Whose note it is."""
+    try:
+        return msgspec.json.decode(note, type=_Note).fork
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:
+    """Whether a run is there that is, or may be, a fork of another."""
+    first = await log.last_of_type(fork, RunAccepted.type)
+    if first is None:
+        return False
+    try:
+        forked = msgspec.json.decode(first.event.payload, type=_Born).forked_from
+    except msgspec.ValidationError:
+        return True  # It says so beside the event.
+    return forked is not None and forked.run == origin.run
 
 
 def _mark(log: JetStreamLog, ref: RunRef, mark: Gone, guard: dict[str, str]) -> Message:

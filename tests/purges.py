@@ -12,7 +12,6 @@ from callboard.bus.log import NoAnswer
 from callboard.bus.purging import Gone
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection
-from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.purging import purge_run
 
 TENANT = "acme"
@@ -22,14 +21,8 @@ CALLS_BEFORE_DEATH = 2
 
 
 async def purged(connection: Connection, run: str, mark: Gone = MARK) -> int:
-    """Purge a run, with forks looked for in the index."""
-    client = Client(connection.log, TENANT)
-    async with listings(connection) as found:
-
-        async def forks_of(origin: str) -> list[str]:
-            return await found.forks_of(TENANT, origin)
-
-        return await purge_run(client, run, mark, forks_of)
+    """Purge a run."""
+    return await purge_run(Client(connection.log, TENANT), run, mark)
 
 
 async def left(connection: Connection, word: str) -> list[str]:

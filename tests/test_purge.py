@@ -8,10 +8,11 @@ import anyio
 import nats
 import pytest
 
+from callboard.bus.archive import Archive, ArchiveWriter
 from callboard.bus.commit import Message
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
-from callboard.bus.purging import Gone, gone
+from callboard.bus.purging import Gone, finish, gone
 from callboard.bus.queue import pending_acks
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import admission
@@ -19,6 +20,8 @@ from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.operations import purging
+from callboard.runtime.operations.archiving import IdTaken, OriginLacks, archive_runs, import_as, import_runs
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 from callboard.runtime.worker import purges
 from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
@@ -196,24 +199,114 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
     assert (await caller.ask("runs", {}))["runs"] == []
 
 
-async def test_a_run_that_is_forked_while_it_is_purged_stays(connection: Connection, caller: Caller) -> None:
+async def test_a_run_that_is_forked_while_it_is_purged_stays(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     origin = await caller.finished()
     forks = list[str]()
 
-    async def forks_of(run: str) -> list[str]:
+    async def none_yet(_log: Any, ref: RunRef, _besides: Any) -> list[str]:
         """None yet; and before the run is marked there is one."""
-        verdict = await caller.ask("fork", {"run_id": run, "from": "b"})
+        verdict = await caller.ask("fork", {"run_id": ref.run, "from": "b"})
         forks.append(verdict["run_id"])
         return []
 
-    with pytest.raises(CannotPurge, match="a new fork shares its events"):
-        await purge_run(Client(connection.log, TENANT), origin, MARK, forks_of)
+    with monkeypatch.context() as patched:
+        patched.setattr(purging, "forks", none_yet)
+        with pytest.raises(CannotPurge, match="a new fork shares its events"):
+            await purged(connection, origin)
     assert await gone(connection.log, RunRef(TENANT, origin)) is None
     result = await caller.ask("result", {"run_id": forks[0], "wait_s": PATIENCE_S})
     assert (result["status"], result["output"]) == ("completed", {"sum": 4})
     assert await purged(connection, forks[0])
     assert await purged(connection, origin)
     assert await left(connection, origin) == [f"cb.gone.acme.{origin}"]
+
+
+async def archive_of(connection: Connection, run: str, folder: Path) -> Archive:
+    file = folder / f"{run}.callboard"
+    await archive_runs(connection.log, TENANT, [run], file, children=False, progress=quietly)
+    return Archive(file)
+
+
+def quietly(_more: int) -> None:
+    """Progress that nobody looks at."""
+
+
+async def test_of_an_imported_run_no_message_of_others_is_taken_for_its_start(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    """The cause of its first event is a place in the stream where it was recorded."""
+    log, run = connection.log, await caller.finished(run_id="mine")
+    unnamed = await caller.finished()
+    for one in (run, unnamed):
+        archive = await archive_of(connection, one, tmp_path)
+        first = await log.last_of_type(RunRef(TENANT, one), "run.accepted")
+        assert first is not None
+        await import_as(log, TENANT, archive, archive.run(one), f"{one}-again")
+        await import_runs(log, "other", archive, archive.runs, quietly)
+        assert await purged(connection, f"{one}-again") > 0
+        assert await purge_run(Client(log, "other"), one, MARK) > 0
+        assert await log.message(first.event.cause) is not None
+        assert await purged(connection, one) > 0
+        assert await log.message(first.event.cause) is None
+
+
+async def test_what_was_archived_and_purged_comes_back(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+    log, run = connection.log, await caller.finished(run_id="mine")
+    ref = RunRef(TENANT, run)
+    archive = await archive_of(connection, run, tmp_path)
+    assert await purged(connection, run) > 0
+    for _ in range(2):
+        with broken_off(), pytest.raises(NoAnswer):
+            await purged(connection, run)
+        assert [one.verdict for one in await import_runs(log, TENANT, archive, archive.runs, quietly)] == ["imported"]
+        assert await gone(log, ref) is None
+        # Whoever is still at the purge removes nothing of it.
+        assert await finish(log, ref) == 0
+        assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [run]
+        # Nor does a start that is sent again.
+        assert (await caller.ask("start", {**_start(), "run_id": run}))["duplicate"]
+        assert (await caller.ask("result", {"run_id": run}))["status"] == "completed"
+        assert await purged(connection, run) > 0
+        assert await left(connection, run) == [f"cb.gone.acme.{run}"]
+        assert (await caller.ask("runs", {}))["runs"] == []
+
+
+async def test_no_import_takes_the_place_of_a_run_that_goes_on(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    log, run = connection.log, await caller.finished()
+    archive, going = await archive_of(connection, run, tmp_path), await caller.start(script=WAITS)
+    await log.publish(Message(log.subjects.gone(RunRef(TENANT, going)), b"{}", {}))
+    with pytest.raises(IdTaken):
+        await import_as(log, TENANT, archive, archive.run(run), going)
+    assert await log.last(RunRef(TENANT, going)) is not None
+
+
+async def test_an_imported_fork_keeps_what_it_shares(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+    log, origin = connection.log, await caller.finished()
+    fork = (await caller.ask("fork", {"run_id": origin, "from": "b"}))["run_id"]
+    assert (await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S}))["status"] == "completed"
+    archive = await archive_of(connection, fork, tmp_path)
+    await import_runs(log, "other", archive, archive.runs, quietly)
+    with pytest.raises(CannotPurge, match=f"{fork} shares its events"):
+        await purge_run(Client(log, "other"), origin, MARK)
+    # A stranger's note keeps nothing.
+    await log.publish(Message(log.subjects.forked(RunRef("other", fork)), b'{"fork": "' + origin.encode() + b'"}', {}))
+    await log.publish(Message(log.subjects.forked(RunRef("other", fork)), b'{"fork": "\\ud800"}', {}))
+    assert await purge_run(Client(log, "other"), fork, MARK) > 0
+    assert await purge_run(Client(log, "other"), origin, MARK) > 0
+    # Alone it is not taken in: it would lack what it shares.
+    alone = tmp_path / "alone.callboard"
+    with ArchiveWriter(alone, "cb") as writer:
+        with writer.member(fork) as member:
+            for message in archive.messages(archive.run(fork)):
+                member.add(message)
+        writer.runs.append(archive.run(fork))
+    with pytest.raises(OriginLacks):
+        await import_runs(log, "other", Archive(alone), Archive(alone).runs, quietly)
+    assert await log.last(RunRef("other", fork)) is None
 
 
 async def test_children_go_with_their_run(connection: Connection, caller: Caller) -> None:

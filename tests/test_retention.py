@@ -137,11 +137,11 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
     silent, asked = {runs[1]}, list[str]()
     checked = expiring.check_purge
 
-    async def check(client: Client, run: str, forks_of: Any) -> None:
+    async def check(client: Client, run: str, besides: Any) -> None:
         asked.append(run)
         if run in silent:
             raise NoAnswer("lost")
-        await checked(client, run, forks_of)
+        await checked(client, run, besides)
 
     monkeypatch.setattr(expiring, "check_purge", check)
     found = await expired(connection, rule())

@@ -30,6 +30,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, whole
 from callboard.bus.purging import Gone, gone, purge_again
 from callboard.bus.queue import Delivery, Outbox
+from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
 from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
@@ -39,9 +40,8 @@ from callboard.runtime.admission.forks import Forks, no_origin
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.routing import route
-from callboard.runtime.admission.run_ids import derived_run_id
 from callboard.runtime.admission.secret_starts import erase_start, is_secret, key_of, taken_in, withheld
-from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object, run_id_of
+from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object
 from callboard.runtime.admission.tells import Tells, illegible
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.admission.versions import meant
@@ -138,7 +138,7 @@ class Admission:
         """Say that there is no room. The message is stored, so it stays in the queue until there is."""
         expected = f"room in the store; the {verb} is looked at again by itself"
         problem = Problem(error.code, error.reason, expected=expected)
-        self._send(Verdict("waiting", run or run_id_of(delivery.data), problems=[problem]), delivery)
+        self._send(Verdict("waiting", run or named_run_id(delivery.data), problems=[problem]), delivery)
         delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
 
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
@@ -160,7 +160,7 @@ class Admission:
         secret = await is_secret(self._log, tenant, delivery.data, document)
         if secret:
             be_discreet()
-        named = run_id_of(delivery.data)
+        named = named_run_id(delivery.data)
         ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
         verdict = await self._started(ref, document, delivery, secret)
         if verdict.status == "rejected":
@@ -188,7 +188,7 @@ class Admission:
         async with self._gathering:
             whole = await gathered(self._log, tenant, document)
             if isinstance(whole, list):
-                return Examined(whole, run_id=run_id_of(body))
+                return Examined(whole, run_id=named_run_id(body))
             return await self._examined_whole(tenant, whole, START_BYTES_MAX)
 
     async def _examined_whole(self, tenant: str, document: dict[str, Any], size: int) -> Examined:

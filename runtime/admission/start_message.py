@@ -152,18 +152,6 @@ def examine_object(document: dict[str, Any], size: int) -> Examined:
     return Examined(problems, msgspec.convert(sound, StartRun), run_id, size)
 
 
-class _Named(msgspec.Struct):
-    run_id: str | None = None
-
-
-def run_id_of(body: bytes) -> str | None:
-    """The run id that a start message names, if it does, whatever else may be wrong with it."""
-    try:
-        return msgspec.json.decode(body, type=_Named).run_id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def too_deep(document: dict[str, Any], what: str = "start") -> list[Problem]:
     """Name the fields that are nested deeper than every reader of the run's events can follow."""
     deep: list[Problem] = []

@@ -21,10 +21,10 @@ from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, NoAnswer, Recorded
+from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
-from callboard.runtime.admission.run_ids import derived_run_id
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.run.log import read_run
 

@@ -112,10 +112,6 @@ class Listings:
         """How many runs there are of each status; of a run at work it is coarse. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.counts)
 
-    async def forks_of(self, tenant: str, run: str) -> list[str]:
-        """The forks of a run. Raises as `page`."""
-        return await self._ask(tenant, Both(()), lambda index: index.forks_of(run))
-
     async def costs(self, tenant: str, where: Where, by: By) -> list[Spending]:
         """What the runs that are wanted have cost. Raises as `page`."""
         return await self._ask(tenant, where, lambda index: index.costs(where, by))

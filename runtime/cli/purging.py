@@ -3,14 +3,12 @@
 import click
 
 from callboard.bus.purging import Gone
-from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.bulk import Doing, Many, do_many
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.operations.bulk import Heard, purge_all
 from callboard.runtime.operations.errors import UsageInvalid
-from callboard.runtime.operations.listing import listings
-from callboard.runtime.operations.purging import ForksOf, purge_run
+from callboard.runtime.operations.purging import purge_run
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
@@ -27,8 +25,7 @@ async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, se
         return await _one(whom, yes, mark, config, settings)
 
     async def purge(many: Doing) -> list[Heard]:
-        forks_of = _forks(many.listings, many.client.tenant)
-        return await purge_all(many.client, many.runs, mark, forks_of, many.progress)
+        return await purge_all(many.client, many.runs, mark, many.progress)
 
     return await do_many(whom, "purge", purge, config, settings)
 
@@ -36,16 +33,9 @@ async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, se
 async def _one(run: str, yes: bool, mark: Gone, config: Config, settings: Settings) -> int:
     if settings.as_json and not yes:
         raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
-    async with reach(config, reads=False, name="callboard purge") as connection, listings(connection) as found:
+    async with reach(config, reads=False, name="callboard purge") as connection:
         if not yes and not click.confirm(f"Remove {run} for good?", err=True):
             return exits.OK
-        removed = await purge_run(connection.client, run, mark, _forks(found, connection.client.tenant))
+        removed = await purge_run(connection.client, run, mark)
     click.echo(compact({"run": run, "messages": removed}) if settings.as_json else f"purged {run}, {removed} messages")
     return exits.OK
-
-
-def _forks(found: Listings, tenant: str) -> ForksOf:
-    async def forks_of(run: str) -> list[str]:
-        return await found.forks_of(tenant, run)
-
-    return forks_of

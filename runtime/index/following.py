@@ -195,13 +195,12 @@ class Following:
 
     async def _forget(self, index: RunIndex) -> None:
         """Forget the runs that have been purged since this was last done."""
-        runs, sequence = list[str](), index.gone
+        runs, sequence = dict[str, int](), index.gone
         marks = self._log.subjects.all_gone(self._tenant)
         while (mark := await self._log.next_message(marks, sequence + 1)) is not None:
             sequence = mark.sequence
             if (told := marked(self._log, mark.subject, mark.data)) is not None:
-                runs.append(told.run)
-                self._gone[told.run] = sequence
+                runs[told.run] = self._gone[told.run] = sequence
         while len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
         if runs:

@@ -256,12 +256,13 @@ class RunIndex:
         ):
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
-    def forget(self, runs: Sequence[str], gone: int) -> None:
-        """Forget runs that have been purged; ``gone`` is the sequence of the last one's mark."""
-        for run in runs:
+    def forget(self, marks: Mapping[str, int], gone: int) -> None:
+        """Forget runs that have been purged, each if it stood before the sequence of its mark; ``gone`` is that of the
+        last one."""
+        for run, mark in marks.items():
             place = self._place(run)
-            self._folds.pop(run, None)
-            if place is not None:
+            if place is not None and place < mark:
+                self._folds.pop(run, None)
                 self._forget([place])
         self._db.execute("UPDATE meta SET value = ? WHERE name = 'gone'", (gone,))
         self._db.commit()
@@ -312,10 +313,6 @@ class RunIndex:
         """The runs that are forks and have not ended."""
         sql = "SELECT run FROM runs WHERE origin != '' AND ended IS NULL ORDER BY place"
         return [run for (run,) in self._asked(sql, [])]
-
-    def forks_of(self, origin: str) -> list[str]:
-        """The runs that are forks of a run."""
-        return [run for (run,) in self._asked("SELECT run FROM runs WHERE origin = ? ORDER BY place", [origin])]
 
     def counts(self) -> dict[RowStatus, int]:
         """How many runs there are of each status; of a run at work it is coarse."""

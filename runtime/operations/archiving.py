@@ -16,7 +16,8 @@ from callboard.bus.copying import copied
 from callboard.bus.errors import CallboardError, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Entry, EventLog, Recorded, append, recorded, unreadable
+from callboard.bus.log import Entry, OriginGone, Recorded, Shares, append, recorded, unreadable
+from callboard.bus.purging import come_back, goes_on, gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import UnknownRun
 
@@ -66,6 +67,14 @@ class HasChildren(CallboardError):
     def __init__(self, run: str) -> None:
         message = f"run {run!r} has started child runs, whose ids follow from its own"
         super().__init__("archive.children", message, run, "Import it under its own id.")
+
+
+class OriginLacks(CallboardError):
+    """What a run is a fork of is neither in the archive nor in the store."""
+
+    def __init__(self, run: str, origin: str) -> None:
+        message = f"run {run!r} shares events with run {origin!r}, which is not there"
+        super().__init__("archive.origin", message, run, f"Import an archive that has {origin} before.")
 
 
 class Imported(Struct, frozen=True):
@@ -153,6 +162,7 @@ async def import_runs(
     :raises ArchiveInvalid: if one of them is not what was written
     :raises IdTaken: if another run has the id of one
     :raises NotOver: if one had not ended
+    :raises OriginLacks: if one is a fork of a run that is not there
     """
     # What a fork shares with its origin has to stand before it.
     wanted = archive.with_origins(runs)
@@ -187,13 +197,17 @@ async def stand(log: JetStreamLog, tenant: str, archive: Archive) -> None:
         await _put(log, RunRef(tenant, run.run), archive, run, [])
 
 
-async def _checked(log: EventLog, ref: RunRef, archive: Archive, run: ArchivedRun) -> list[Recorded]:
+async def _checked(log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun) -> list[Recorded]:
     """Check that a run can be put into a log; return what is there of it, if an import was broken off."""
     if not run.status:
         raise NotOver(run.run)
     archive.verify(run)
+    if run.origin and not archive.has(run.origin) and await log.last(RunRef(ref.tenant, run.origin)) is None:
+        raise OriginLacks(run.run, run.origin)
     if await log.last(ref) is None:
         return []
+    if await gone(log, ref) is not None and not await goes_on(log, ref):
+        return []  # What is left of it goes before it comes back.
     # Of a fork only what is its own: the rest is its origin's.
     there = [one for one in await log.read(ref) if one.ref == ref]
     wanted = list(islice(_entries(archive, run, ref), len(there)))
@@ -205,9 +219,11 @@ async def _checked(log: EventLog, ref: RunRef, archive: Archive, run: ArchivedRu
 async def _put(
     log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun, there: Sequence[Recorded]
 ) -> Imported:
-    """Append what is not there yet of a run; its large values first."""
+    """Append what is not there yet of a run; its large values first. One that was purged comes back."""
     if len(there) == run.events:
         return Imported(ref.run, run.events, "there already")
+    if not there and await gone(log, ref) is not None:
+        await come_back(log, ref)
     for piece in archive.messages(run):
         if not archive.is_event(piece):
             *_, digest, number = piece.subject.split(".")
@@ -215,11 +231,16 @@ async def _put(
             await log.publish(Message(f"{log.subjects.blob(ref, digest)}.{number}", piece.data, headers))
     after = there[-1].sequence if there else 0
     entries = islice(_entries(archive, run, ref), len(there), None)
+    # Whoever purges the origin meanwhile meets with the note, or the fork with the mark.
+    beside = Shares(RunRef(ref.tenant, run.origin)) if run.origin and not there else None
     try:
-        while together := list(islice(entries, TOGETHER_MAX)):
-            after = await append(log, ref, together, after)
+        while together := list(islice(entries, TOGETHER_MAX if beside is None else 1)):
+            after = await append(log, ref, together, after, beside)
+            beside = None
     except RunLost as error:
         raise IdTaken(ref) from error
+    except OriginGone as error:
+        raise OriginLacks(run.run, run.origin) from error
     return Imported(ref.run, run.events, "imported")
 
 

@@ -16,7 +16,7 @@ from callboard.projections.where import Both, Either, Not, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.forking import ENDED_BADLY, ForkRun, NowhereToFork, message_of
 from callboard.runtime.operations.errors import leaves
-from callboard.runtime.operations.purging import CannotPurge, ForksOf, purge_run
+from callboard.runtime.operations.purging import CannotPurge, purge_run
 
 AT_ONCE = 16
 """Runs that are told something side by side."""
@@ -123,9 +123,7 @@ async def begin_all(
     return await _each(runs, begin, progress)
 
 
-async def purge_all(
-    client: Client, runs: Sequence[str], mark: Gone, forks_of: ForksOf, progress: Callable[[int], None]
-) -> list[Heard]:
+async def purge_all(client: Client, runs: Sequence[str], mark: Gone, progress: Callable[[int], None]) -> list[Heard]:
     """Take runs out of the log, one after the other: some may be the children of others.
 
     :raises NoAnswer: if the log does not answer
@@ -133,7 +131,7 @@ async def purge_all(
     found: list[Heard] = []
     for run in runs:
         try:
-            await purge_run(client, run, mark, forks_of)
+            await purge_run(client, run, mark)
         except (CannotPurge, UnknownRun) as error:
             found.append(Heard(run, "refused", error.code, error.message))
         else:

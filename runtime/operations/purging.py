@@ -4,20 +4,17 @@ A run goes with the child runs that it has started. One that others still need s
 or that forks share.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Collection
 
 import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError
 from callboard.bus.log import Recorded, Refused
-from callboard.bus.purging import Gone, gone, last_fork, mark_gone, purge
+from callboard.bus.purging import Gone, finish, forks, gone, last_fork, mark_again, mark_gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.interpreter.asks import child_id
-
-ForksOf = Callable[[str], Awaitable[list[str]]]
-"""The forks of a run that are in the log."""
 
 
 class CannotPurge(CallboardError):
@@ -33,8 +30,9 @@ class _Born(msgspec.Struct):
     parent: ev.Parent | None = None
 
 
-async def check_purge(client: Client, run: str, forks_of: ForksOf) -> None:
-    """Check that a run may be taken out of the log; its children are looked at when it is.
+async def check_purge(client: Client, run: str, besides: Collection[str] = ()) -> None:
+    """Check that a run may be taken out of the log, if its forks ``besides`` were not there; its children are looked at
+    when it is.
 
     :raises UnknownRun: if there is no such run, or not any more
     :raises CannotPurge: if it is still needed
@@ -44,10 +42,10 @@ async def check_purge(client: Client, run: str, forks_of: ForksOf) -> None:
     own = [item for item in await client.log.read(ref) if item.ref == ref]
     if not own:
         raise UnknownRun(ref)
-    await _check(client, ref, own, forks_of, "")
+    await _check(client, ref, own, "", besides)
 
 
-async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, within: str = "") -> int:
+async def purge_run(client: Client, run: str, mark: Gone, *, within: str = "") -> int:
     """Take a run and its children out of the log; return how many messages are gone, 0 if they were already.
 
     ``within`` is the parent that goes with it.
@@ -64,34 +62,34 @@ async def purge_run(client: Client, run: str, mark: Gone, forks_of: ForksOf, *, 
     if not recorded:
         if before is None:
             raise UnknownRun(ref)
-        return await purge(client.log, ref)
+        return await finish(client.log, ref)
     # Noted before they are looked for: whoever forks it from here on is met with at the mark.
     forked = await last_fork(client.log, ref)
     own = [item for item in recorded if item.ref == ref]
-    await _check(client, ref, own, forks_of, within)
+    await _check(client, ref, own, within)
     removed = 0
     # A fork has started anew what its origin had under way, whichever child the intent names.
     for child in {child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}:
         if await client.log.last(client.ref(child)) is not None:
-            removed += await purge_run(client, child, mark, forks_of, within=run)
-    starts = [item.event.cause for item in own if item.event.type == ev.RunAccepted.type and item.event.cause]
+            removed += await purge_run(client, child, mark, within=run)
     if before is None:
         try:
             await mark_gone(client.log, ref, mark, forked)
         except Refused:
             raise _shared(run, "a new fork shares its events") from None
-    return removed + await purge(client.log, ref, starts)
+    else:
+        await mark_again(client.log, ref, mark)
+    return removed + await finish(client.log, ref)
 
 
-async def _check(client: Client, ref: RunRef, own: list[Recorded], forks_of: ForksOf, within: str) -> None:
+async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, besides: Collection[str] = ()) -> None:
     """:raises CannotPurge: if a run is still needed"""
     last = own[-1].event
     if last.type not in ev.AT_REST and own[-1].readable:
         message = f"run {ref.run} goes on"
         raise CannotPurge("purge.open", ref.run, message, "Wait for its end, or cancel or kill it.")
-    if forks := await forks_of(ref.run):
-        message = f"{', '.join(forks[:3])} {'share' if len(forks) > 1 else 'shares'} its events"
-        raise _shared(ref.run, message)
+    if sharing := await forks(client.log, ref, besides):
+        raise _shared(ref.run, f"{', '.join(sharing)} {'share' if len(sharing) > 1 else 'shares'} its events")
     parent = msgspec.json.decode(own[0].event.payload, type=_Born).parent if own[0].event.n == 1 else None
     if parent is None or parent.run == within:
         return

@@ -109,17 +109,14 @@ class Expiry:
             silent = 0
         return gone, stays
 
-    async def _forks_of(self, run: str) -> list[str]:
-        """The forks of a run, without those that would have gone by now."""
-        return [fork for fork in await self._found.forks_of(self._client.tenant, run) if fork not in self._gone]
-
     async def _expire(self, run: str, name: str, rule: RetentionRule) -> None:
-        await check_purge(self._client, run, self._forks_of)
+        # Forks that only would have gone by now are there still.
+        await check_purge(self._client, run, self._gone)
         if self._dry:
             return
         if rule.archive_to is not None:
             await self._archive(run, rule.archive_to)
-        await purge_run(self._client, run, Gone(by=BY, reason=name), self._forks_of)
+        await purge_run(self._client, run, Gone(by=BY, reason=name))
 
     async def _archive(self, run: str, folder: Path) -> None:
         """Write a run with its children to a file of its own, which has that name whenever it is written."""

@@ -1,7 +1,21 @@
-"""Run ids, made where a start has none."""
+"""Run ids: which run a start message asks for, by its body or, where that names none, by its place in the stream."""
 
 from hashlib import sha256
 from uuid import UUID
+
+import msgspec
+
+
+class _Named(msgspec.Struct):
+    run_id: str | None = None
+
+
+def named_run_id(body: bytes) -> str | None:
+    """The run id that a start message names, if it does, whatever else may be wrong with it."""
+    try:
+        return msgspec.json.decode(body, type=_Named).run_id
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def derived_run_id(stream: str, sequence: int, time_ns: int) -> str:
