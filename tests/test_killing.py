@@ -15,11 +15,11 @@ from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, Kill, StartRun
 from callboard.bus.effects import Failure, Message, ModelRequest, Text, Usage
 from callboard.bus.errors import RunLost
-from callboard.bus.events import Event
+from callboard.bus.events import Event, Problem
 from callboard.bus.log import Beside, Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Ask, End, Stage
+from callboard.languages.language import STRICT, Ask, End, Stage
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.interpreter.replay import admitted
@@ -214,6 +214,32 @@ async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None)
     events = [item.event for item in await theatre.log.read(ref)]
     check_log(events)
     assert end_of(events).error == Failure("cancelled", "killed", type="cancellation")
+
+
+async def test_a_run_that_had_much_to_warn_of_can_be_killed_and_tells_it(plain_log: None) -> None:
+    """What it warned of is stored beside the events, which have markers in its place."""
+
+    async def warns(stage: Stage) -> End:
+        node = stage.enter("a")
+        node.warn("odd", "w" * 10_000, [])
+        await effect(node, "hang", hang=True)
+        return End("completed")
+
+    theatre = theatre_for(warns, inline_bytes_max=1_000)
+    warnings = [Problem("strange", f"{place}" * 5_000, severity="warning") for place in range(3)]
+    ref = await theatre.accept("p", warnings=warnings, options={STRICT: False})
+    with anyio.move_on_after(30):
+        await theatre.perform(ref)
+    assert [event.type for event in await theatre.events(ref) if event.blobs] == ["run.accepted", "node.warning"]
+    # Without its large values it can be killed as well.
+    for log in (theatre.log, await copy_of(theatre, ref)):
+        assert await end_killed(log, theatre, ref, kill())
+        check_log([item.event for item in await log.read(ref)])
+    told = end_of(await theatre.events(ref)).warnings
+    assert [(one.code, one.reason[:1], len(one.reason)) for one in told] == [
+        *(("strange", str(place), 5_000) for place in range(3)),
+        ("odd", "w", 10_000),
+    ]
 
 
 async def parental(stage: Stage) -> End:

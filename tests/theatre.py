@@ -7,7 +7,7 @@ plays the door for child runs, and keeps what runs tell each other until somebod
 import datetime as dt
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,12 +138,16 @@ class Theatre:
         forked_from: ev.ForkedFrom | None = None,
         limits: dict[str, Any] | None = None,
         encryption_key: str | None = None,
+        options: dict[str, Any] | None = None,
+        warnings: Sequence[Problem] = (),
     ) -> RunRef:
         """Admit a run."""
         ref = RunRef("acme", run)
         source = DefinitionSource(language="play", source=play)
-        start = StartRun(source, input=input, run_id=run, script=self.script, breakpoints=breakpoints or [])
-        runlog = RunLog(self.log, ref, writer="admission", clock=self.clock)
+        start = StartRun(
+            source, input=input, run_id=run, script=self.script, breakpoints=breakpoints or [], options=options or {}
+        )
+        runlog = RunLog(self.log, ref, writer="admission", clock=self.clock, inline_bytes_max=self.inline_bytes_max)
         runlog.definition = play
         runlog.key = await self.log.keys.make(ref.tenant, encryption_key) if encryption_key else None
         accepted = ev.RunAccepted(
@@ -153,6 +157,7 @@ class Theatre:
             seed="seed",
             forked_from=forked_from,
             limits=limits or {},
+            warnings=list(warnings),
         )
         runlog.state(accepted)
         await runlog.append_queued()

@@ -7,6 +7,7 @@ Emits: run.claimed, effect.cancelled, node.exit, run.end
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -16,8 +17,7 @@ from callboard.bus.commands import Kill
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.encryption import Key, is_encrypted
 from callboard.bus.events import Event
-from callboard.bus.forks import origin_of
-from callboard.bus.log import EventLog, Recorded, RunMessage, whole
+from callboard.bus.log import UNREADABLE, EventLog, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.projections.warned import WarnedFold
@@ -31,6 +31,14 @@ from callboard.runtime.run.reactions import kill_requested, parse_tell
 logger = structlog.get_logger(__name__)
 
 
+LOOKED_INTO = frozenset(
+    kind.type for kind in (ev.RunAccepted, ev.RunStart, ev.NodeWarning, ev.ChildEnd, ev.CancelRequested)
+)
+"""Events whose large values are looked into, if they are there; that they are not may be why nobody can perform it."""
+
+M = TypeVar("M")
+
+
 class _Requested(msgspec.Struct):
     """The members of ``cancel.requested`` that are decoded here; a marker may stand for a large value."""
 
@@ -38,10 +46,20 @@ class _Requested(msgspec.Struct):
     message: JSON = ""
 
 
+class _Forked(msgspec.Struct):
+    n: int = 0
+
+
 class _Born(msgspec.Struct):
     """The members of ``run.accepted`` that are decoded here."""
 
     parent: ev.Parent | None = None
+    forked_from: _Forked | None = None
+
+
+class _Admitted(msgspec.Struct):
+    """What ``run.accepted`` warns of."""
+
     warnings: list[ev.Problem] = []
 
 
@@ -55,7 +73,18 @@ class _Begun(msgspec.Struct):
 class _Child(msgspec.Struct):
     """The members of ``child.start`` that are decoded here."""
 
-    child: str
+    child: str = ""
+
+
+class _Warning(msgspec.Struct):
+    """The members of ``node.warning`` that are decoded here; a marker may stand for a large value."""
+
+    code: str = ""
+    reason: JSON = ""
+
+    @property
+    def told(self) -> ev.NodeWarning:
+        return ev.NodeWarning("", self.code, str(self.reason))
 
 
 class _Ended(msgspec.Struct):
@@ -73,7 +102,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     stored = await log.read(ref)
     # What is no event has no meaning, but the guard counts it.
     recorded = [item for item in stored if item.readable]
-    events = [item.event for item in recorded]
+    events = [await _looked_into(log, item) for item in recorded]
     if not events:
         return False
     if events[-1].type == ev.RunEnd.type:
@@ -102,6 +131,20 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     return True
 
 
+async def _looked_into(log: EventLog, item: Recorded) -> Event:
+    """An event with its large values, where they are wanted and there."""
+    event = await whole(log, item) if item.event.type in LOOKED_INTO else item.event
+    return event if event.type != UNREADABLE else item.event
+
+
+def _members(event: Event, kind: type[M]) -> M:
+    """Some members of an event; none of them where a marker stands for one."""
+    try:
+        return msgspec.json.decode(event.payload, type=kind)
+    except msgspec.ValidationError:
+        return kind()
+
+
 def _told(body: bytes) -> Kill:
     """What a kill says: nothing, if it was encrypted with a key that is no longer there."""
     kill = Kill() if is_encrypted(body) else parse_tell("kill", body)
@@ -113,7 +156,7 @@ def _killed(event: Event) -> Failure | None:
     """Why what was open when this event came is closed, if it is a kill."""
     if event.type != ev.CancelRequested.type:
         return None
-    requested = msgspec.json.decode(event.payload, type=_Requested)
+    requested = _members(event, _Requested)
     if not requested.kill:
         return None
     return Failure(code="cancelled", message=str(requested.message), type="cancellation")
@@ -126,12 +169,11 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
         runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
     for node in reversed(_entered(events)):
         runlog.state(ev.NodeExit(outcome="cancelled", error=cause), node=node)
-    forked = origin_of(events[0])
-    usage = UsageFold(forked.n if forked is not None else 0)
+    usage = UsageFold(_shared(events[0]))
     for event in events:
         usage.count(event)
     begun = [event for event in events if event.type == ev.RunStart.type]
-    tallies = any(msgspec.json.decode(event.payload, type=_Begun).tallies for event in begun)
+    tallies = any(_members(event, _Begun).tallies for event in begun)
     models = usage.models.view() if tallies else []
     runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events), models=models))
 
@@ -149,10 +191,16 @@ async def _outgoing(
             last = await log.last(children[event.key])
             if last is not None and last.event.type != ev.RunEnd.type:
                 run_messages[event.n] = stop_of(children[event.key], ref, cause, kill=True, key=key)
-    parent = msgspec.json.decode(events[0].payload, type=_Born).parent
+    parent = _members(events[0], _Born).parent
     if parent is not None:
         run_messages[events[-1].n] = wake_of(parent, ref)
     return run_messages
+
+
+def _shared(first: Event) -> int:
+    """The number up to which a run, if it is a fork, has its events of its origin."""
+    forked = _members(first, _Born).forked_from
+    return forked.n if forked is not None else 0
 
 
 def _open_intents(events: Sequence[Event]) -> list[Event]:
@@ -183,23 +231,22 @@ def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
 def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
     """What there was to warn of, if the run is one that tells it in its end."""
     found = WarnedFold()
-    forked = origin_of(events[0])
+    shared = _shared(events[0])
     children: dict[str, str] = {}
     tells = False
     for event in events:
         match event.type:
             case ev.RunAccepted.type:
-                found.admitted(msgspec.json.decode(event.payload, type=_Born).warnings)
+                found.admitted(_members(event, _Admitted).warnings)
             case ev.RunStart.type:
-                tells = STRICT in msgspec.json.decode(event.payload, type=_Begun).options
+                tells = STRICT in _members(event, _Begun).options
             case ev.NodeWarning.type:
-                found.apply(event.path, ev.payload_of(event))
+                found.apply(event.path, _members(event, _Warning).told)
             case ev.ChildStart.type:
-                children[event.key] = msgspec.json.decode(event.payload, type=_Child).child
+                children[event.key] = _members(event, _Child).child
             case ev.ChildEnd.type:
-                ended = msgspec.json.decode(event.payload, type=_Ended)
-                shared = forked is not None and event.n <= forked.n
-                child = children.get(event.key, "") if shared else child_id(event.run, event.key)
+                ended = _members(event, _Ended)
+                child = children.get(event.key, "") if event.n <= shared else child_id(event.run, event.key)
                 found.ended(event.path, child, ended.warnings)
             case _:
                 pass
