@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from callboard.bus.events import Event, ForkedFrom, encode_event
-from callboard.bus.log import NoAnswer, Reading, Recorded, is_full, whole
+from callboard.bus.log import Behind, Reading, Recorded, is_full, whole
 from callboard.bus.subjects import RunRef
 
 
@@ -69,7 +69,8 @@ async def prefix(
 ) -> list[Recorded]:
     """Return what a fork has of its origin, as events of the fork; their large values stand at the origin.
 
-    :raises NoAnswer: if no answer came, or not all of it is there
+    :raises Behind: if not all of it is there
+    :raises NoAnswer: if no answer came
     """
     most = forked.n if limit is None else min(limit + 1, forked.n)  # the origin's first event is not among them
     behind, cut, shared = after, True, list[Recorded]()
@@ -81,7 +82,7 @@ async def prefix(
     to_the_end = not cut and (limit is None or len(shared) < limit)
     if to_the_end and forked.n > 1 and not after and (not shared or shared[-1].event.n < forked.n):
         # A replica lags, or somebody has removed the origin: the fork must not go on from anywhere else.
-        raise NoAnswer(f"run {forked.run} is not there up to event {forked.n}")
+        raise Behind(f"run {forked.run} is not there up to event {forked.n}")
     return shared[:limit]
 
 

@@ -137,23 +137,22 @@ def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str) -> Event:
 
 
 def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
-    """Return a run's events if all that was read are such, in order and without a gap between them.
+    """Return a run's events if all that was read are such, from the first one on and without a gap between them.
 
     :raises LogUnreadable: names the first message that is none
     :raises KeyMissing: if they are encrypted, and the key is not there just now
     """
-    before: Recorded | None = None
+    before = 0
     for item in items:
         if not item.readable:
             raise unreadable(item)
         if item.encrypted:
             raise _locked(item)
-        if before is not None and item.event.n != before.event.n + 1:
+        if item.event.n != before + 1:
             subject = f"{item.event.type} of run {item.ref.run}"
-            raise LogUnreadable(
-                item.ref, item.sequence, subject, f"it is number {item.event.n}, behind number {before.event.n}"
-            )
-        before = item
+            reason = f"it is number {item.event.n}, behind " + (f"number {before}" if before else "none")
+            raise LogUnreadable(item.ref, item.sequence, subject, reason)
+        before = item.event.n
     return items
 
 
@@ -217,6 +216,10 @@ class OriginGone(Exception):
 
 class NoAnswer(Exception):
     """The log did not answer: the entry may be stored or not."""
+
+
+class Behind(NoAnswer):
+    """What was read ends before what the log holds: a replica lags, and will have the rest."""
 
 
 class Full(NoAnswer):

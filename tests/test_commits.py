@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.errors import RunLost
-from callboard.bus.log import Beside, Entry
+from callboard.bus.errors import LogUnreadable, RunLost
+from callboard.bus.log import Behind, Beside, Entry, Recorded, readable
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
@@ -210,3 +210,41 @@ async def test_a_fork_obeys_and_stores_what_its_origin_knew() -> None:
     events = await theatre.events(fork)
     assert all(event.type in ev.TYPES for event in events), "every large value is where its event says"
     assert end_of(events).output == [True, 1]
+
+
+class LaggingLog(MemoryLog):
+    """A log whose replica, which runs are read from, lacks what was appended last."""
+
+    lacks = 0
+
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
+        found = await super().read(ref, after, limit, bytes_max)
+        return found[: len(found) - self.lacks]
+
+
+async def test_a_run_that_was_not_read_up_to_its_end_is_not_claimed() -> None:
+    log = LaggingLog()
+    theatre = Theatre({"answered": answered}, log=log, always_replay=False)
+    ref = await theatre.accept("answered")
+    assert await theatre.perform(ref) == "parked"
+    before = await theatre.events(ref)
+    log.lacks = 1
+    with pytest.raises(Behind, match=rf"up to sequence {len(before) - 1}, and goes up to {len(before)}"):
+        await theatre.perform(ref)
+    log.lacks = 0
+    assert await theatre.events(ref) == before
+    told = Command(77, "signal", msgspec.json.encode({"name": "go", "data": 1}))
+    assert await theatre.perform(ref, told) == "ended"
+
+
+async def test_a_run_without_its_beginning_cannot_be_read() -> None:
+    theatre = Theatre({"chain": chain}, always_replay=False)
+    await theatre.play("chain")
+    recorded = await theatre.log.read(RunRef("acme", "r1"))
+    with pytest.raises(LogUnreadable, match="number 2, behind none"):
+        readable(recorded[1:])
+    with pytest.raises(LogUnreadable, match="number 4, behind number 2"):
+        readable([*recorded[:2], *recorded[3:]])
+    assert readable(recorded) == recorded

@@ -25,7 +25,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
 from callboard.bus.forks import origin_of
-from callboard.bus.log import EventLog, Recorded, RunMessages, readable
+from callboard.bus.log import Behind, EventLog, Recorded, RunMessages, readable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
@@ -110,6 +110,7 @@ class RunActor:
         :raises RunLost: if another worker has taken the run
         :raises ReplayDiverged: if this version does not follow the run's log
         :raises LogUnreadable: if the run's log holds something that is no event
+        :raises Behind: if a replica was read that lags
         :raises LogUnavailable: if the log does not answer
         :raises StoreFull: if it has no room
         """
@@ -128,6 +129,8 @@ class RunActor:
             return "claimed_before"
         if self._activated_before(recorded):
             return "parked"
+        if not self._fresh:
+            await self._check_read(recorded)
         claim = await self._claim(recorded)
         events = [*events_of(recorded), claim]
         recorded.clear()
@@ -146,6 +149,16 @@ class RunActor:
             raise error
         assert self._ending is not None
         return self._ending
+
+    async def _check_read(self, recorded: list[Recorded]) -> None:
+        """Check that the run was read up to its end: a claim behind anything else would be refused as if another worker
+        had the run, and be tried again as late.
+
+        :raises Behind: if it was not
+        """
+        last, read = await self._log.last(self.ref), self._own(recorded)[-1].sequence
+        if last is not None and last.sequence > read:
+            raise Behind(f"run {self.ref.run} was read up to sequence {read}, and goes up to {last.sequence}")
 
     def _activated_before(self, recorded: list[Recorded]) -> bool:
         """Whether the command that activates the run had done so before, and the run has been parked since.
