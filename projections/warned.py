@@ -25,7 +25,7 @@ class WarnedFold:
             case RunAccepted():
                 self.admitted(payload.warnings)
             case NodeWarning():
-                self._add(Warned(payload.code, payload.reason, path))
+                self.noted(path, payload.code, payload.reason)
             case ChildEnd():
                 self.ended(path, child, payload.warnings)
             case _:
@@ -35,6 +35,10 @@ class WarnedFold:
         """Take what an admission warned of; the nodes that it is about say so, once it comes to that."""
         for problem in warnings:
             self._add(Warned(problem.code, problem.message, times=0, where=problem.where))
+
+    def noted(self, path: str, code: str, reason: str) -> None:
+        """Take what a node has warned of."""
+        self._add(Warned(code, reason, path))
 
     def ended(self, path: str, child: str, warnings: Iterable[Warned]) -> None:
         """Take what a child run of a node has told in its end."""

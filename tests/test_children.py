@@ -457,17 +457,20 @@ async def test_a_wake_is_believed_although_the_end_cannot_be_read_yet() -> None:
     assert log.ends_late == 0
 
 
-async def test_who_has_lost_the_parent_brings_no_child_about() -> None:
+@pytest.mark.parametrize("comes_through", [False, True])
+async def test_who_has_lost_the_parent_has_no_child_performed(comes_through: bool) -> None:
     """A worker announces a child and is cut off; another takes the run over and is told to cancel it: there is no child
-    that could be stopped. Then the first one is back."""
+    that could be stopped. Then the first one is back, or what it said last comes through."""
     theatre = family_theatre()
     ref = await theatre.accept("line")
     admit = theatre.children.admit_child
-    tried, is_back = anyio.Event(), False
+    tried, back, is_back = anyio.Event(), anyio.Event(), False
 
     async def cut_off(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         tried.set()
-        if not is_back:
+        if comes_through:
+            await back.wait()
+        elif not is_back:
             raise NoAnswer
         return await admit(child, message, parent)
 
@@ -485,7 +488,9 @@ async def test_who_has_lost_the_parent_brings_no_child_about() -> None:
         await tried.wait()
         assert await theatre.perform(ref, theatre.command("cancel", reason="enough")) == "ended"
         is_back = True
+        back.set()
     (child,) = children_of(await theatre.events(ref)).values()
-    assert await theatre.log.last(RunRef("acme", child)) is None
+    assert (await theatre.log.last(RunRef("acme", child)) is not None) == comes_through
+    assert theatre.children.called == []
     assert len(lost) == 1
     assert theatre.children.called == []

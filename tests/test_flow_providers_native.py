@@ -225,7 +225,6 @@ class Ending(Nursery):
         source = ev.DefinitionRef("flow", "", "", "child")
         runlog.state(ev.RunAccepted(source, msgspec.to_builtins(start), seed="seed", parent=parent))
         await runlog.append_queued()
-        await self.call_child(child)
         return []
 
     async def call_child(self, child: RunRef) -> None:

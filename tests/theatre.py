@@ -215,7 +215,6 @@ class Nursery:
         runlog.state(ev.RunAccepted(definition=ref, start=msgspec.to_builtins(start), seed="seed", parent=parent))
         with suppress(RunLost):
             await runlog.append_queued()
-        await self.call_child(child)
         return []
 
     async def call_child(self, child: RunRef) -> None:

@@ -202,7 +202,7 @@ class Admission:
         return await self._definitions.apart(partial(examine_object, document, size), size=size)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        """Admit a child run and route it; every problem if it is refused. Repeating it is harmless.
+        """Admit a child run, without calling for it; every problem if it is refused. Repeating it is harmless.
 
         :raises NoAnswer: if the log does not answer
         :raises LogUnavailable: if the log gave no answer for long
@@ -212,7 +212,7 @@ class Admission:
         ids = SpanIds(self._log.store, child.tenant)
         begun_by = ids.span(parent.run, effect_address(ev.ChildStart.type, parent.key))
         came_from = tracecontext.sent_as(ids.trace(parent.run), begun_by)
-        verdict = await self._admit_run(child, examined, self._child_call(child), came_from, parent=parent)
+        verdict = await self._admit_run(child, examined, None, came_from, parent=parent)
         return presentable(verdict).problems if verdict.status == "rejected" else []
 
     async def call_child(self, child: RunRef) -> None:
@@ -220,16 +220,13 @@ class Admission:
 
         :raises NoAnswer: if the log does not answer
         """
-        await self._call(child, self._child_call(child))
-
-    def _child_call(self, child: RunRef) -> _Call:
-        return _Call(f"child-{child.tenant}-{child.run}", self._home)
+        await self._call(child, _Call(f"child-{child.tenant}-{child.run}", self._home))
 
     async def _admit_run(
         self,
         ref: RunRef,
         examined: Examined,
-        call: _Call,
+        call: _Call | None,
         came_from: TraceContext | None,
         cause: int = 0,
         parent: ev.Parent | None = None,
@@ -364,12 +361,13 @@ class Admission:
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found
 
-    async def _called(self, ref: RunRef, call: _Call, verdict: Verdict) -> Verdict:
-        """Have a run performed that is admitted; unless it is one that was purged after its id had been looked at, and
-        all that the first event would have met with was gone."""
+    async def _called(self, ref: RunRef, call: _Call | None, verdict: Verdict) -> Verdict:
+        """Have a run performed that is admitted, if it is called for; unless it is one that was purged after its id had
+        been looked at, and all that the first event would have met with was gone."""
         if (mark := await gone(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
-        await self._call(ref, call)
+        if call is not None:
+            await self._call(ref, call)
         return verdict
 
     async def _refuse_purged(self, ref: RunRef, mark: Gone) -> Verdict:

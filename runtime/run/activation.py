@@ -27,7 +27,7 @@ class Children(Protocol):
     start round through the queue, and its refusal is an answer instead of a message."""
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        """Admit a run as a child, and call for somebody to perform it; every problem if it is refused.
+        """Admit a run as a child, which nobody performs before `call_child`; every problem if it is refused.
 
         Repeating it is harmless.
 

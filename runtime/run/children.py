@@ -167,12 +167,15 @@ class ChildRuns:
             if self._admission.plan.options.get(STRICT):
                 message["options"] = {STRICT: True, **message.get("options", {})}
             body = msgspec.json.encode({**message, "run_id": child.run})
-            problems = _too_deep(parent) or await self._children.admit_child(child, body, parent)
-            return _refused(problems) if problems else None
-        if last.event.type == ev.RunAccepted.type:
-            # Admitted, and perhaps nobody was called.
-            await self._children.call_child(child)
-        return await self._end(last)
+            if problems := _too_deep(parent) or await self._children.admit_child(child, body, parent):
+                return _refused(problems)
+            # It has been given up, perhaps, while it was admitted.
+            await self._check_ours()
+        elif last.event.type != ev.RunAccepted.type:
+            return await self._end(last)
+        # It is admitted, and perhaps nobody was called.
+        await self._children.call_child(child)
+        return None
 
     async def _check_ours(self) -> None:
         """Check that the run is still this activation's: whoever has it now may have given the child up already, and

@@ -82,10 +82,6 @@ class _Warning(msgspec.Struct):
     code: str = ""
     reason: JSON = ""
 
-    @property
-    def told(self) -> ev.NodeWarning:
-        return ev.NodeWarning("", self.code, str(self.reason))
-
 
 class _Ended(msgspec.Struct):
     """The members of ``child.end`` that are decoded here."""
@@ -241,7 +237,8 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
             case ev.RunStart.type:
                 tells = STRICT in _members(event, _Begun).options
             case ev.NodeWarning.type:
-                found.apply(event.path, _members(event, _Warning).told)
+                warning = _members(event, _Warning)
+                found.noted(event.path, warning.code, str(warning.reason))
             case ev.ChildStart.type:
                 children[event.key] = _members(event, _Child).child
             case ev.ChildEnd.type:
