@@ -24,6 +24,15 @@ class CannotPurge(CallboardError):
         super().__init__(code, message, run, remedy)
 
 
+class _Going(msgspec.Struct, frozen=True):
+    """A run that is to go, and the ``mark`` that it is to have, None if what is left is to be removed. ``forked`` is
+    the last note of a fork, None if it has been marked before."""
+
+    ref: RunRef
+    mark: Gone | None = None
+    forked: int | None = None
+
+
 class _Born(msgspec.Struct):
     """The member of ``run.accepted`` that is decoded here."""
 
@@ -45,14 +54,25 @@ async def check_purge(client: Client, run: str, besides: Collection[str] = ()) -
     await _check(client, ref, own, "", besides)
 
 
-async def purge_run(client: Client, run: str, mark: Gone, *, within: str = "") -> int:
+async def purge_run(client: Client, run: str, mark: Gone) -> int:
     """Take a run and its children out of the log; return how many messages are gone, 0 if they were already.
 
-    ``within`` is the parent that goes with it.
+    :raises UnknownRun: if there is no such run, and never was
+    :raises CannotPurge: if it, or a child, is still needed; then nothing is gone, but where somebody forks just now
+    :raises NoAnswer: if the log does not answer
+    """
+    going = await _going(client, run, mark, "")
+    # All are marked before the first is removed: whoever finishes what was broken off needs nothing else.
+    for one in going:
+        await _mark(client, one)
+    return sum([await finish(client.log, one.ref) for one in going])
+
+
+async def _going(client: Client, run: str, mark: Gone, within: str) -> list[_Going]:
+    """Return what goes with a run, which is the last of them; ``within`` is the parent that it goes with.
 
     :raises UnknownRun: if there is no such run, and never was
-    :raises CannotPurge: if it is still needed; its children may be gone by then
-    :raises NoAnswer: if the log does not answer
+    :raises CannotPurge: if one of them is still needed
     """
     ref = client.ref(run)
     # Told anew by whoever finishes what was broken off, it stays as it was.
@@ -62,24 +82,30 @@ async def purge_run(client: Client, run: str, mark: Gone, *, within: str = "") -
     if not recorded:
         if before is None:
             raise UnknownRun(ref)
-        return await finish(client.log, ref)
+        return [_Going(ref)]
     # Noted before they are looked for: whoever forks it from here on is met with at the mark.
     forked = await last_fork(client.log, ref)
     own = [item for item in recorded if item.ref == ref]
     await _check(client, ref, own, within)
-    removed = 0
+    found: list[_Going] = []
     # A fork has started anew what its origin had under way, whichever child the intent names.
-    for child in {child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}:
+    for child in sorted({child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}):
         if await client.log.last(client.ref(child)) is not None:
-            removed += await purge_run(client, child, mark, within=run)
-    if before is None:
-        try:
-            await mark_gone(client.log, ref, mark, forked)
-        except Refused:
-            raise _shared(run, "a new fork shares its events") from None
-    else:
-        await mark_again(client.log, ref, mark)
-    return removed + await finish(client.log, ref)
+            found += await _going(client, child, mark, run)
+    return [*found, _Going(ref, mark, forked if before is None else None)]
+
+
+async def _mark(client: Client, one: _Going) -> None:
+    """:raises CannotPurge: if a run has been forked since that was looked for"""
+    if one.mark is None:
+        return
+    if one.forked is None:
+        await mark_again(client.log, one.ref, one.mark)
+        return
+    try:
+        await mark_gone(client.log, one.ref, one.mark, one.forked)
+    except Refused:
+        raise _shared(one.ref.run, "a new fork shares its events") from None
 
 
 async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, besides: Collection[str] = ()) -> None:
