@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.page.preloads import first_asked, imported, view_at
-from callboard.runtime.page.shell import static_files
+from callboard.runtime.page.preloads import first_asked
 from tests.http_house import served
 
 RUNS = "/api/acme/runs"
@@ -32,19 +31,6 @@ FIRSTS = [
 @pytest.mark.parametrize(("path", "query", "asked"), FIRSTS)
 def test_what_is_asked_first_follows_from_the_address(path: str, query: str, asked: str | None) -> None:
     assert first_asked(path, query) == asked
-
-
-@pytest.mark.parametrize(
-    "path", ["", "runs", "runs/a", "runs/a/diff/b", "inbox", "definitions/cake@1", "start/cake", "workers"]
-)
-def test_the_modules_of_a_view_are_known_by_its_address(path: str) -> None:
-    modules = {name: file.plain.decode() for name, file in static_files().items() if name.endswith(".js")}
-    view = view_at(f"/t/acme/{path}")
-    found = imported(modules, view)
-    assert found[:2] == ["app.js", f"views/{view}.js"]
-    assert set(found) < set(modules)
-    others = {name for name in modules if name.startswith("views/")} - set(found)
-    assert len(others) > 3
 
 
 async def test_nothing_is_asked_for_somebody_who_brings_no_token(tmp_path: Path) -> None:

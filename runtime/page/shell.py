@@ -19,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from callboard.runtime.page.preloads import first_asked, imported, view_at
+from callboard.runtime.page.joining import joined
+from callboard.runtime.page.preloads import first_asked
 
 POLICY = "; ".join(
     (
@@ -50,9 +51,11 @@ COMPRESSED_BYTES_MIN = 512
 """A smaller file is sent as it is."""
 
 DOCUMENTS_MAX = 64
-"""Documents that are kept, by view and what it asks first."""
+"""Documents that are kept, by what their views ask first."""
 
 DOCUMENT = "index.html"
+SCRIPT = "page.js"
+WORKER = "stream-worker.js"
 TENANT = b"{{tenant}}"
 VERSION = b"{{version}}"
 PRELOADS = b"{{preloads}}"
@@ -78,20 +81,18 @@ def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, r
     may = b"read" if reads_only else b"tell"
     version = _version()
     text = found[DOCUMENT].plain.replace(VERSION, version.encode()).replace(MAY, may).replace(TENANT, name)
-    modules = {name: file.plain.decode() for name, file in found.items() if name.endswith(".js")}
 
     @lru_cache(DOCUMENTS_MAX)
-    def document(view: str, first: str | None) -> File:
-        links = [f'<link rel="preload" as="fetch" href="{html.escape(first)}" crossorigin>'] if first else []
-        links += [f'<link rel="modulepreload" href="/static/{version}/{one}">' for one in imported(modules, view)]
-        return _file(DOCUMENT, text.replace(PRELOADS, "\n".join(links).encode()))
+    def document(first: str | None) -> File:
+        link = f'<link rel="preload" as="fetch" href="{html.escape(first)}" crossorigin>' if first else ""
+        return _file(DOCUMENT, text.replace(PRELOADS, link.encode()))
 
     async def shell(request: Request) -> Response:
         path = request.scope["path"]
         first = first_asked(path, request.url.query)
         # Whoever has yet to bring a token would be told that it is lacking, once it has been brought.
         known = first is not None and await may_read(request.scope)
-        return _answer(request, document(view_at(path), first if known else None))
+        return _answer(request, document(first if known else None))
 
     async def static(request: Request) -> Response:
         first, _, rest = request.path_params["name"].partition("/")
@@ -113,10 +114,11 @@ def is_shell(path: str) -> bool:
 
 @cache
 def static_files() -> Mapping[str, File]:
-    """Every file of the page by its name, read once."""
-    return {
-        name: _file(name, found.read_bytes()) for name, found in _walk(files("callboard.runtime.page") / "static", "")
-    }
+    """Every file of the page by its name, read once, and the script that its modules are together."""
+    found = {name: entry.read_bytes() for name, entry in _walk(files("callboard.runtime.page") / "static", "")}
+    modules = {name: data.decode() for name, data in found.items() if name.endswith(".js") and name != WORKER}
+    found[SCRIPT] = joined(modules).encode()
+    return {name: _file(name, data) for name, data in found.items()}
 
 
 @cache

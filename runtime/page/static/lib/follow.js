@@ -15,7 +15,7 @@ const followers = new Map()
 const watchers = new Set()
 let last = 0
 /** @type {State} */
-export let state = 'idle'
+let state = 'idle'
 
 /** @param {State} now */
 function become(now) {
