@@ -1,5 +1,6 @@
 """A step costs one commit, and nothing outside begins before the log holds what it follows from (laws 3 and 4)."""
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -248,3 +249,83 @@ async def test_a_run_without_its_beginning_cannot_be_read() -> None:
     with pytest.raises(LogUnreadable, match="number 4, behind number 2"):
         readable([*recorded[:2], *recorded[3:]])
     assert readable(recorded) == recorded
+
+
+async def sleeper(stage: Stage) -> End:
+    node = stage.enter("a")
+    await effect(node, "long")
+    await node.sleep("nap", stage.now() + dt.timedelta(hours=1))
+    node.exit("ok")
+    return End("completed")
+
+
+async def parent(stage: Stage) -> End:
+    node = stage.enter("a")
+    await effect(node, "long")
+    end = await node.child("kid", {"language": "play", "source": "kid"}, None)
+    node.exit("ok")
+    return End("completed", end.output)
+
+
+async def kid(_stage: Stage) -> End:
+    return End("completed", 7)
+
+
+@pytest.mark.parametrize("play", ["sleeper", "parent"])
+async def test_who_has_lost_the_run_acknowledges_nothing(play: str) -> None:
+    """A worker is cut off while an effect takes its time, and does not hear that another one has the run and parks it.
+    What wakes the run then comes to the first one."""
+    back, calls, done = anyio.Event(), 0, list[str]()
+
+    async def call(_job: object, _request: object) -> tuple[object, object]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await back.wait()
+        return {}, None
+
+    theatre = Theatre({"sleeper": sleeper, "parent": parent, "kid": kid}, calls=call, always_replay=False)
+    ref = await theatre.accept(play)
+    first = theatre.actor(ref)
+    lost = False
+
+    async def perform() -> None:
+        nonlocal lost
+        try:
+            await first.run()
+        except RunLost:
+            lost = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(perform)
+        await anyio.wait_all_tasks_blocked()
+        assert await theatre.perform(ref) == "parked"
+        if play == "sleeper":
+            verb, body = "alarm", b"{}"
+        else:
+            assert await theatre.perform(theatre.children.called[0]) == "ended"
+            (told,) = theatre.children.run_messages
+            verb, body = told.verb, told.body
+        first.tell(Command(500, verb, body, done=lambda: done.append(verb)))
+        await anyio.wait_all_tasks_blocked()
+        back.set()
+    assert (lost, done) == (True, [])
+
+
+async def test_a_fork_goes_on_under_its_own_definition() -> None:
+    theatre = Theatre({"answered": answered, "other": answered}, always_replay=False)
+    origin = await theatre.accept("answered", run="origin")
+    assert await theatre.perform(origin) == "parked"
+    shared = len(await theatre.events(origin)) - 1
+    fork = await theatre.accept("other", run="fork", forked_from=ev.ForkedFrom("origin", shared))
+    assert await theatre.perform(fork) == "parked"
+    own = [item.event for item in await theatre.log.read(fork) if item.ref == fork]
+    assert {event.definition for event in own} == {"other"}
+
+
+@pytest.mark.parametrize("verb", ["wake", "usage", "release", "cancel", "kill"])
+async def test_what_nests_deeper_than_can_be_read_does_no_harm(verb: str) -> None:
+    theatre = Theatre({"answered": answered}, always_replay=False)
+    ref = await theatre.accept("answered")
+    deep = Command(500, verb, b'{"key":' + b"[" * 100_000)
+    assert await theatre.perform(ref, deep) == "parked"

@@ -10,8 +10,11 @@ import pytest
 
 from callboard.bus.archive import Archive, ArchiveWriter
 from callboard.bus.commit import Message
+from callboard.bus.effects import Failure
+from callboard.bus.events import ChildStart, EffectCancelled, Outline, OutlineNode, Parent, RunEnd
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
+from callboard.bus.paths import effect_key
 from callboard.bus.purging import Gone, finish, gone
 from callboard.bus.queue import pending_acks
 from callboard.bus.subjects import RunRef
@@ -20,14 +23,17 @@ from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.operations import purging
 from callboard.runtime.operations.archiving import IdTaken, OriginLacks, archive_runs, import_as, import_runs
+from callboard.runtime.operations.event_files import store
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 from callboard.runtime.worker import purges
 from tests.callers import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
 from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
 from tests.flows import call, flow, returned
+from tests.logs import Log
 from tests.purges import MARK, TENANT, broken_off, left, purged
 from tests.waiting import until
 
@@ -219,6 +225,23 @@ async def test_a_run_that_is_forked_while_it_is_purged_stays(
     assert await purged(connection, forks[0])
     assert await purged(connection, origin)
     assert await left(connection, origin) == [f"cb.gone.acme.{origin}"]
+
+
+async def test_a_child_that_was_given_up_while_it_was_admitted_goes_with_its_parent(connection: Connection) -> None:
+    """Nobody is called for it, ever."""
+    key = effect_key("a", 1, 1, "kid")
+    child = child_id("parent", key)
+    above = Log("parent").started(Outline([OutlineNode("a")]))
+    above.enter("a")
+    above.add(ChildStart({}, child), "a", 1, 1, "kid")
+    above.add(EffectCancelled(ChildStart.type, Failure("enough")), "a", 1, 1, "kid")
+    above.add(RunEnd("cancelled"))
+    below = Log(child)
+    below.accepted(parent=Parent("parent", key, 1))
+    for log in (above, below):
+        await store(connection.log, TENANT, {log.run: log.events})
+    assert await purged(connection, "parent") > 0
+    assert sorted(await left(connection, "cb.run")) == []
 
 
 async def archive_of(connection: Connection, run: str, folder: Path) -> Archive:

@@ -40,18 +40,15 @@ class _Born(msgspec.Struct):
 
 
 async def check_purge(client: Client, run: str, besides: Collection[str] = ()) -> None:
-    """Check that a run may be taken out of the log, if its forks ``besides`` were not there; its children are looked at
-    when it is.
+    """Check that a run may be taken out of the log with its children, if the forks ``besides`` were not there.
 
     :raises UnknownRun: if there is no such run, or not any more
-    :raises CannotPurge: if it is still needed
+    :raises CannotPurge: if it, or a child, is still needed
     :raises NoAnswer: if the log does not answer
     """
-    ref = client.ref(run)
-    own = [item for item in await client.log.read(ref) if item.ref == ref]
-    if not own:
-        raise UnknownRun(ref)
-    await _check(client, ref, own, "", besides)
+    if await client.log.last(client.ref(run)) is None:
+        raise UnknownRun(client.ref(run))
+    await _going(client, run, Gone(), "", besides)
 
 
 async def purge_run(client: Client, run: str, mark: Gone) -> int:
@@ -62,14 +59,15 @@ async def purge_run(client: Client, run: str, mark: Gone) -> int:
     :raises NoAnswer: if the log does not answer
     """
     going = await _going(client, run, mark, "")
-    # All are marked before the first is removed: whoever finishes what was broken off needs nothing else.
+    # All are marked before the first is removed: whoever finishes what was broken off needs nothing else. The run comes
+    # first: where it is broken off, what is left has nobody above it any more, and all that belongs to it.
     for one in going:
         await _mark(client, one)
     return sum([await finish(client.log, one.ref) for one in going])
 
 
-async def _going(client: Client, run: str, mark: Gone, within: str) -> list[_Going]:
-    """Return what goes with a run, which is the last of them; ``within`` is the parent that it goes with.
+async def _going(client: Client, run: str, mark: Gone, within: str, besides: Collection[str] = ()) -> list[_Going]:
+    """Return a run, and what goes with it; ``within`` is the parent that it goes with, and ``besides`` as above.
 
     :raises UnknownRun: if there is no such run, and never was
     :raises CannotPurge: if one of them is still needed
@@ -86,13 +84,13 @@ async def _going(client: Client, run: str, mark: Gone, within: str) -> list[_Goi
     # Noted before they are looked for: whoever forks it from here on is met with at the mark.
     forked = await last_fork(client.log, ref)
     own = [item for item in recorded if item.ref == ref]
-    await _check(client, ref, own, within)
-    found: list[_Going] = []
+    await _check(client, ref, own, within, besides)
+    found = [_Going(ref, mark, forked if before is None else None)]
     # A fork has started anew what its origin had under way, whichever child the intent names.
     for child in sorted({child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}):
         if await client.log.last(client.ref(child)) is not None:
-            found += await _going(client, child, mark, run)
-    return [*found, _Going(ref, mark, forked if before is None else None)]
+            found += await _going(client, child, mark, run, besides)
+    return found
 
 
 async def _mark(client: Client, one: _Going) -> None:
@@ -108,10 +106,12 @@ async def _mark(client: Client, one: _Going) -> None:
         raise _shared(one.ref.run, "a new fork shares its events") from None
 
 
-async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, besides: Collection[str] = ()) -> None:
+async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, besides: Collection[str]) -> None:
     """:raises CannotPurge: if a run is still needed"""
     last = own[-1].event
-    if last.type not in ev.AT_REST and own[-1].readable:
+    # A child that its parent has given up while it was being admitted is performed by nobody.
+    given_up = bool(within) and last.type == ev.RunAccepted.type
+    if last.type not in ev.AT_REST and own[-1].readable and not given_up:
         message = f"run {ref.run} goes on"
         raise CannotPurge("purge.open", ref.run, message, "Wait for its end, or cancel or kill it.")
     if sharing := await forks(client.log, ref, besides):

@@ -25,7 +25,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
 from callboard.bus.forks import origin_of
-from callboard.bus.log import Behind, EventLog, Recorded, RunMessages, readable
+from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
@@ -134,12 +134,12 @@ class RunActor:
         claim = await self._claim(recorded)
         events = [*events_of(recorded), claim]
         recorded.clear()
-        error: CallboardError | None = None
+        error: CallboardError | NoAnswer | None = None
         with ExitStack() as self._parting:
             async with self._tasks:
                 try:
                     await self._perform(events)
-                except CallboardError as caught:
+                except (CallboardError, NoAnswer) as caught:
                     # Raised below: a task group would wrap it.
                     error = caught
                 finally:
@@ -286,10 +286,23 @@ class RunActor:
                 continue
             if self._runlog.queue:
                 await self._append()
+            elif self.inbox.pointless:
+                await self._dismiss()
             elif idle:
                 self._ending = "drained"
             elif not await self._flight.begin():
                 await self._rest.wait()
+
+    async def _dismiss(self) -> None:
+        """Acknowledge what there is nothing to do about, if the run is still ours.
+
+        :raises RunLost: if another worker has taken the run
+        :raises NoAnswer: if the log does not answer
+        """
+        last = await self._log.last(self.ref)
+        if last is not None and last.event.epoch > self._runlog.epoch:
+            raise RunLost(self.ref, self._runlog.n + 1, last.event)
+        self.inbox.dismiss()
 
     async def _deliver_numbered(self) -> None:
         """Let the interpreter learn what is numbered, in that order, whether it is acknowledged yet or not."""
@@ -314,6 +327,7 @@ class RunActor:
         await self._enclose(self._runlog.queue[0].event)
         for queued in await self._runlog.append_queued(self._goes_alone):
             self._follow(queued.event)
+        self.inbox.dismiss()
         settled = not self._runlog.queue and not self._runlog.numbered and not self._active.closing
         if self._services.always_replay and settled:
             await self._forget_and_replay()

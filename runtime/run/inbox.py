@@ -1,7 +1,8 @@
 """The inbox of an active run: the commands that have come, and which of them its log has recorded.
 
-A command is acknowledged when the event that records it is, or when those are that made it pointless; and it acts once:
-its sequence is the event's cause (law 9).
+A command is acknowledged when the event that records it is, or those are that made it pointless; and it acts once: its
+sequence is the event's cause (law 9). One that was pointless as it came waits until the run is known to be ours still:
+to somebody else, who has the run now, it may be news.
 
 Consumes: start, alarm, wake, usage, hold, release, cancel, kill, pause, resume, answer, signal
 """
@@ -27,6 +28,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self.waiting: deque[Command] = deque()
+        self.pointless: list[Command] = []
+        """Commands there is nothing to do about, as far as is known here."""
         self._recorded_as: dict[int, int] = {}
         """By the sequence of a command the number of the event that records it."""
         self._done_with: dict[int, list[Command]] = {}
@@ -46,7 +49,7 @@ class Inbox:
         family, and says whether there is anything to it."""
         command = self.waiting.popleft()
         if command.verb in ("start", "alarm"):
-            command.done()  # It was there to wake the run.
+            self._drop(active, command, active.runlog.n)  # It was there to wake the run.
         elif (n := self._recorded_as.get(command.sequence)) is not None:
             self._drop(active, command, n)
         elif command.verb not in OF_THE_FAMILY:
@@ -74,6 +77,12 @@ class Inbox:
         if queue and n >= queue[0].event.n:
             self._done_with.setdefault(n, []).append(command)
         else:
+            self.pointless.append(command)
+
+    def dismiss(self) -> None:
+        """The run is still ours: what was pointless is done with."""
+        pointless, self.pointless = self.pointless, []
+        for command in pointless:
             command.done()
 
     def recorded_as(self, command: Command, n: int) -> None:
@@ -90,5 +99,5 @@ class Inbox:
 def _heeded(heed: Callable[[Command], bool], command: Command) -> bool:
     try:
         return heed(command)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False

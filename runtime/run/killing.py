@@ -142,8 +142,11 @@ def _members(event: Event, kind: type[M]) -> M:
 
 
 def _told(body: bytes) -> Kill:
-    """What a kill says: nothing, if it was encrypted with a key that is no longer there."""
-    kill = Kill() if is_encrypted(body) else parse_tell("kill", body)
+    """What a kill says: nothing, if it was encrypted with a key that is no longer there, or cannot be read."""
+    try:
+        kill = Kill() if is_encrypted(body) else parse_tell("kill", body)
+    except msgspec.DecodeError:
+        return Kill()
     assert isinstance(kill, Kill)
     return kill
 

@@ -82,14 +82,15 @@ class RunLog:
         self._redaction = Redaction()
 
     def continue_from(self, recorded: Sequence[Recorded], behind: int = 0) -> None:
-        """Take the last of the run's events as the one to follow, and the key of the first, which every run has that
-        has one at all; ``behind`` is the sequence of what was stored last, where that is something else: no event, or
-        the first one of a fork that has done nothing yet."""
+        """Take the last of the run's events as the one to follow, and what they all have in common, definition and key,
+        of the first; ``behind`` is the sequence of what was stored last, where that is something else: no event, or the
+        first one of a fork that has done nothing yet."""
         last = recorded[-1]
         event = last.event
         self.n = event.n
         self.epoch = event.epoch
-        self.definition = event.definition
+        # The first is the run's own, also where the last is one of a fork's origin.
+        self.definition = recorded[0].event.definition
         self.key = recorded[0].key
         self._sequence = behind or last.sequence
         self._time = max(self._time, event.time)

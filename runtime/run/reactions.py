@@ -33,7 +33,10 @@ def parse_tell(verb: str, body: bytes) -> Tell:
     :raises KeyError: if there is no such verb
     :raises msgspec.DecodeError: if it is not of the verb's shape
     """
-    return msgspec.json.decode(body or b"{}", type=TELLS[verb])
+    try:
+        return msgspec.json.decode(body or b"{}", type=TELLS[verb])
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deep") from error
 
 
 def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:

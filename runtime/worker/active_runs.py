@@ -42,6 +42,9 @@ KEY_RETRY_MAX_S = 60.0
 FULL_RETRY_S = 1.0
 """A command that a run has no room for is delivered again after so long."""
 
+ACTIVATING = frozenset({"start", "alarm"})
+"""Commands that are there to have a run activated, and say nothing to one that is."""
+
 URGENT = frozenset({"cancel", "kill", "pause"})
 """Commands for which a run is activated even where all slots are taken."""
 
@@ -156,6 +159,10 @@ class ActiveRuns:
                 # The command that keeps this run active, delivered again: hold on to the newer delivery.
                 hosted.held[i] = delivery
                 return
+        if verb in ACTIVATING:
+            # As long as the run is active, and ours, there is nothing to it.
+            hosted.held.append(delivery)
+            return
         if verb in URGENT:
             hosted.urgent.set()
         again = self._router.take
@@ -172,7 +179,7 @@ class ActiveRuns:
         activating = Command(delivery.sequence, verb, delivery.data)
         actor = RunActor(ref, self._log, self._services, fresh=fresh, activated_by=activating)
         hosted = self._hosted[ref] = _Hosted(actor, [delivery])
-        if verb not in ("start", "alarm"):
+        if verb not in ACTIVATING:
             # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
             hosted.activating = activating
             actor.tell(activating)
@@ -267,6 +274,8 @@ class ActiveRuns:
         """Put a new actor in the place of one that failed."""
         commands = hosted.actor.inbox.waiting
         hosted.actor = RunActor(ref, self._log, self._services)
+        if self.closed:
+            hosted.actor.drain()
         if hosted.activating is not None and hosted.activating not in commands:
             # Taken up by the actor that failed, recorded or not: the log will know.
             hosted.actor.inbox.waiting.append(hosted.activating)
@@ -291,6 +300,8 @@ class ActiveRuns:
             return
         if ending == "drained":
             hosted.give_back(0.0)
+            for command in hosted.actor.inbox.waiting:
+                command.again()
             return
         for delivery in hosted.held:
             if ending == "claimed_before":
