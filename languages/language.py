@@ -109,6 +109,11 @@ STRICT = "strict"
 """The option that every language has: what would be a warning refuses the start."""
 
 
+RULES = "rules"
+"""The option of a plan that says by which rules its run goes, where the interpreter has once decided otherwise. A fork
+goes by those of its origin."""
+
+
 class RunInfo(Struct, frozen=True):
     """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues.
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from callboard.bus.archive import Archive, ArchivedLog
 from callboard.bus.log import Reading, Recorded
 from callboard.bus.subjects import RunRef
+from callboard.languages.graph import admit as graph_admission
 from callboard.languages.registry import language
 from callboard.projections.diff import Pair, compare_logs
 from callboard.projections.values import Difference
@@ -20,6 +22,7 @@ from callboard.testing.checks import check_replay
 from tests.callers import PATIENCE_S, Caller
 from tests.callers import caller as caller  # the fixtures
 from tests.callers import connection as connection
+from tests.graphs import flow, graph, step, webhook
 
 DEFINITION = {
     "id": "steps",
@@ -31,6 +34,7 @@ DEFINITION = {
 SCRIPT = {"turns": {name: [{"data": {"found": name}}] for name in "abc"}}
 FAILS = {"turns": {**SCRIPT["turns"], "b": [{"error": {"code": "refused", "message": "no"}}]}}
 WAITS = {"turns": {**SCRIPT["turns"], "b": [{"data": {}, "delay_ms": 60_000}]}}
+SORTING = graph([webhook(), step("a"), flow("s", "SORT", sort_field="k")], "t -> a", "a -> s")
 TENANT = "acme"
 
 
@@ -120,6 +124,21 @@ async def test_the_same_start_once_more(connection: Connection, caller: Caller) 
     assert starts[1]["start"]["input"] == {"x": 1}
     assert starts[1]["definition"] == starts[0]["definition"]
     assert "forked_from" not in starts[1]
+
+
+async def test_a_fork_goes_by_the_rules_of_its_origin(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sorting = {"definition": {"source": json.dumps(SORTING)}, "script": None, "model": None}
+    with monkeypatch.context() as earlier:
+        earlier.setattr(graph_admission, "LATEST", 0)
+        origin = await caller.finished(input={"body": [{"k": 2}, {"k": 1}]}, **sorting)
+    fork, result = await forked(caller, origin, **{"from": "s"}, start={"options": {"user_id": "ada"}})
+    assert result["status"] == "completed"
+    accepted = json.loads(bytes((await events_of(connection, fork))[0].payload))
+    [replaced] = accepted["forked_from"]["replaced"].values()
+    assert (replaced["options"]["trigger"]["user_id"], replaced["options"]["rules"]) == ("ada", 0)
+    check_replay(language, RunRef(TENANT, fork), await events_of(connection, fork))
 
 
 async def _until_asked(feed: AsyncIterator[Recorded], path: str) -> AsyncIterator[Recorded]:

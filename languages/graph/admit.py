@@ -8,9 +8,10 @@ from callboard.bus.commands import Scheduled, StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
+from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.tools import variables
 from callboard.languages.graph.wiring import Graph
-from callboard.languages.language import Definition, Needs, Plan
+from callboard.languages.language import RULES, Definition, Needs, Plan
 from callboard.languages.problems import Tree, from_pydantic, hint_at
 
 
@@ -43,9 +44,9 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
     """Make a plan of a definition and a start.
 
     ``Plan.input`` is the trigger data. ``Plan.options`` has ``start_from_node``, ``parallel``, ``trigger`` (type, user
-    and the rest of the TriggerInfo, as far as the start says), and ``scripted_tools``, the tools that the run's script
-    answers for. ``Plan.needs`` has ``environment``, the variables whose values its tools may be given, and says that no
-    model is needed: every agent names its own.
+    and the rest of the TriggerInfo, as far as the start says), ``scripted_tools``, the tools that the run's script
+    answers for, and ``rules``, the generation of the run. ``Plan.needs`` has ``environment``, the variables whose
+    values its tools may be given, and says that no model is needed: every agent names its own.
     """
     graph = definition.document
     problems = [*_surplus(start), *_breakpoints(graph, start)]
@@ -74,6 +75,7 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             "workflow_version": graph.version,
             "trigger": told,
             "scripted_tools": _scripted_tools(start),
+            RULES: LATEST,
         },
         outline=outline(graph),
         needs=Needs(model=False, environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()]))),

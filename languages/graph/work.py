@@ -10,7 +10,8 @@ from msgspec import Struct, field
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, holds, parse, text_of
+from callboard.languages.graph.expressions import ExpressionInvalid, Scope, holds, text_of
+from callboard.languages.graph.member_paths import member_at
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.templates import rendered
 from callboard.languages.graph.times import ms
@@ -80,13 +81,16 @@ _OWN: Any = object()
 
 
 class Context(Struct):
-    """What is known of the execution: who started it with what, and what each node has put out, newest last."""
+    """What is known of the execution: who started it with what, what each node has put out, newest last, and by which
+    rules it goes.
+    """
 
     graph: Graph
     trigger: dict[str, JSON]
     user_id: str
     variables: dict[str, JSON]
     scripted_tools: frozenset[str] = frozenset()
+    rules: int = 0
     outputs: dict[str, Ports] = field(default_factory=dict[str, Ports])
 
     def remember(self, node: GraphNode, ports: Ports) -> None:
@@ -224,15 +228,22 @@ class Work(Struct, frozen=True):
         except ExpressionInvalid as invalid:
             raise NodeFailed("graph.expression", str(invalid)) from None
 
-    def value_at(self, path: str, scope: Scope | None = None) -> JSON:
-        """What a path, or any expression, comes to.
+    def value_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
+        """What a path, or any expression, comes to in an item; it may find further names.
 
         :raises NodeFailed: if it is none
         """
         try:
-            return evaluate(parse(path), scope or self.scope())
+            return self.found_in(item, path, **local)
         except ExpressionInvalid as invalid:
             raise NodeFailed("graph.expression", str(invalid)) from None
+
+    def found_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
+        """The same.
+
+        :raises ExpressionInvalid: if it is none
+        """
+        return member_at(path, item, lambda: self.scope(item, **local), self.context.rules)
 
 
 Runner = Callable[[Work], Awaitable[Outcome]]

@@ -12,6 +12,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Fork, StartRun
+from callboard.bus.effects import JSON
 from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
 from callboard.bus.forks import origin_of, prefix
@@ -20,7 +21,7 @@ from callboard.bus.log import UNREADABLE, Recorded, whole
 from callboard.bus.purging import gone
 from callboard.bus.subjects import RunRef, is_name
 from callboard.languages.kit import kits
-from callboard.languages.language import Plan
+from callboard.languages.language import RULES, Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.tells import key_missing
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
@@ -101,7 +102,11 @@ class Forks:
         seen = any(given.get(name) != accepted.start.get(name) for name in SEEN)
         begun = await self._find(origin, fork.at, ev.RunStart.type) if seen else None
         if begun is not None:
-            replaced[begun.event.n] = {"input": plan.input, "arguments": plan.arguments, "options": plan.options}
+            replaced[begun.event.n] = {
+                "input": plan.input,
+                "arguments": plan.arguments,
+                "options": _by_its_rules(plan.options, await whole(self._log, begun)),
+            }
         other_model = start.model != accepted.start.get("model")
         environment = self._environment(start, plan) if other_model else Environment()
         return Parting(
@@ -243,6 +248,14 @@ class Parting(msgspec.Struct, frozen=True):
     forked_from: ForkedFrom
     seed: str
     differs: bool
+
+
+def _by_its_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON]:
+    """Return a fork's options with the rules that its origin goes by: what they share was decided by these."""
+    recorded = ev.payload_of(begun)
+    assert isinstance(recorded, ev.RunStart)
+    kept = {name: recorded.options[name] for name in (RULES,) if name in recorded.options}
+    return {name: value for name, value in options.items() if name != RULES} | kept
 
 
 def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -> bool:

@@ -21,7 +21,7 @@ async def split(work: Work) -> Outputs:
     paths = work.setting("predicate_paths")
     ports: Ports = {}
     if isinstance(paths, dict):
-        ports = {port: data for port, path in paths.items() if isinstance(path, str) and work.value_at(path)}
+        ports = {port: data for port, path in paths.items() if isinstance(path, str) and work.value_in(work.data, path)}
     keys = work.setting("by_key")
     if not ports and isinstance(keys, list):
         found = {key: step_into(data, key) for key in keys if isinstance(key, str)}

@@ -117,7 +117,7 @@ class Condition(Struct, frozen=True):
     folded: bool
 
     def holds(self, work: Work, item: JSON) -> bool:
-        value = evaluate(parse(self.field), work.scope(item)) if self.field else item
+        value = work.found_in(item, self.field) if self.field else item
         if self.operator in ("exists", "not_exists"):
             wanted = self.wanted is not False
             return (value is not None) is (wanted if self.operator == "exists" else not wanted)
@@ -195,7 +195,7 @@ def _sorted(work: Work, items: list[JSON]) -> list[JSON]:
     field = work.setting("sort_field")
     if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
         return items
-    keys = [work.value_at(field, work.scope(item)) if field else item for item in items]
+    keys = [work.value_in(item, field) if field else item for item in items]
     indices, _comparisons = ordered(keys, descending=work.setting("sort_order") == "desc")
     return items if indices is None else [items[i] for i in indices]
 

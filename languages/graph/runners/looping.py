@@ -68,7 +68,7 @@ def _range(work: Work) -> list[JSON]:
 
 def _each(work: Work) -> list[JSON]:
     path = work.setting("array_path")
-    found = work.value_at(path) if isinstance(path, str) and path.strip() else work.data
+    found = work.value_in(work.data, path) if isinstance(path, str) and path.strip() else work.data
     return found[: _most(work)] if isinstance(found, list) else []
 
 

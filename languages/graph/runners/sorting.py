@@ -13,7 +13,7 @@ async def sort(work: Work) -> Outputs:
     wanted = override if isinstance(override, dict) else {}
     field = wanted.get("sort_field") or wanted.get("field") or work.setting("sort_field")
     order = wanted.get("order") or wanted.get("direction") or work.setting("order")
-    keys = [work.value_at(field, work.scope(item)) if isinstance(field, str) and field else item for item in items]
+    keys = [work.value_in(item, field) if isinstance(field, str) and field else item for item in items]
     indices, comparisons = ordered(keys, descending=order == "desc")
     sortable = indices is not None
     if indices is None:

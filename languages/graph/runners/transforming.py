@@ -58,9 +58,8 @@ def _script(work: Work) -> str:
 def _mapped(work: Work, item: JSON) -> JSON:
     """An object of targets and what their paths come to; without any, the item."""
     rules = _mapping(work)
-    scope = work.scope(item, item=item)
     made = {
-        target: work.value_at(path, scope) if isinstance(path, str) and path.strip() else path
+        target: work.value_in(item, path, item=item) if isinstance(path, str) and path.strip() else path
         for target, path in rules.items()
     }
     return made if rules else item
@@ -68,7 +67,7 @@ def _mapped(work: Work, item: JSON) -> JSON:
 
 def _picked(work: Work, item: JSON) -> JSON:
     path = text_of(work.setting(*_PATHS))
-    return work.value_at(path, work.scope(item, item=item)) if path.strip() else item
+    return work.value_in(item, path, item=item) if path.strip() else item
 
 
 def _templated(work: Work, item: JSON) -> JSON:
@@ -104,7 +103,7 @@ def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
 
 
 def _at(work: Work, item: JSON, path: str) -> JSON:
-    return work.value_at(path, work.scope(item, item=item)) if path else item
+    return work.value_in(item, path, item=item) if path else item
 
 
 def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], list[JSON]]]:
