@@ -81,7 +81,7 @@ def test_merge_concatenates_and_spreads_lists() -> None:
     found = merged([1, 2], 3, {"a": 1}, [[4]])
     assert found["merged_data"] == [1, 2, 3, {"a": 1}, [4]]
     assert found["merge_stats"] == {"total_inputs": 4, "items_merged": 5, "duplicates_removed": 0, "merge_time_ms": 0}
-    assert found["source_mapping"] == [{"source": "result", "range": [0, 5]}]
+    assert found["source_mapping"] == [{"source": "result", "range": [0, 4]}]
 
 
 def test_merge_of_one_list() -> None:

@@ -66,3 +66,41 @@ def test_an_item_that_lacks_a_field_has_none() -> None:
 def test_paths_that_were_recorded_led_elsewhere(before: None) -> None:
     own = node("x", "ACTION", "DATA_TRANSFORMATION", transform_type="path", path="config.path")
     assert alone(own, {"a": 1}).out("x")["transformed_data"] == "config.path"
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+
+def merged(items: Any, **configurations: Any) -> Any:
+    own = flow("m", "MERGE", **{"merge_strategy": "concatenate", **configurations})
+    return alone(own, items).out("m")["source_mapping"]
+
+
+def test_the_range_of_a_source_has_its_last_item() -> None:
+    assert merged([7, 8, 9]) == [{"source": "result", "range": [0, 2]}]
+    union = {"merge_strategy": "union", "handle_duplicates": "remove_duplicates"}
+    assert merged([7, 7, 9], **union) == [{"source": "result", "range": [0, 1]}]
+    assert merged([]) == []
+
+
+@pytest.mark.parametrize("before", ["INCLUSIVE_RANGES"], indirect=True)
+def test_a_range_that_was_recorded_ended_behind_its_last_item(before: None) -> None:
+    assert merged([7, 8, 9]) == [{"source": "result", "range": [0, 3]}]
+
+
+@pytest.mark.parametrize(
+    ("range", "expected"),
+    [
+        ({"min_value": 70, "max_value": 92}, [85, 92, 70]),
+        ({"min_value": 70, "max_value": 92, "inclusive": True}, [85, 92, 70]),
+        ({"min_value": 70, "max_value": 92, "inclusive": False}, [85]),
+        ({"min_value": 85}, [85, 92]),
+        ({"max_value": 70}, [65, 70]),
+        ({"min_value": "{{ $trigger.data[3].score }}"}, [85, 92, 70]),
+    ],
+)
+def test_a_condition_on_a_range(range: dict[str, Any], expected: list[int]) -> None:
+    items = [{"score": score} for score in (85, 65, 92, 70, None, True)]
+    required = {"filter_mode": "partition", "filter_type": "range_filter"}
+    own = flow("f", "FILTER", **required, conditions=[{"field": "score", **range}])
+    assert [item["score"] for item in alone(own, items).out("f", "passed")["filtered_data"]] == expected

@@ -13,7 +13,10 @@ from callboard.languages.language import RULES
 MEMBER_PATHS = 1
 """A path of names leads to members of the data and to nothing else."""
 
-LATEST = 1
+INCLUSIVE_RANGES = 2
+"""The range of a merged source ends with its last item; a condition on a range has both ends in it."""
+
+LATEST = 2
 """The generation of the runs that are admitted now."""
 
 

@@ -9,6 +9,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.patterns import BadPattern, found
 from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.expressions import ExpressionInvalid, equal, evaluate, less, parse, text_of
+from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
@@ -115,20 +116,44 @@ class Condition(Struct, frozen=True):
     wanted: JSON
     nulls: str
     folded: bool
+    range: "Range | None" = None
 
     def holds(self, work: Work, item: JSON) -> bool:
         value = work.found_in(item, self.field) if self.field else item
         if self.operator in ("exists", "not_exists"):
             wanted = self.wanted is not False
             return (value is not None) is (wanted if self.operator == "exists" else not wanted)
-        if value is None and self.wanted is not None:
+        if value is None and (self.wanted is not None or self.range is not None):
             if self.nulls != "treat_as_empty":
                 return self.nulls == "include"
             value = ""
+        if self.range is not None:
+            return self.range.holds(value)
         operator = _OPERATORS.get(self.operator)
         if operator is None:
             raise ExpressionInvalid(f"there is no operator {self.operator!r}, only {', '.join(_OPERATORS)}")
         return operator(_folded(value), _folded(self.wanted)) if self.folded else operator(value, self.wanted)
+
+
+class Range(Struct, frozen=True):
+    """From one value to another; None is no bound."""
+
+    low: JSON
+    high: JSON
+    inclusive: bool
+
+    def holds(self, value: JSON) -> bool:
+        ends = [(self.low, value)] if self.low is not None else []
+        ends += [(value, self.high)] if self.high is not None else []
+        return all(less(after, before) is False if self.inclusive else less(before, after) for before, after in ends)
+
+
+def _range(work: Work, written: dict[str, Any]) -> Range | None:
+    """The range that a condition without an operator has."""
+    if work.context.rules < INCLUSIVE_RANGES or written.get("operator"):
+        return None
+    low, high = (work.rendered(written.get(name)) for name in ("min_value", "max_value"))
+    return None if low is None and high is None else Range(low, high, written.get("inclusive") is not False)
 
 
 def _condition(work: Work, written: dict[str, Any]) -> Condition:
@@ -138,6 +163,7 @@ def _condition(work: Work, written: dict[str, Any]) -> Condition:
         wanted=work.rendered(written.get("value")),
         nulls=text_of(work.setting("null_handling")),
         folded=work.setting("case_sensitive") is False,
+        range=_range(work, written),
     )
 
 

@@ -3,6 +3,7 @@
 from callboard.bus.effects import JSON, canonical
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import step_into
+from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.work import Outputs, Work, result
 
 
@@ -11,10 +12,12 @@ async def merge(work: Work) -> Outputs:
     merged: list[JSON] = []
     for value in work.arrivals:
         merged += value if isinstance(value, list) else [value]
-    mapping = [{"source": RESULT, "range": [0, len(merged)]}] if merged else []
     kept = merged
     if work.setting("merge_strategy") == "union":
         kept = _distinct(merged, str(work.setting("handle_duplicates")), work.text("merge_key"))
+    mapping = [{"source": RESULT, "range": [0, len(kept) - 1]}] if kept else []
+    if work.context.rules < INCLUSIVE_RANGES and merged:
+        mapping = [{"source": RESULT, "range": [0, len(merged)]}]
     stats = {
         "total_inputs": len(work.arrivals),
         "items_merged": len(kept),
