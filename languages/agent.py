@@ -37,11 +37,14 @@ class Policy(Struct, frozen=True):
     """The bounds of one conversation.
 
     ``turns_max`` counts model invocations, with and without tool calls. Input of the tools named in ``check_inputs`` is
-    validated here against the offered schema; for all others the transport does it against its own.
+    validated here against the offered schema; for all others the transport does it against its own. How long an answer
+    may be, and how freely words are chosen, holds for every turn, but in logs from when it held for the first
+    (``lasting``).
     """
 
     turns_max: int
     check_inputs: Collection[str] = ()
+    lasting: bool = True
 
 
 class Called(Struct, frozen=True):
@@ -95,7 +98,12 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
         said = replace(said, calls=[*said.calls, *made])
         told = Message("user", [call.told() for call in made])
         request = ModelRequest(
-            purpose=request.purpose, model=request.model, base=node.key(f"turn.{turn}"), messages=[told]
+            purpose=request.purpose,
+            model=request.model,
+            base=node.key(f"turn.{turn}"),
+            messages=[told],
+            max_output_tokens=request.max_output_tokens if policy.lasting else None,
+            temperature=request.temperature if policy.lasting else None,
         )
     return replace(said, error=_out_of_turns(policy.turns_max, said.reply))
 

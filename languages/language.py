@@ -135,6 +135,11 @@ class RunInfo(Struct, frozen=True):
         that did not, and replays as it is."""
         return STRICT in self.options
 
+    @property
+    def rules(self) -> int:
+        """Which generation of its language's rules the run goes by; a log that knows nothing of any is of the first."""
+        return self.options.get(RULES, 0)
+
 
 class Ask(Struct, frozen=True):
     """A question to a person.

@@ -7,6 +7,8 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
+from callboard.languages.flow import admit
+from callboard.languages.flow.rules import LATEST
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import simulate
 from tests.flow_providers import crashing_everywhere, flow_of, ours, played
@@ -90,6 +92,21 @@ CONVERSATION = turns(
     {"text": "done", "usage": USAGE},
     tools={"search": [{"output": {"hits": 1}}, {"output": {"hits": 2}}]},
 )
+
+
+@pytest.mark.parametrize(("rules", "then"), [(LATEST, (50, 0.5)), (0, (None, None))])
+def test_what_a_call_says_of_its_turns_holds_for_all(rules: int, then: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In logs from before, for the first."""
+    monkeypatch.setattr(admit, "LATEST", rules)
+
+    async def body() -> None:
+        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], max_output_tokens=50, temperature=0.5)
+        _, events = await played(theatre(CONVERSATION), flow)
+        first, *others = of_type(events, ev.ModelCall)
+        assert (first.max_output_tokens, first.temperature) == (50, 0.5)
+        assert {(call.max_output_tokens, call.temperature) for call in others} == {then}
+
+    simulate(body)
 
 
 def test_a_model_works_with_tools_turn_by_turn() -> None:

@@ -104,3 +104,26 @@ def test_a_condition_on_a_range(range: dict[str, Any], expected: list[int]) -> N
     required = {"filter_mode": "partition", "filter_type": "range_filter"}
     own = flow("f", "FILTER", **required, conditions=[{"field": "score", **range}])
     assert [item["score"] for item in alone(own, items).out("f", "passed")["filtered_data"]] == expected
+
+
+# -- settings of turns -------------------------------------------------------------------------------------------------
+
+SEARCHING = [{"tool_calls": [{"tool": "search", "input": {}}]}, {"text": "Found."}]
+
+
+def later_turns() -> list[Any]:
+    """How the turns of an agent with tools are bounded, but for the first."""
+    own = node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", ["tools"], model="m", max_tokens=50, temperature=0.5)
+    tools = node("tools", "TOOL", "NOTION_MCP_TOOL", available_tools=["search"])
+    script = {"turns": {"ai": SEARCHING}, "tools": {"search": [{"output": 1}]}}
+    done = perform(graph([own, tools], triggers=[]), "Hello?", start_from_node="ai", script=script)
+    return [(call.max_output_tokens, call.temperature) for call in done.of_type("model.call")[1:]]
+
+
+def test_what_an_agent_says_of_its_turns_holds_for_all() -> None:
+    assert later_turns() == [(50, 0.5)]
+
+
+@pytest.mark.parametrize("before", ["LASTING_SETTINGS"], indirect=True)
+def test_in_what_was_recorded_it_held_for_the_first(before: None) -> None:
+    assert later_turns() == [(None, None)]

@@ -14,8 +14,9 @@ from callboard.languages.flow.children import missing_children
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
+from callboard.languages.flow.rules import LATEST
 from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
-from callboard.languages.language import Definition, Needs, Plan
+from callboard.languages.language import RULES, Definition, Needs, Plan
 
 BORROWED = "tools"
 """What needs the variables that a flow borrows."""
@@ -43,7 +44,7 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
         definition=definition,
         input=start.input,
         arguments=start.arguments,
-        options={},
+        options={RULES: LATEST},
         outline=drawn,
         needs=Needs(
             model=bool(reached & NEED_A_MODEL),

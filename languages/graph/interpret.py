@@ -10,7 +10,6 @@ from callboard.bus.paths import encode_id
 from callboard.languages.graph.agenda import Agenda, Task
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.records import EXECUTION_FAILED, Execution
-from callboard.languages.graph.rules import rules_of
 from callboard.languages.graph.times import after, ms
 from callboard.languages.graph.visit import Visitor
 from callboard.languages.graph.wiring import Graph
@@ -68,7 +67,6 @@ class _Walk:
             user_id=plan.behalf,
             variables=dict(graph.variables),
             scripted_tools=frozenset(options.get("scripted_tools", ())),
-            rules=rules_of(options),
         )
         self.execution = Execution(stage.info.execution_id, graph, trigger, stage.now())
         self._visitor = Visitor(stage, graph, self._agenda, self._context, self.execution)

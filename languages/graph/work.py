@@ -81,16 +81,13 @@ _OWN: Any = object()
 
 
 class Context(Struct):
-    """What is known of the execution: who started it with what, what each node has put out, newest last, and by which
-    rules it goes.
-    """
+    """What is known of the execution: who started it with what, and what each node has put out, newest last."""
 
     graph: Graph
     trigger: dict[str, JSON]
     user_id: str
     variables: dict[str, JSON]
     scripted_tools: frozenset[str] = frozenset()
-    rules: int = 0
     outputs: dict[str, Ports] = field(default_factory=dict[str, Ports])
 
     def remember(self, node: GraphNode, ports: Ports) -> None:
@@ -156,6 +153,11 @@ class Work(Struct, frozen=True):
     arrivals: list[JSON]
     context: Context
     spend: Callable[[Usage], None] = lambda _usage: None
+
+    @property
+    def rules(self) -> int:
+        """Which generation of rules the execution goes by."""
+        return self.stage.info.rules
 
     @property
     def metered(self) -> Node:
@@ -243,7 +245,7 @@ class Work(Struct, frozen=True):
 
         :raises ExpressionInvalid: if it is none
         """
-        return member_at(path, item, lambda: self.scope(item, **local), self.context.rules)
+        return member_at(path, item, lambda: self.scope(item, **local), self.rules)
 
 
 Runner = Callable[[Work], Awaitable[Outcome]]

@@ -11,6 +11,7 @@ from callboard.languages.agent import Conversation, Policy, converse, structured
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
 from callboard.languages.flow.result import success
+from callboard.languages.flow.rules import LASTING_SETTINGS
 from callboard.languages.json_schema import schema_fault, violations
 from callboard.languages.language import Failed, Node, Ok
 
@@ -68,7 +69,8 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
         turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
         metered = Metered(node)
         asked = _asked(request.arguments, request.input, tools)
-        said = await converse(request.stage, cast(Node, metered), asked, Policy(turns_max))
+        policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS)
+        said = await converse(request.stage, cast(Node, metered), asked, policy)
     return _answered(request, said, metered.usage)
 
 

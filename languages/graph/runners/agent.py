@@ -10,6 +10,7 @@ from callboard.bus.effects import JSON, ModelRequest, ToolSpec, Usage, user
 from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
+from callboard.languages.graph.rules import LASTING_SETTINGS
 from callboard.languages.graph.tools import Served, served
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
 from callboard.languages.language import Failed
@@ -39,7 +40,8 @@ async def agent(work: Work) -> Outputs:
     async with AsyncExitStack() as stack:
         offered = await _opened(work, stack, tools)
         request = _request(work, said, remembered, offered)
-        talk = await converse(work.stage, work.metered, request, Policy(_turns_max(work)))
+        policy = Policy(_turns_max(work), lasting=work.rules >= LASTING_SETTINGS)
+        talk = await converse(work.stage, work.metered, request, policy)
     made, details = _outputs(work, talk, meter.usage)
     if attached:
         details["attached"] = {"memory": [one.id for one in memories], "tools": [tool.name for tool in offered]}

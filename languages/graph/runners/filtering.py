@@ -150,7 +150,7 @@ class Range(Struct, frozen=True):
 
 def _range(work: Work, written: dict[str, Any]) -> Range | None:
     """The range that a condition without an operator has."""
-    if work.context.rules < INCLUSIVE_RANGES or written.get("operator"):
+    if work.rules < INCLUSIVE_RANGES or written.get("operator"):
         return None
     low, high = (work.rendered(written.get(name)) for name in ("min_value", "max_value"))
     return None if low is None and high is None else Range(low, high, written.get("inclusive") is not False)

@@ -16,7 +16,7 @@ async def merge(work: Work) -> Outputs:
     if work.setting("merge_strategy") == "union":
         kept = _distinct(merged, str(work.setting("handle_duplicates")), work.text("merge_key"))
     mapping = [{"source": RESULT, "range": [0, len(kept) - 1]}] if kept else []
-    if work.context.rules < INCLUSIVE_RANGES and merged:
+    if work.rules < INCLUSIVE_RANGES and merged:
         mapping = [{"source": RESULT, "range": [0, len(merged)]}]
     stats = {
         "total_inputs": len(work.arrivals),
