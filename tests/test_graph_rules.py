@@ -127,3 +127,46 @@ def test_what_an_agent_says_of_its_turns_holds_for_all() -> None:
 @pytest.mark.parametrize("before", ["LASTING_SETTINGS"], indirect=True)
 def test_in_what_was_recorded_it_held_for_the_first(before: None) -> None:
     assert later_turns() == [(None, None)]
+
+
+# -- plain objects -----------------------------------------------------------------------------------------------------
+
+READING = {"type": "number", "value": 21, "unit": "C"}
+
+
+def seen(written: Any) -> Any:
+    """What a node makes of a configuration."""
+    own = node("x", "ACTION", "DATA_TRANSFORMATION", transform_type="template_map", template_map=written)
+    return alone(own, {}).out("x")["transformed_data"]
+
+
+def test_an_object_with_more_than_a_schema_has_is_a_value() -> None:
+    assert seen(READING) == READING
+    assert seen({"type": "object", "default": {"a": 1}, "required": False}) == {"a": 1}
+    assert seen({"type": "object", "default": {"a": 1}, "value": {"a": 2}, "description": "x"}) == {"a": 2}
+
+
+def test_where_an_object_is_wanted_a_schema_is_one_of_an_object() -> None:
+    own = flow("s", "SORT", sort_field="", order={"type": "string", "default": "desc"})
+    assert alone(own, [1, 2]).out("s")["sorted_data"] == [2, 1]
+    mapping = {"type": "string", "value": "id"}
+    own = node("x", "ACTION", "DATA_TRANSFORMATION", operation="map", field_mapping=mapping)
+    assert alone(own, {"string": 1, "id": 2}).out("x")["transformed_data"] == {"type": 1, "value": 2}
+
+
+def test_what_a_node_declares_without_a_value_is_empty() -> None:
+    own = step("a")
+    own["output_params"] = {
+        "n": {"type": "integer"},
+        "s": {"type": "string", "required": True, "description": "x"},
+        "l": {"type": "list"},
+        "o": {"type": "object"},
+        "b": {"type": "boolean", "default": True},
+        "r": READING,
+    }
+    assert alone(own, {}).out("a") == {"n": 0, "s": "", "l": [], "o": {}, "b": True, "r": READING}
+
+
+@pytest.mark.parametrize("before", ["PLAIN_OBJECTS"], indirect=True)
+def test_in_what_was_recorded_it_was_its_value(before: None) -> None:
+    assert seen(READING) == 21

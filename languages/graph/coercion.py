@@ -1,6 +1,7 @@
 """Coercion: a value made to fit the type that a table declares, where that can be done without a doubt."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +14,24 @@ UNFIT: Any = object()
 
 _TYPE_NAMES = frozenset({"string", "integer", "number", "float", "boolean", "array", "object", "list", "dict", "json"})
 
+_OBJECT_NAMES = frozenset({"object", "dict", "json"})
+
+_EMPTY: tuple[tuple[frozenset[str], Callable[[], JSON]], ...] = (
+    (frozenset({"string"}), str),
+    (frozenset({"integer", "number", "float"}), int),
+    (frozenset({"boolean"}), bool),
+    (frozenset({"array", "list"}), list),
+    (_OBJECT_NAMES, dict),
+)
+
+_SCHEMA_MEMBERS = frozenset(
+    {
+        *("type", "value", "default", "required", "description", "options", "min", "max"),
+        *("multiline", "sensitive", "multiple", "validation_pattern", "api_endpoint", "search_endpoint"),
+    }
+)
+"""What the registry's schemas of configurations consist of."""
+
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
@@ -20,8 +39,27 @@ _DIGITS_MAX = 300
 """A text with more digits is taken for no number."""
 
 
-def plain(value: JSON) -> JSON:
-    """Return the value that stands in a schema object ``{type, value | default}``; any other value is itself."""
+def plain(value: JSON, type: ValueType | None = None) -> JSON:
+    """Return the value that stands in a schema object ``{type, value | default}``; any other value is itself.
+
+    An object with other members than a schema's is a value, as is one of another type where an object is wanted.
+    """
+    if not isinstance(value, dict) or not value.keys() <= _SCHEMA_MEMBERS:
+        return value
+    return value if type == "object" and value.get("type") not in _OBJECT_NAMES else plain_by_type(value)
+
+
+def plain_or_empty(value: JSON) -> JSON:
+    """The same; a schema without a value stands for the empty one of its type."""
+    match value:
+        case {"type": str(name), **others} if others.keys() <= _SCHEMA_MEMBERS - {"value", "default"}:
+            return next((make() for names, make in _EMPTY if name in names), value)
+        case _:
+            return plain(value)
+
+
+def plain_by_type(value: JSON) -> JSON:
+    """The same where whatever has a type and a value is a schema object."""
     match value:
         case {"type": str(name), "value": given} if name in _TYPE_NAMES:
             return given

@@ -10,7 +10,9 @@ from callboard.bus.paths import encode_id
 from callboard.languages.graph.agenda import Agenda, Task
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.records import EXECUTION_FAILED, Execution
+from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.times import after, ms
+from callboard.languages.graph.validate import configured_before
 from callboard.languages.graph.visit import Visitor
 from callboard.languages.graph.wiring import Graph
 from callboard.languages.graph.work import Context
@@ -55,6 +57,8 @@ class _Walk:
 
     def __init__(self, plan: Plan[Graph], stage: Stage) -> None:
         graph, options = plan.definition.document, plan.options
+        if stage.info.rules < PLAIN_OBJECTS:
+            graph = configured_before(graph)
         trigger = _trigger_info(plan, stage.now())
         named: str | None = options["start_from_node"]
         starts = graph.starts() if named is None else [named]

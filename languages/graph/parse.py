@@ -72,4 +72,5 @@ def _node(node: Node) -> GraphNode:
         spec=spec,
         output_params=node.output_params,
         attached=tuple(dict.fromkeys(node.attached_nodes)),
+        given=node.configurations,
     )

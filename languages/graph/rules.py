@@ -13,5 +13,8 @@ INCLUSIVE_RANGES = 2
 LASTING_SETTINGS = 3
 """What a node says of its model's turns holds for all of them."""
 
-LATEST = 3
+PLAIN_OBJECTS = 4
+"""An object is taken for a schema only if it has a schema's members and no others; one without a value is empty."""
+
+LATEST = 4
 """The generation of the runs that are admitted now."""

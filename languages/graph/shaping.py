@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.bus.effects import JSON
-from callboard.languages.graph.coercion import UNFIT, coerced, plain
+from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
 from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.wiring import GraphNode, Wire
 
 Ports = dict[str, JSON]
@@ -15,12 +16,12 @@ UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
 """Types whose output has what the outside brought, whatever is declared."""
 
 
-def shaped(node: GraphNode, ports: Ports) -> Ports:
+def shaped(node: GraphNode, ports: Ports, rules: int) -> Ports:
     """Shape each port's payload; names that begin with an underscore are no ports."""
-    return {port: shaped_payload(node, payload) for port, payload in ports.items() if not port.startswith("_")}
+    return {port: shaped_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
 
 
-def shaped_payload(node: GraphNode, payload: JSON) -> JSON:
+def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
     """Drop what is not declared and fill in what is missing; lists, scalars and null pass as they are."""
     if not isinstance(payload, dict) or node.type in UNTRIMMED:
         return payload
@@ -30,8 +31,14 @@ def shaped_payload(node: GraphNode, payload: JSON) -> JSON:
             for name, field in node.spec.output_params.items()
         }
     if node.output_params:
-        return {name: payload[name] if name in payload else plain(own) for name, own in node.output_params.items()}
+        own = node.output_params
+        return {name: payload[name] if name in payload else _default(own[name], rules) for name in own}
     return payload
+
+
+def _default(declared: JSON, rules: int) -> JSON:
+    """Return what stands for a missing member: the value it is declared with, or the empty one of its type."""
+    return plain_by_type(declared) if rules < PLAIN_OBJECTS else plain_or_empty(declared)
 
 
 def _fitted(value: JSON, type: Any) -> JSON:

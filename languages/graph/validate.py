@@ -3,12 +3,14 @@
 It looks at the document as it was read, so that everything wrong is told at once, whatever else is wrong with it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.languages.graph.coercion import UNFIT, coerced, plain
+from callboard.languages.graph.coercion import UNFIT, coerced, plain, plain_by_type
 from callboard.languages.graph.expression_syntax import ExpressionInvalid
 from callboard.languages.graph.expression_syntax import parse as parse_expression
 from callboard.languages.graph.node_specs import (
@@ -20,7 +22,8 @@ from callboard.languages.graph.node_specs import (
     node_type,
     spec_of,
 )
-from callboard.languages.graph.wiring import cycle_of
+from callboard.languages.graph.wiring import Graph, GraphNode, cycle_of
+from callboard.languages.node_types import ValueType
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
 
 CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loop_condition", "wait_condition")
@@ -96,8 +99,8 @@ def _configured(tree: Tree, at: Location, node: dict[str, Any], spec: NodeSpec |
         yield from _conditions(tree, where, configurations, node.get("subtype") == "WAIT")
     for key, value in configurations.items():
         field = declared(spec, key)
-        if field is not None and coerced(plain(value), field.type) is UNFIT:
-            message = f"{invalid}: {key} is {kind_of(plain(value))} that is no {field.type}"
+        if field is not None and coerced(plain(value, field.type), field.type) is UNFIT:
+            message = f"{invalid}: {key} is {kind_of(plain(value, field.type))} that is no {field.type}"
             yield tree.problem("BAD_CONFIGURATION", message, (*where, key), expected=field.type)
 
 
@@ -129,13 +132,28 @@ def declared(spec: NodeSpec | None, key: str) -> Field | None:
     return own or ENGINE_FIELDS.get(key)
 
 
-def configured(spec: NodeSpec | None, configurations: dict[str, JSON]) -> dict[str, JSON]:
+def configured(
+    spec: NodeSpec | None, configurations: dict[str, JSON], plain: Callable[[JSON, ValueType | None], JSON] = plain
+) -> dict[str, JSON]:
     """Return a node's configurations with their values coerced; they were checked."""
     found: dict[str, JSON] = {}
     for key, value in configurations.items():
         field = declared(spec, key)
-        found[key] = coerced(plain(value), field.type) if field is not None else plain(value)
+        found[key] = coerced(plain(value, field.type), field.type) if field is not None else plain(value, None)
     return found
+
+
+def configured_before(graph: Graph) -> Graph:
+    """Return a graph as it was before `PLAIN_OBJECTS`."""
+    return replace(
+        graph,
+        nodes={name: _configured_before(node) for name, node in graph.nodes.items()},
+        attached={name: _configured_before(node) for name, node in graph.attached.items()},
+    )
+
+
+def _configured_before(node: GraphNode) -> GraphNode:
+    return replace(node, configurations=configured(node.spec, node.given, lambda value, _type: plain_by_type(value)))
 
 
 # -- references --------------------------------------------------------------------------------------------------------

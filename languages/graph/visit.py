@@ -108,7 +108,7 @@ class _Run(Struct):
         if isinstance(outcome, Failure):
             return outcome
         self.record.details.update(outcome.details)
-        ports = shaped(self.spec, outcome.ports)
+        ports = shaped(self.spec, outcome.ports, self.visitor.stage.info.rules)
         self.record.output_data = ports
         if refusal := refused(outcome.ports):
             return _refusal(*refusal)

@@ -19,7 +19,8 @@ ITERATION = "iteration"
 class GraphNode(Struct, frozen=True):
     """A node as it is executed.
 
-    ``configurations`` are those that the document gives, coerced; `setting` adds the registry's defaults.
+    ``configurations`` are those that the document gives, coerced; `setting` adds the registry's defaults. ``given`` is
+    what the document itself has.
     ``output_params`` are declared by the node itself, and count where the registry has no table.
     """
 
@@ -31,6 +32,7 @@ class GraphNode(Struct, frozen=True):
     spec: NodeSpec | None = None
     output_params: dict[str, JSON] = field(default_factory=dict[str, JSON])
     attached: tuple[str, ...] = ()
+    given: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
     def setting(self, *names: str) -> JSON:
         """Return the first configuration of these names that is given; else the registry's default of one of them."""
