@@ -170,3 +170,25 @@ def test_what_a_node_declares_without_a_value_is_empty() -> None:
 @pytest.mark.parametrize("before", ["PLAIN_OBJECTS"], indirect=True)
 def test_in_what_was_recorded_it_was_its_value(before: None) -> None:
     assert seen(READING) == 21
+
+
+# -- filters without a criterion ---------------------------------------------------------------------------------------
+
+
+def filtered(mode: str, **configurations: Any) -> Any:
+    required = {"filter_mode": mode, "filter_type": "simple_condition", "conditions": []}
+    return alone(flow("f", "FILTER", **{**required, **configurations}), [1, 2]).out("f", "passed")["filtered_data"]
+
+
+@pytest.mark.parametrize("mode", ["include", "exclude", "partition"])
+def test_a_filter_without_a_criterion_keeps_all(mode: str) -> None:
+    assert filtered(mode) == [1, 2]
+
+
+def test_one_with_a_criterion_excludes_what_meets_it() -> None:
+    assert filtered("exclude", expression="item > 1") == [1]
+
+
+@pytest.mark.parametrize("before", ["NO_CRITERION"], indirect=True)
+def test_in_what_was_recorded_it_excluded_all(before: None) -> None:
+    assert filtered("exclude") == []

@@ -16,5 +16,8 @@ LASTING_SETTINGS = 3
 PLAIN_OBJECTS = 4
 """An object is taken for a schema only if it has a schema's members and no others; one without a value is empty."""
 
-LATEST = 4
+NO_CRITERION = 5
+"""A FILTER without a criterion keeps all items, also one that excludes."""
+
+LATEST = 5
 """The generation of the runs that are admitted now."""

@@ -9,7 +9,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.patterns import BadPattern, found
 from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.expressions import ExpressionInvalid, equal, evaluate, less, parse, text_of
-from callboard.languages.graph.rules import INCLUSIVE_RANGES
+from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
@@ -25,7 +25,7 @@ async def filter_items(work: Work) -> Outputs:
     errors: list[JSON] = []
     passed: list[JSON] = []
     excluded: list[JSON] = []
-    inverted = work.setting("filter_mode") == "exclude"
+    inverted = work.setting("filter_mode") == "exclude" and _has_criterion(work)
     for index, (item, verdict) in enumerate(zip(items, verdicts, strict=True)):
         if isinstance(verdict, str):
             errors.append({"index": index, "error": verdict})
@@ -50,6 +50,13 @@ def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[
     }
     ports: Ports = {"passed": account, "statistics": account}
     return Outputs({**ports, "filtered": account} if excluded else ports)
+
+
+def _has_criterion(work: Work) -> bool:
+    """Whether anything says which items pass; where nothing does, there is nothing to exclude either."""
+    written = (work.setting(name) for name in ("predicate_expression", "expression", "custom_filter_function"))
+    texts = any(isinstance(text, str) and text.strip() for text in written)
+    return texts or bool(conditions_of(work, work.setting("conditions"))) or work.rules < NO_CRITERION
 
 
 async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
