@@ -223,7 +223,7 @@ def test_sort_by_a_path_or_the_item_itself() -> None:
     assert found["original_indices"] == [1, 0]
 
 
-@pytest.mark.parametrize("items", [[3, "a", 1], [{"k": 1}, {}], [[2], [1]]])
+@pytest.mark.parametrize("items", [[3, "a", 1], [{"k": 1}, {"k": {}}], [[2], [1]]])
 def test_what_has_no_order_is_left_as_it_is(items: Any) -> None:
     found = out(flow("s", "SORT", sort_field="k" if isinstance(items[0], dict) else ""), items)
     assert found["sorted_data"] == items

@@ -192,3 +192,20 @@ def test_one_with_a_criterion_excludes_what_meets_it() -> None:
 @pytest.mark.parametrize("before", ["NO_CRITERION"], indirect=True)
 def test_in_what_was_recorded_it_excluded_all(before: None) -> None:
     assert filtered("exclude") == []
+
+
+# -- nulls in an order -------------------------------------------------------------------------------------------------
+
+NAMES = [{"name": "Charlie"}, {"name": None}, {"name": "Alice"}, {}, {"name": "Bob"}]
+
+
+@pytest.mark.parametrize(("order", "indices"), [("asc", [2, 4, 0, 1, 3]), ("desc", [0, 4, 2, 1, 3])])
+def test_what_has_nothing_to_sort_by_comes_last(order: str, indices: list[int]) -> None:
+    found = alone(flow("s", "SORT", sort_field="name", order=order), NAMES).out("s")
+    assert found["original_indices"] == indices
+    assert found["sort_stats"]["items_sorted"] == 5
+
+
+@pytest.mark.parametrize("before", ["NULLS_LAST"], indirect=True)
+def test_in_what_was_recorded_it_left_all_as_it_was(before: None) -> None:
+    assert alone(flow("s", "SORT", sort_field="name"), NAMES).out("s")["original_indices"] == [0, 1, 2, 3, 4]

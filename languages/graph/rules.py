@@ -19,5 +19,8 @@ PLAIN_OBJECTS = 4
 NO_CRITERION = 5
 """A FILTER without a criterion keeps all items, also one that excludes."""
 
-LATEST = 5
+NULLS_LAST = 6
+"""What has no value to sort by stands behind what has one."""
+
+LATEST = 6
 """The generation of the runs that are admitted now."""

@@ -229,7 +229,7 @@ def _sorted(work: Work, items: list[JSON]) -> list[JSON]:
     if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
         return items
     keys = [work.value_in(item, field) if field else item for item in items]
-    indices, _comparisons = ordered(keys, descending=work.setting("sort_order") == "desc")
+    indices, _comparisons = ordered(work, keys, descending=work.setting("sort_order") == "desc")
     return items if indices is None else [items[i] for i in indices]
 
 

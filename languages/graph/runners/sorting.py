@@ -3,6 +3,7 @@
 from functools import cmp_to_key
 
 from callboard.bus.effects import JSON
+from callboard.languages.graph.rules import NULLS_LAST
 from callboard.languages.graph.work import Outputs, Work, result
 
 
@@ -14,7 +15,7 @@ async def sort(work: Work) -> Outputs:
     field = wanted.get("sort_field") or wanted.get("field") or work.setting("sort_field")
     order = wanted.get("order") or wanted.get("direction") or work.setting("order")
     keys = [work.value_in(item, field) if isinstance(field, str) and field else item for item in items]
-    indices, comparisons = ordered(keys, descending=order == "desc")
+    indices, comparisons = ordered(work, keys, descending=order == "desc")
     sortable = indices is not None
     if indices is None:
         indices = list(range(len(items)))
@@ -27,10 +28,15 @@ async def sort(work: Work) -> Outputs:
     return result({"sorted_data": [items[i] for i in indices], "sort_stats": stats, "original_indices": indices})
 
 
-def ordered(keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
-    """Return the positions of keys in their order, and how many comparisons it took; None if they have none."""
-    numbers = all(isinstance(key, int | float) for key in keys)
-    if not numbers and not all(isinstance(key, str) for key in keys):
+def ordered(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
+    """Return the positions of keys in their order, and how many comparisons it took; None if they have none.
+
+    Those of keys that are null come last, whichever way it goes.
+    """
+    last = [i for i, key in enumerate(keys) if key is None] if work.rules >= NULLS_LAST else []
+    present = [i for i, key in enumerate(keys) if key is not None] if last else list(range(len(keys)))
+    numbers = all(isinstance(keys[i], int | float) for i in present)
+    if not numbers and not all(isinstance(keys[i], str) for i in present):
         return None, 0
     comparisons = 0
 
@@ -39,4 +45,5 @@ def ordered(keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, in
         comparisons += 1
         return (keys[one] > keys[two]) - (keys[one] < keys[two])
 
-    return sorted(range(len(keys)), key=cmp_to_key(compared), reverse=descending), comparisons
+    indices = sorted(present, key=cmp_to_key(compared), reverse=descending)
+    return [*indices, *last], comparisons

@@ -98,7 +98,7 @@ def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
     config = work.setting("sort_config")
     wanted: dict[str, Any] = config if isinstance(config, dict) else {}
     keys = [_at(work, item, text_of(wanted.get("field"))) for item in items]
-    indices, _comparisons = ordered(keys, descending=wanted.get("direction") == "desc")
+    indices, _comparisons = ordered(work, keys, descending=wanted.get("direction") == "desc")
     return list(items) if indices is None else [items[i] for i in indices]
 
 
