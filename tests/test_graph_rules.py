@@ -209,3 +209,23 @@ def test_what_has_nothing_to_sort_by_comes_last(order: str, indices: list[int]) 
 @pytest.mark.parametrize("before", ["NULLS_LAST"], indirect=True)
 def test_in_what_was_recorded_it_left_all_as_it_was(before: None) -> None:
     assert alone(flow("s", "SORT", sort_field="name"), NAMES).out("s")["original_indices"] == [0, 1, 2, 3, 4]
+
+
+# -- starts by hand ----------------------------------------------------------------------------------------------------
+
+
+def by_hand(input: Any) -> Any:
+    return perform(graph([node("t", "TRIGGER", "MANUAL", trigger_name="x"), step("a")], "t -> a"), input).took("a")
+
+
+EMPTY = {"trigger_time": "", "execution_id": "", "user_id": "", "trigger_message": ""}
+
+
+def test_what_a_start_by_hand_brings_goes_on_whole() -> None:
+    assert by_hand({"order": {"id": 7}, "user_id": 5}) == {**EMPTY, "order": {"id": 7}, "user_id": "5"}
+    assert by_hand([1]) == [1]
+
+
+@pytest.mark.parametrize("before", ["WHOLE_INPUT"], indirect=True)
+def test_in_what_was_recorded_it_was_left_behind(before: None) -> None:
+    assert by_hand({"order": {"id": 7}}) == EMPTY

@@ -22,5 +22,8 @@ NO_CRITERION = 5
 NULLS_LAST = 6
 """What has no value to sort by stands behind what has one."""
 
-LATEST = 6
+WHOLE_INPUT = 7
+"""What a start by hand brings goes on whole: the table of MANUAL declares no member that could bear it."""
+
+LATEST = 7
 """The generation of the runs that are admitted now."""

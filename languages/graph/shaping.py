@@ -6,7 +6,7 @@ from typing import Any
 from callboard.bus.effects import JSON
 from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.rules import PLAIN_OBJECTS
+from callboard.languages.graph.rules import PLAIN_OBJECTS, WHOLE_INPUT
 from callboard.languages.graph.wiring import GraphNode, Wire
 
 Ports = dict[str, JSON]
@@ -22,14 +22,17 @@ def shaped(node: GraphNode, ports: Ports, rules: int) -> Ports:
 
 
 def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
-    """Drop what is not declared and fill in what is missing; lists, scalars and null pass as they are."""
+    """Drop what is not declared, but for what a start by hand brings, and fill in what is missing; lists, scalars and
+    null pass as they are."""
     if not isinstance(payload, dict) or node.type in UNTRIMMED:
         return payload
     if node.spec is not None:
-        return {
+        declared = {
             name: _fitted(payload[name], field.type) if name in payload else field.default
             for name, field in node.spec.output_params.items()
         }
+        by_hand = (node.type, node.subtype) == ("TRIGGER", "MANUAL") and rules >= WHOLE_INPUT
+        return {**payload, **declared} if by_hand else declared
     if node.output_params:
         own = node.output_params
         return {name: payload[name] if name in payload else _default(own[name], rules) for name in own}
