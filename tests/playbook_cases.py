@@ -661,6 +661,14 @@ STATES: dict[str, Case] = {
         ),
         Expected("end", prompts=["b", "saved X"], outputs={"1": "one", "2": "again", "3": "end"}),
     ),
+    "a state at a breakpoint, as the specification shows it, without the output of its step": (
+        Play(
+            THREE,
+            turns=says(s3="end"),
+            start={"state": {**SAVED, "step_outputs": {"1": "one"}, "paused_at_step": 2, "status": "paused"}},
+        ),
+        Expected("end", prompts=["saved X"], outputs={"1": "one", "3": "end"}),
+    ),
     "a state that is at the end": (
         Play(THREE, start={"state": {**SAVED, "step_outputs": {"1": "one", "3": "three"}, "paused_at_step": 3}}),
         Expected(

@@ -9,6 +9,9 @@ from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.names import text_of
 
+PAUSED = "paused"
+"""The status of an execution that stands still at a breakpoint, behind a step."""
+
 
 class State(BaseModel):
     """A saved execution; members that other implementations add are passed over.
@@ -24,6 +27,7 @@ class State(BaseModel):
     step_outputs: dict[str, Any] = Field(default_factory=dict[str, Any])
     named_outputs: dict[str, Any] = Field(default_factory=dict[str, Any])
     breakpoints: dict[str, bool] = Field(default_factory=dict[str, bool])
+    status: str | None = None
     paused_at_step: int | None = None
     next_step: int | None = None
 
@@ -36,14 +40,17 @@ class State(BaseModel):
         return {name: text_of(value) for name, value in self.named_outputs.items() if value is not None}
 
     def place(self, playbook: Playbook) -> int:
-        """Return the place of the step to go on at: behind the one it paused at, unless that has no output yet."""
+        """Return the place of the step to go on at: behind the one it paused at, unless that has no output yet.
+
+        At a breakpoint a step is behind, whether its output has been saved or not.
+        """
         if self.next_step is not None:
             return min(self.next_step, len(playbook.steps))
         done = [place for place, step in enumerate(playbook.steps) if str(step.number) in self.step_outputs]
         if self.paused_at_step is None:
             return done[-1] + 1 if done else 0
         at = [place for place, step in enumerate(playbook.steps) if step.number == self.paused_at_step]
-        return at[-1] + 1 if at[-1] in done else at[0]
+        return at[-1] + 1 if at[-1] in done or self.status == PAUSED else at[0]
 
     def problems(self, playbook: Playbook) -> list[Problem]:
         """Say what of the document does not fit the playbook."""
