@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.workflow.admit import MAX_STEPS
+from callboard.languages.workflow.rules import LATEST
 from tests.workflows import admitted, codes_of, document, refused, run, scripted_skill
 
 DECLARED: dict[str, Any] = {
@@ -102,7 +103,7 @@ def test_10_and_20_the_type_changes_nothing_in_a_run() -> None:
 
 def test_defaults_of_options() -> None:
     options = admitted(document({"a": {}})).options
-    assert options == {"max_steps": MAX_STEPS, "offline": False, "config": {}, "skills": []}
+    assert options == {"max_steps": MAX_STEPS, "offline": False, "config": {}, "skills": [], "rules": LATEST}
 
 
 def test_every_problem_with_the_start_at_once() -> None:

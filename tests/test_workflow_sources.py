@@ -7,6 +7,8 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Environment
+from callboard.languages.workflow import admit
+from callboard.languages.workflow.rules import LATEST
 from callboard.languages.workflow.sources import Source
 from callboard.testing import fails
 from tests.workflows import Ran, by_value, document, run, run_elsewhere
@@ -76,6 +78,15 @@ def test_27_the_record_of_an_inline_source() -> None:
             "hash": sha256("Hé.".encode()).hexdigest()[:16],
         }
     }
+
+
+@pytest.mark.parametrize(("rules", "content"), [(LATEST, "  Be.\n"), (0, "Be.")])
+def test_27_an_inline_source_is_used_as_it_is(rules: int, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In logs from before, without the blank around it."""
+    monkeypatch.setattr(admit, "LATEST", rules)
+    ran = run(document({"a": {"instruction": "  Be.\n"}}))
+    assert resolved(ran)["nodes.a.instruction"]["content"] == content
+    assert f"## Instruction\n\n{content}\n\n## Context" in ran.of(ev.ModelCall)[0].messages[0].parts[0].text
 
 
 def test_27_records_of_files_and_urls() -> None:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
-from callboard.languages.language import Definition, Plan
+from callboard.languages.language import RULES, Definition, Plan
 from callboard.languages.parts import Part, Whole, complaint
 from callboard.languages.problems import Location, Tree, from_pydantic, hint_at
 from callboard.languages.skills.skill import (
@@ -24,6 +24,7 @@ from callboard.languages.source_text import read
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
 from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
+from callboard.languages.workflow.rules import LATEST
 from callboard.languages.workflow.usage import declared_sources
 
 MAX_STEPS = 200
@@ -175,6 +176,7 @@ def _recorded(options: Options, skills: dict[str, Skill], shipped: dict[str, Ski
         "config": {key: key if value else "" for key, value in options.config.items()},
         "skills": _dumped(skills),
         **({"shipped": _dumped(shipped)} if shipped else {}),
+        RULES: LATEST,
     }
 
 

@@ -15,6 +15,7 @@ from callboard.bus.effects import JSON, Failure
 from callboard.languages.language import Failed, Ok, Stage, Unwound
 from callboard.languages.parts import Part, complaint
 from callboard.languages.problems import kind_of
+from callboard.languages.workflow.rules import INLINE_AS_IT_IS
 
 HASH_CHARS = 16
 """How much of the sha256, in hex, a resolved source is identified by."""
@@ -27,11 +28,18 @@ SourceKind = Literal["inline", "file", "url"]
 
 
 class Source(Part):
-    """One source. ``value`` is the text, the path or the URL; ``origin`` what stood in the document."""
+    """One source. ``value`` is the text, the path or the URL, without blank around it; ``origin`` what stood in the
+    document.
+    """
 
     kind: SourceKind
     value: str
     origin: Any = None
+
+    @property
+    def text(self) -> str:
+        """The text of an inline source as it stands in the document."""
+        return self.origin if isinstance(self.origin, str) else self.value
 
     @model_validator(mode="before")
     @classmethod
@@ -107,13 +115,13 @@ def record(source: Source, content: str, **where: str) -> Resolved:
     }
 
 
-def resolve_here(source: Source, files: dict[str, str]) -> Resolved | None:
+def resolve_here(source: Source, files: dict[str, str], rules: int) -> Resolved | None:
     """Resolve what needs no effect: inline text, and a relative path to a file that the start message brought.
 
     The ``sourcePath`` of such a file is absolute within those files: ``/prompts/x.md``.
     """
     if source.kind == "inline":
-        return record(source, source.value)
+        return record(source, source.text if rules >= INLINE_AS_IT_IS else source.value)
     if source.kind == "file" and not source.value.startswith("/"):
         path = normpath(source.value)
         for name, text in files.items():
@@ -131,7 +139,7 @@ async def resolve(stage: Stage, sources: dict[str, Source], *, offline: bool) ->
     resolved: dict[str, Resolved | Failure] = {}
     wanted: dict[tuple[str, str], list[str]] = {}
     for field, source in sources.items():
-        if here := resolve_here(source, stage.info.files):
+        if here := resolve_here(source, stage.info.files, stage.info.rules):
             resolved[field] = here
         elif source.kind == "url" and offline:
             resolved[field] = Failure("SOURCE_OFFLINE_REQUIRES_FETCH", f"offline, but {source.value} must be fetched")
