@@ -21,6 +21,7 @@ from callboard.languages.workflow.evaluators import (
     evaluate_value,
 )
 from callboard.languages.workflow.lookup import Unresolved, Values, resolve_path
+from callboard.languages.workflow.rules import UTF16_UNITS
 
 DATA: dict[str, Any] = {
     "url": "https://github.com/x/1",
@@ -267,6 +268,30 @@ def test_plain_patterns_match_as_in_python(pattern: str, text: str) -> None:
 
 
 # -- evaluators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "holds"),
+    [
+        ("^..$", "😀", True),
+        ("^.$", "😀", False),
+        ("^😀$", "😀", True),
+        ("^(😀)+$", "😀😀", True),
+        ("^😀{2}$", "😀\ude00", True),
+        (r"^\ud83d\ude00$", "😀", True),
+        ("^[😀]{2}$", "😀", True),
+        ("^[^a]{3}$", "é😀", True),
+        ("^ä.$", "äß", True),
+    ],
+)
+def test_a_pattern_goes_by_utf16_units(pattern: str, text: str, holds: bool) -> None:
+    match = OutputMatch.model_validate({"path": "x", "matches": pattern})
+    assert (unmet_matches({"x": text}, [match]) == []) is holds
+
+
+def test_in_logs_from_before_it_goes_by_code_points() -> None:
+    match = OutputMatch.model_validate({"path": "x", "matches": "^.$"})
+    assert unmet_matches({"x": "😀"}, [match], UTF16_UNITS - 1) == []
 
 
 def value_rule(**rule: Any) -> ValueEvaluator:

@@ -1,7 +1,8 @@
 """The syntax of JavaScript regular expressions without flags: a pattern's source, taken apart into a tree.
 
-The grammar is ECMAScript's (section 22.2.1 with Annex B, as browsers and Node read it), with one difference: a
-character is a code point and not a UTF-16 unit.
+The grammar is ECMAScript's (section 22.2.1 with Annex B, as browsers and Node read it). A character is one of a text's:
+a code point, or a UTF-16 unit in a text that `callboard.bus.javascript.regex.units` has taken apart, as JavaScript has
+it.
 """
 
 import re

@@ -4,6 +4,7 @@ A pattern becomes a little program for a backtracking machine with an explicit s
 result is the same on every machine, as a replay needs it.
 """
 
+import struct
 from typing import assert_never
 
 from callboard.bus.javascript.parser import WORD
@@ -24,7 +25,7 @@ from callboard.bus.javascript.program import (
 from callboard.bus.javascript.syntax import BadPattern, Range
 from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
 
-__all__ = ["BadPattern", "Search", "TooManySteps", "check"]
+__all__ = ["BadPattern", "Search", "TooManySteps", "check", "units"]
 
 STEPS_MAX = 700_000
 """How many steps one check may take, some tenths of a second."""
@@ -38,6 +39,14 @@ RANGES_PER_STEP = 3
 
 Registers = tuple[int | None, ...]
 """The machine's memory: where each group starts and ends, and where each repetition's round began."""
+
+
+def units(text: str) -> str:
+    """Return a text with the UTF-16 units of each character in its place: what JavaScript goes by without flags."""
+    if all(character <= "\uffff" for character in text):
+        return text
+    written = text.encode("utf-16-le", "surrogatepass")
+    return "".join(map(chr, struct.unpack(f"<{len(written) // 2}H", written)))
 
 
 def check(source: str) -> None:

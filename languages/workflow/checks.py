@@ -10,6 +10,7 @@ from callboard.bus.javascript import regex
 from callboard.languages.parts import Maybe, Part, Text, complaint
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
+from callboard.languages.workflow.rules import LATEST, UTF16_UNITS
 
 OPERATORS = {"equals": "equals", "in_": "in", "matches": "matches"}
 """The operators of a comparison: field to the name in documents."""
@@ -44,9 +45,9 @@ def unmet_required(data: JSON, paths: list[str]) -> list[str]:
     return [f"'{path}' {fault}" for path in paths if (fault := _required_fault(data, path))]
 
 
-def unmet_matches(data: JSON, matches: list[OutputMatch]) -> list[str]:
+def unmet_matches(data: JSON, matches: list[OutputMatch], rules: int = LATEST) -> list[str]:
     """Return one line for each comparison that does not hold."""
-    return [f"'{match.path}' {fault}" for match in matches if (fault := _match_fault(data, match))]
+    return [f"'{match.path}' {fault}" for match in matches if (fault := _match_fault(data, match, rules))]
 
 
 def _required_fault(data: JSON, path: str) -> str | None:
@@ -60,14 +61,14 @@ def _required_fault(data: JSON, path: str) -> str | None:
     return None if any(value is not None for value in found.values) else "resolved to null values only"
 
 
-def _match_fault(data: JSON, match: OutputMatch) -> str | None:
+def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     found = resolve_path(data, match.path)
     if isinstance(found, Unresolved):
         return found.reason
     if found.mode == "any" and not found.values:
         return "resolved to no elements"
     try:
-        passing = _holding(match, found.values)
+        passing = _holding(match, found.values, rules)
     except (regex.BadPattern, regex.TooManySteps) as error:
         return f"matches /{match.matches}/: the pattern {error}"
     if all(passing) if found.mode == "all" else any(passing):
@@ -76,7 +77,7 @@ def _match_fault(data: JSON, match: OutputMatch) -> str | None:
     return f"{_wanted(match)}, got {_shown(failing)}"
 
 
-def _holding(match: OutputMatch, values: list[JSON]) -> list[bool]:
+def _holding(match: OutputMatch, values: list[JSON], rules: int) -> list[bool]:
     """Say of each value whether the comparison holds."""
     match match.operator:
         case "equals":
@@ -84,8 +85,9 @@ def _holding(match: OutputMatch, values: list[JSON]) -> list[bool]:
         case "in":
             return [any(same(value, allowed) for allowed in match.in_ or []) for value in values]
         case _:
-            pattern = regex.Search(match.matches or "")
-            return [pattern.found(as_text(value)) for value in values]
+            read = regex.units if rules >= UTF16_UNITS else str
+            pattern = regex.Search(read(match.matches or ""))
+            return [pattern.found(read(as_text(value))) for value in values]
 
 
 def _wanted(match: OutputMatch) -> str:

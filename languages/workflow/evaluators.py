@@ -14,6 +14,7 @@ from callboard.bus.effects import JSON
 from callboard.languages.parts import Maybe, Part, Text, complaint, one_of, variant_by
 from callboard.languages.problems import VARIANT
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
+from callboard.languages.workflow.rules import LATEST
 
 REASONING_CHARS_MAX = 500
 """How long the reasoning in a result may be."""
@@ -100,11 +101,11 @@ class ToolUsed(Struct, frozen=True):
     succeeded: bool
 
 
-def evaluate_value(evaluator: ValueEvaluator, data: JSON) -> Evaluation:
+def evaluate_value(evaluator: ValueEvaluator, data: JSON, rules: int = LATEST) -> Evaluation:
     """Check a node's data against a rule."""
     rule = evaluator.rule
     faults = [f"output_required {fault}" for fault in unmet_required(data, rule.output_required or [])]
-    faults += [f"output_matches {fault}" for fault in unmet_matches(data, rule.output_matches or [])]
+    faults += [f"output_matches {fault}" for fault in unmet_matches(data, rule.output_matches or [], rules)]
     return verdict(evaluator.name, "value", faults)
 
 

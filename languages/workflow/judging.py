@@ -97,7 +97,7 @@ async def evaluate(
     for index, evaluator in enumerate(evaluators):
         match evaluator:
             case ValueEvaluator():
-                evaluations.append(evaluate_value(evaluator, result.data))
+                evaluations.append(evaluate_value(evaluator, result.data, stage.info.rules))
             case FunctionEvaluator():
                 evaluations.append(evaluate_function(evaluator, used, aliases))
             case JudgeEvaluator():

@@ -55,12 +55,12 @@ def failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
 # -- before the model -------------------------------------------------------------------------------------------------
 
 
-def unmet(requires: Requires, context: dict[str, Any]) -> Result | None:
+def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | None:
     """Check a node's preconditions against the context; return its result if they do not hold."""
     lines: list[str] = []
     if faults := unmet_required(context, requires.output_required or []):
         lines.append(f"  - output_required: {'; '.join(faults)}")
-    if faults := unmet_matches(context, requires.output_matches or []):
+    if faults := unmet_matches(context, requires.output_matches or [], rules):
         lines.append(f"  - output_matches: {'; '.join(faults)}")
     if not lines:
         return None

@@ -7,5 +7,8 @@ Each name is the number of the first generation of runs that go by it; `RunInfo.
 INLINE_AS_IT_IS = 1
 """A text in a document is used as it is, with the blank around it."""
 
-LATEST = 1
+UTF16_UNITS = 2
+"""``matches`` goes by UTF-16 units, as JavaScript without flags does."""
+
+LATEST = 2
 """The generation of the runs that are admitted now."""

@@ -236,6 +236,6 @@ def _check_faults(
         if isinstance(parsed := parse_path(match.path), Unresolved):
             yield (*here, "output_matches", index, "path"), f"the path is none: {parsed.reason}"
         try:
-            regex.check(match.matches or "")
+            regex.check(regex.units(match.matches or ""))
         except regex.BadPattern as fault:
             yield (*here, "output_matches", index, "matches"), f"the pattern {fault}"

@@ -80,7 +80,7 @@ class _Visit(Struct, frozen=True):
     async def result(self, base: str) -> Result:
         if self.spec.requires:
             context = {"input": self.setting.given, **{name: one.seen() for name, one in self.context.former.items()}}
-            if refused := unmet(self.spec.requires, context):
+            if refused := unmet(self.spec.requires, context, self.stage.info.rules):
                 return refused
         skills = self._skills()
         instruction = instruction_of(self.node_id, self.spec, skills, self.setting.layers, base)
