@@ -229,3 +229,27 @@ def test_what_a_start_by_hand_brings_goes_on_whole() -> None:
 @pytest.mark.parametrize("before", ["WHOLE_INPUT"], indirect=True)
 def test_in_what_was_recorded_it_was_left_behind(before: None) -> None:
     assert by_hand({"order": {"id": 7}}) == EMPTY
+
+
+# -- texts for people --------------------------------------------------------------------------------------------------
+
+
+def asked(input: Any) -> str:
+    """What a person is asked about an input."""
+    text = "{{ amount }} {{ content.amount }} {{ who }} {{ content }}"
+    own = node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", message=text, timeout_seconds=60, timeout_action="continue")
+    done = perform(graph([own], triggers=[]), input, start_from_node="h", user_id="u")
+    [question] = done.of_type("human.asked")
+    return question.question
+
+
+def test_a_text_for_people_finds_what_the_content_has() -> None:
+    assert asked({"content": {"amount": 7}, "who": "Ada"}) == '7 7 Ada {"amount":7}'
+    assert asked({"content": {"amount": 7, "who": "Joan"}, "who": "Ada"}) == '7 7 Ada {"amount":7,"who":"Joan"}'
+    assert asked({"amount": 7, "who": "Ada"}) == '7 7 Ada {"amount":7,"who":"Ada"}'
+    assert asked({"content": "text"}) == "   text"
+
+
+@pytest.mark.parametrize("before", ["CONTENT_MEMBERS"], indirect=True)
+def test_in_what_was_recorded_the_content_was_the_input(before: None) -> None:
+    assert asked({"content": {"amount": 7}}) == '   {"content":{"amount":7}}'

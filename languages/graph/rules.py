@@ -25,5 +25,8 @@ NULLS_LAST = 6
 WHOLE_INPUT = 7
 """What a start by hand brings goes on whole: the table of MANUAL declares no member that could bear it."""
 
-LATEST = 7
+CONTENT_MEMBERS = 8
+"""Texts for people are about the input's ``content``, where it has one, and find the members of that by their names."""
+
+LATEST = 8
 """The generation of the runs that are admitted now."""

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.rules import CONTENT_MEMBERS
 from callboard.languages.graph.work import NodeFailed, Work, number
 
 INTERACTION_TYPES = ("approval", "input", "selection", "review")
@@ -155,13 +156,23 @@ def _list(work: Work, errors: list[str], name: str) -> list[JSON]:
 
 
 def _message(work: Work) -> str:
-    """Return what the person is told; ``{{content}}`` in it is the input."""
+    """Return what the person is told; ``{{content}}`` in it is what that is about."""
     given = next((name for name in _MESSAGES if work.spec.configurations.get(name)), None)
     written = work.setting(given) if given else work.setting(*_MESSAGES)
     variables = work.setting("template_variables")
     names: dict[str, Any] = work.rendered(variables) if isinstance(variables, dict) else {}
-    told = text_of(work.rendered_with(written, {"content": work.data, **names}))
+    told = text_of(work.rendered_with(written, {**_content(work), **names}))
     return told or work.text("title", "review_title", "email_subject") or "Please respond."
+
+
+def _content(work: Work) -> dict[str, JSON]:
+    """Return the names by which a text finds what it is about: ``content``, and the members of that."""
+    data = work.data
+    if work.rules < CONTENT_MEMBERS or not isinstance(data, dict) or "content" not in data:
+        return {"content": data}
+    content = data["content"]
+    members = content if isinstance(content, dict) else {}
+    return {**{name: value for name, value in members.items() if name not in data}, "content": content}
 
 
 def _request_data(
@@ -205,9 +216,7 @@ def _responses(work: Work) -> dict[str, str]:
     for name in ("confirmation_messages", "response_messages"):
         given = work.setting(name)
         if isinstance(given, dict):
-            found |= {
-                str(key): text_of(work.rendered_with(text, {"content": work.data})) for key, text in given.items()
-            }
+            found |= {str(key): text_of(work.rendered_with(text, _content(work))) for key, text in given.items()}
     return found
 
 
