@@ -106,11 +106,12 @@ def read_yaml(text: str) -> Tree | list[Problem]:
     except ReaderError as error:
         before = text[: int(error.position)]
         line, column = before.count("\n") + 1, int(error.position) - (before.rfind("\n") + 1) + 1
-        return [Problem("PARSE", f"the character U+{int(error.character):04X} is not allowed", "", line, column)]
+        message = f"the character U+{int(error.character):04X} is not allowed"
+        return [Problem("PARSE", message, "", line, column, "printable text; in quotes it may be escaped")]
     except YAMLError as error:
         return [Problem("PARSE", str(error))]
     except RecursionError:
-        return [Problem("PARSE", f"nested more than {DEPTH_MAX} deep")]
+        return [Problem("PARSE", f"nested more than {DEPTH_MAX} deep", expected="a flatter document")]
     if root is None:
         return Tree(None, {(): Place(1, 1)})
     builder = _Builder()

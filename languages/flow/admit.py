@@ -74,7 +74,7 @@ def _surplus(start: StartRun) -> list[Problem]:
             Problem("SCHEMA", message, "options", expected="arguments, which the root's parameters declare")
         )
     if start.state is not None:
-        problems.append(Problem("SCHEMA", "a flow takes no state document", "state"))
+        problems.append(Problem("SCHEMA", "a flow takes no state document", "state", expected="none; a fork goes on"))
     return problems
 
 

@@ -42,7 +42,8 @@ def beyond_shape(tree: Tree) -> list[Problem]:
     for at, node in nodes:
         name = node.get("id")
         if isinstance(name, str) and name in by_id:
-            problems.append(tree.problem("DUPLICATE_NODE", f"there is a node {name!r} already", (*at, "id")))
+            message = f"there is a node {name!r} already"
+            problems.append(tree.problem("DUPLICATE_NODE", message, (*at, "id"), expected="an id of its own"))
         elif isinstance(name, str):
             by_id[name] = node
     for at, node in nodes:

@@ -32,7 +32,8 @@ def empty() -> Problem:
 
 
 def too_large(size: int) -> Problem:
-    return _error("TOO_LARGE", f"Document has {size} bytes and exceeds the limit of {BYTES_MAX}")
+    message = f"Document has {size} bytes and exceeds the limit of {BYTES_MAX}"
+    return _error("TOO_LARGE", message, expected="a shorter text; @prompt(file:…) takes long prompts from files")
 
 
 def not_unicode() -> Problem:
@@ -40,7 +41,8 @@ def not_unicode() -> Problem:
 
 
 def no_title() -> Problem:
-    return _error("NO_TITLE", "No title found: document must contain a level-1 heading (# Title)")
+    message = "No title found: document must contain a level-1 heading (# Title)"
+    return _error("NO_TITLE", message, expected="# Title, in front of everything else")
 
 
 def no_steps() -> Problem:
@@ -49,7 +51,7 @@ def no_steps() -> Problem:
 
 
 def duplicate_input(name: str, line: int) -> Problem:
-    return _error("DUPLICATE_INPUT", f'Duplicate input name: "{name}"', line)
+    return _error("DUPLICATE_INPUT", f'Duplicate input name: "{name}"', line, "a name of its own")
 
 
 def malformed_input(text: str, line: int) -> Problem:

@@ -106,7 +106,9 @@ def _surplus(start: StartRun) -> list[Problem]:
     if start.arguments:
         problems.append(Problem("SCHEMA", "a workflow takes no arguments", "arguments", expected="input"))
     if start.state is not None:
-        problems.append(Problem("SCHEMA", "a workflow takes no state document", "state"))
+        problems.append(
+            Problem("SCHEMA", "a workflow takes no state document", "state", expected="none; a fork goes on")
+        )
     return problems
 
 
