@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
+from callboard.bus.effects import Text
 from callboard.bus.events import Environment
 from callboard.languages.workflow import admit
 from callboard.languages.workflow.rules import LATEST
@@ -86,7 +87,9 @@ def test_27_an_inline_source_is_used_as_it_is(rules: int, content: str, monkeypa
     monkeypatch.setattr(admit, "LATEST", rules)
     ran = run(document({"a": {"instruction": "  Be.\n"}}))
     assert resolved(ran)["nodes.a.instruction"]["content"] == content
-    assert f"## Instruction\n\n{content}\n\n## Context" in ran.of(ev.ModelCall)[0].messages[0].parts[0].text
+    opening = ran.of(ev.ModelCall)[0].messages[0].parts[0]
+    assert isinstance(opening, Text)
+    assert opening.text.startswith(f"## Instruction\n\n{content}\n\n## Context")
 
 
 def test_27_records_of_files_and_urls() -> None:
