@@ -5,18 +5,17 @@ that order; ``…`` stands for anything, and other lines may come between. A com
 that it must end with, or in ``&``: it then stands until the page is over, or until ``wait`` has it end by itself. A
 ``yaml``, ``python``, ``toml`` or ``markdown`` block begins with ``# file: NAME`` and is written to disk. A ``sh`` block
 is not performed; a ``text`` or ``mermaid`` block is only shown.
+
+A page names the ports that people would use. Somebody may have them here, so each is another one while it is performed.
 """
 
-import fcntl
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,7 @@ from click.testing import CliRunner
 
 from callboard.runtime.cli.main import cli
 from tests.forks import programs
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 FILES = ("yaml", "python", "toml", "markdown")
@@ -79,9 +79,6 @@ def steps(block: Block) -> Iterator[Step]:
         yield Step(command, [line for line in rest if line.strip() not in ("", "…")])
 
 
-_PORT = re.compile(r"127\.0\.0\.1:([1-9][0-9]*)")
-
-
 def missing(expected: list[str], output: str) -> str | None:
     """Return the first expected line that the output does not have behind the one before it."""
     lines = iter([" ".join(line.split()) for line in output.splitlines()])
@@ -92,12 +89,26 @@ def missing(expected: list[str], output: str) -> str | None:
     return None
 
 
-@contextmanager
-def _of_nobody_else(port: str) -> Generator[None]:
-    """Have no other page that is performed at the same time listen at a port."""
-    with Path(tempfile.gettempdir(), f"callboard-pages-{port}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+_PORT = re.compile(r"""((?:127\.0\.0\.1|0\.0\.0\.0|localhost)(?::|['"], ))([1-9][0-9]*)""")
+"""The port of an address of this machine, also as Python writes both."""
+
+
+@dataclass
+class Ports:
+    """The fixed ports that a page names, each with the free one that it is here."""
+
+    _here: dict[str, str] = field(default_factory=dict[str, str])
+
+    def done(self, text: str) -> str:
+        """Return what is done, a command or a file, with the ports of here."""
+        for _host, port in _PORT.findall(text):
+            if port not in self._here:
+                self._here[port] = str(*free_ports(1))
+        return self.said(text)
+
+    def said(self, text: str) -> str:
+        """Return what is expected in return: a port that nothing has named, a program says by itself, and it stays."""
+        return _PORT.sub(lambda found: found[1] + self._here.get(found[2], found[2]), text)
 
 
 @dataclass
@@ -110,19 +121,17 @@ class Shell:
 
     def __post_init__(self) -> None:
         self._standing: list[tuple[Step, subprocess.Popen[str]]] = []
-        self._held = ExitStack()
-        self._ports = set[str]()
+        self._ports = Ports()
 
     def __enter__(self) -> "Shell":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with self._held:
-            for step, process in reversed(self._standing):
-                process.send_signal(signal.SIGINT)
-                process.communicate(timeout=PERFORMED_S)
-                if error is None and step.command.startswith("callboard "):
-                    assert process.returncode == 0, step.command
+        for step, process in reversed(self._standing):
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PERFORMED_S)
+            if error is None and step.command.startswith("callboard "):
+                assert process.returncode == 0, step.command
 
     @property
     def env(self) -> dict[str, str]:
@@ -138,13 +147,14 @@ class Shell:
         assert block.file is not None, f"this block names no file:\n{block.text}"
         path = self.folder / block.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.text.partition("\n")[2], encoding="utf-8")
+        path.write_text(self._ports.done(block.text.partition("\n")[2]), encoding="utf-8")
 
     def perform(self, step: Step) -> None:
         """Perform a command and check how it ends and what it says."""
-        command = self.instead.get(step.command, step.command)
+        command = self._ports.done(self.instead.get(step.command, step.command))
         if not command:
             return
+        step = Step(step.command, [self._ports.said(line) for line in step.expected])
         if step.stands:
             self._stand(step, command.removesuffix(" &"))
             return
@@ -191,9 +201,6 @@ class Shell:
 
     def _stand(self, step: Step, command: str) -> None:
         """Start a program and read what it says until it has said what is expected."""
-        for port in set(_PORT.findall(command)) - self._ports:
-            self._held.enter_context(_of_nobody_else(port))
-            self._ports.add(port)
         process = subprocess.Popen(
             ["bash", "-c", f"exec env {command}"],
             cwd=self.folder,

@@ -1,6 +1,7 @@
 """The documentation holds: what its pages show is performed, links lead somewhere, its tables are whole."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.main import COMMANDS
 from callboard.runtime.cli.trace import FORMATS
 from callboard.runtime.settings.config import Config
-from tests.pages import FILES, ROOT, Block, Shell, blocks, missing, steps
+from tests.pages import FILES, ROOT, Block, Ports, Shell, blocks, missing, steps
 
 README = ROOT / "README.md"
 MESSAGES = ROOT / "docs" / "messages.md"
@@ -132,6 +133,42 @@ def test_expected_lines_must_come_in_their_order() -> None:
     assert missing(["a 1", "c…e"], "a   1\nb\nc d e\n") is None
     assert missing(["c…e", "a 1"], "a   1\nb\nc d e\n") == "a 1"
     assert missing(["b c"], "a b c d") == "b c"
+
+
+SERVING = """
+```python
+# file: serve.py
+import socket
+
+with socket.create_server(("127.0.0.1", 8723)) as server:
+    print("http://127.0.0.1:8723/", flush=True)
+    server.accept()[0].sendall(b"tea")
+    server.accept()
+```
+
+```console
+$ python serve.py &
+http://127.0.0.1:8723/
+$ cat < /dev/tcp/$(echo 127.0.0.1:8723 | tr : /)
+tea
+```
+"""
+
+
+def test_a_page_is_performed_whoever_listens_at_the_port_that_it_names(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody, Shell(tmp_path) as shell:
+        server, console = blocks(SERVING.replace("8723", str(somebody.getsockname()[1])))
+        shell.write(server)
+        for step in steps(console):
+            shell.perform(step)
+
+
+def test_a_port_that_nothing_has_named_is_what_a_program_says_by_itself() -> None:
+    ports = Ports()
+    here = ports.done("127.0.0.1:8723").removeprefix("127.0.0.1:")
+    assert here != "8723"
+    assert ports.said('http://localhost:8723/ ("127.0.0.1", 8723)') == f'http://localhost:{here}/ ("127.0.0.1", {here})'
+    assert ports.said("127.0.0.1:4222 127.0.0.1:0 127.0.0.1:…") == "127.0.0.1:4222 127.0.0.1:0 127.0.0.1:…"
 
 
 # -- links and names ---------------------------------------------------------------------------------------------------
