@@ -12,7 +12,6 @@ import base64
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from callboard.runtime.api.client import Client
 from callboard.runtime.export.exporters import export_run, open_exporters
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.browser import Opened, opened
+from tests.ports import free_ports
 from tests.test_exporters import house_at
 from tests.workflows import document, scripted_skill
 
@@ -78,12 +78,6 @@ def program(name: str) -> str:
     return there
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @contextmanager
 def served(command: list[str], url: str, folder: Path, env: dict[str, str]) -> Generator[str]:
     """Run a backend for the length of the block; its output is in ``folder``."""
@@ -119,8 +113,8 @@ async def until_answering(url: str, process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     command, folder = [program("phoenix"), "serve"], tmp_path_factory.mktemp("phoenix")
-    port = free_port()
-    env = {"PHOENIX_HOST": "127.0.0.1", "PHOENIX_PORT": str(port), "PHOENIX_GRPC_PORT": str(free_port())}
+    port = free_ports(1)[0]
+    env = {"PHOENIX_HOST": "127.0.0.1", "PHOENIX_PORT": str(port), "PHOENIX_GRPC_PORT": str(free_ports(1)[0])}
     env |= {"PHOENIX_WORKING_DIR": str(folder), "PHOENIX_TELEMETRY_ENABLED": "false"}
     with served(command, f"http://127.0.0.1:{port}", folder, env) as url:
         yield url
@@ -129,7 +123,7 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 @pytest.fixture(scope="module")
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     where, folder = program("mlflow"), tmp_path_factory.mktemp("mlflow")
-    port = free_port()
+    port = free_ports(1)[0]
     command = [where, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", "sqlite:///m.db"]
     env = {"MLFLOW_DISABLE_TELEMETRY": "true"}

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -17,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from callboard.bus.serverprogram import find_server
+from tests.ports import free_ports
 
 SERVERS = 3
 READY_WAIT_S = 60.0
@@ -158,16 +157,3 @@ def tied(command: list[str]) -> list[str]:
         return command
     tie = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
     return [sys.executable, "-I", "-S", "-c", tie, *command]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports nobody listens on now, below those that the kernel gives to outgoing connections."""
-    first = 10_000 + (os.getpid() * 37) % 15_000
-    found: list[int] = []
-    for port in range(first, first + 5_000):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise RuntimeError(f"fewer than {count} free ports from {first} on")

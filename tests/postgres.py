@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_ports
 
 USER = "callboard"
 PASSWORD = "pg-s3cr3t"
@@ -68,9 +69,7 @@ def _owner() -> str | None:
 
 @contextmanager
 def _serving(programs: Path, data: Path, owner: str | None) -> Generator[int]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
+    [port] = free_ports(1)
     settings = {**SETTINGS, "port": str(port), "unix_socket_directories": str(data)}
     given = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     server = subprocess.Popen(

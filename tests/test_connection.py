@@ -27,7 +27,8 @@ from callboard.bus.errors import (
     ServerUnreachable,
 )
 from callboard.bus.serverprogram import find_server
-from tests.cluster import free_ports, tied
+from tests.cluster import tied
+from tests.ports import free_ports
 
 PATIENCE_S = 20.0
 ADA = Credentials(user="ada", password="pw")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from callboard.projections import semconv
 from callboard.runtime.export.prometheus import Family, Histogram, Sample, exposition
 from callboard.runtime.export.scraping import Scraped
 from tests.http_house import PATIENCE_S, served
+from tests.ports import free_ports
 from tests.waiting import until
 from tests.workflows import document as workflow
 
@@ -30,15 +30,10 @@ RUN: dict[str, Any] = {
 }
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return bound.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
     """A client of a house, and where its worker tells its figures."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     async with served(tmp_path_factory.mktemp("house"), metrics_listen=address) as (client, _):
         yield client, f"http://{address}/metrics"
 
@@ -142,7 +137,7 @@ async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(house: tupl
 
 
 async def test_who_takes_no_runs_says_why() -> None:
-    one = Scraped(f"127.0.0.1:{free_port()}", list, lambda: "it drains")
+    one = Scraped(f"127.0.0.1:{free_ports(1)[0]}", list, lambda: "it drains")
     found: dict[str, httpx.Response] = {}
     async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
         await tasks.start(one.run)
@@ -153,7 +148,7 @@ async def test_who_takes_no_runs_says_why() -> None:
 
 
 async def test_several_on_one_machine_take_the_next_ports() -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     several = [Scraped(address, lambda: [Family("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
     async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
         for one in several:
@@ -210,7 +205,7 @@ async def test_a_real_prometheus_reads_all_of_it(house: tuple[httpx.AsyncClient,
     wanted["scrape_configs"] = [{"job_name": "callboard", "static_configs": [{"targets": hosts}]}]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
     shutil.copy(DEPLOY / "alerts.yml", tmp_path)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     flags = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
     program = [PROMETHEUS, *flags, f"--web.listen-address={address}"]
     async with await anyio.open_process(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -16,7 +16,8 @@ from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.cli_stage import ONE_NODE
-from tests.cluster import free_ports, tied
+from tests.cluster import tied
+from tests.ports import free_ports
 
 PATIENCE_S = 60.0
 

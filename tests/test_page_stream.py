@@ -1,7 +1,6 @@
 """The page's stream, its module alone in node and in a browser: what is told, whatever stands between it."""
 
 import json
-import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import furnish as furnish
 from tests.page_stage import house as house
 from tests.page_stage import stage as stage
+from tests.ports import free_ports
 from tests.waiting import until
 
 PATIENCE_S = 30
@@ -366,8 +366,7 @@ class Killed:
     """`callboard http` over the store of a house, at one port whoever dies."""
 
     def __init__(self, stage: Stage, stack: ExitStack) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            listen = f"127.0.0.1:{free.getsockname()[1]}"
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
         home = stage.connection.config.data_dir
         self.url = f"http://{listen}/t/{TENANT}/"
         self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)

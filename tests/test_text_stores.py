@@ -1,7 +1,6 @@
 """Stores of texts: one suite for all of them, and what each does by itself."""
 
 import json
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from callboard.actors.memory.text_store import TextStore, collection_of
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.settings.config import Config, load
 from tests.memories import Asking, Placed, placing
+from tests.ports import free_ports
 from tests.postgres import PASSWORD, Postgres, postgres
 from tests.qdrant_api import KEY, QdrantApi, Reply, qdrant_api
 
@@ -393,11 +393,9 @@ async def test_a_database_without_the_extension_says_so(server: Postgres, reques
 
 async def test_a_database_that_is_not_there_is_a_failure_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pgvector, "TRY_AGAIN_MAX_S", 0.001)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"postgresql://u@127.0.0.1:{free.getsockname()[1]}/d"
-        async with closing(PgVector(url, "", "n")) as store:
-            assert await asking(store).refused("search", input={"query": "tea"}) == "memory.unavailable"
+    url = f"postgresql://u@127.0.0.1:{free_ports(1)[0]}/d"
+    async with closing(PgVector(url, "", "n")) as store:
+        assert await asking(store).refused("search", input={"query": "tea"}) == "memory.unavailable"
 
 
 async def test_a_memory_is_a_table_that_names_its_tenant(with_vector: Postgres, request: pytest.FixtureRequest) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +21,7 @@ from callboard.bus.effects import Failure, McpTools
 from callboard.bus.redaction import Redaction
 from callboard.bus.tracecontext import sent_as, within
 from tests.forks import python
+from tests.ports import free_ports
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 ENVIRONMENT = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
@@ -229,15 +229,9 @@ async def test_a_tool_that_requires_tasks_of_the_old_protocol_is_refused_with_a_
 # -- streamable HTTP ----------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @asynccontextmanager
 async def http_server() -> AsyncGenerator[str]:
-    port = free_port()
+    port = free_ports(1)[0]
     process = await anyio.open_process(program("mcp_server.py", "--http", str(port)), stdout=None, stderr=None)
     try:
         with anyio.fail_after(30):
@@ -289,6 +283,6 @@ async def test_an_http_server_that_dies_in_a_call_is_gone() -> None:
 
 
 async def test_an_address_where_nobody_listens_is_unavailable() -> None:
-    found = await opening_failure(McpTools(name="desk", url=f"http://127.0.0.1:{free_port()}/mcp", timeout_s=20.0))
+    found = await opening_failure(McpTools(name="desk", url=f"http://127.0.0.1:{free_ports(1)[0]}/mcp", timeout_s=20.0))
     assert found.code == "tool.unavailable"
     assert "see that it runs at this address" in found.message
