@@ -1,35 +1,28 @@
 """Timetables: the due times of a schedule, by a cron expression in a time zone, or at equal distances."""
 
 import datetime as dt
-from collections import deque
-from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
 from callboard.bus.events import Problem
+from callboard.runtime.schedules.clocks import UTC, due_after, due_between, moment_of, number_at
 
-UTC = dt.UTC
 EVERY_MIN_S = 1.0
 """Shortest distance between two due times; the server's clock looks four times in a second."""
 
 EVERY_MAX_S = 366 * 86_400.0
 JITTER_MAX_S = 86_400.0
 
-CHANGE_OF_CLOCKS = dt.timedelta(hours=3)
-"""More than what clocks are ever changed by."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
-
 
 class Timetable(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """When something is due: by ``cron`` (five fields, or six with seconds first) as the clocks in ``timezone`` show,
     or every ``every_s`` seconds, counted from 1970.
 
-    What a change of the clocks skips is due when it is over, and what it repeats is due once. Each due time is put off
+    What a change of the clocks skips is due when it is over, and what it repeats is due once, unless the expression
+    names every hour: then it goes on as the clocks show it. Each due time is put off
     by up to ``jitter_s`` seconds, by as many each time that it is looked at.
     """
 
@@ -41,20 +34,17 @@ class Timetable(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     def after(self, moment: dt.datetime) -> dt.datetime:
         """Return the first due time behind a moment, in UTC."""
         if self.every_s is not None:
-            return self._tick(self._ticks(moment) + 1)
-        return next(CronSim(self.cron or "", moment.astimezone(self._zone()))).astimezone(UTC)
+            return moment_of(number_at(moment, self.every_s) + 1, self.every_s)
+        return due_after(self.cron or "", ZoneInfo(self.timezone), moment)
 
     def passed(self, first: dt.datetime, until: dt.datetime, count: int) -> list[dt.datetime]:
         """Return the due times from ``first``, which is one, to ``until``; of more than ``count`` the latest."""
-        # Looked for backwards, some are passed over where clocks are put back: that only says where to begin.
-        back = list(islice(takewhile(lambda due: due > first, self._before(until)), count))
-        begin = max(first, back[-1] - CHANGE_OF_CLOCKS) if len(back) == count else first
-        found = deque([first] if begin == first else [], count)
-        due = self.after(begin)
-        while due <= until:
-            found.append(due)
-            due = self.after(due)
-        return list(found)
+        if self.every_s is None:
+            return due_between(self.cron or "", ZoneInfo(self.timezone), first, until, count)
+        latest = number_at(until, self.every_s)
+        begin = max(number_at(first, self.every_s), latest - count) + 1
+        behind = [moment_of(number, self.every_s) for number in range(begin, latest + 1)]
+        return [first, *behind] if len(behind) < count else behind
 
     def put_off(self, due: dt.datetime, name: str) -> dt.datetime:
         """Return the moment at which a due time of a schedule of some name is acted on."""
@@ -66,27 +56,6 @@ class Timetable(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     def text(self) -> str:
         """Return it as people read it."""
         return f"every {self.every_s:g} s" if self.every_s is not None else f"{self.cron} {self.timezone}"
-
-    def _before(self, until: dt.datetime) -> Iterator[dt.datetime]:
-        """Due times up to a moment, that one included, the latest first."""
-        if self.every_s is not None:
-            for number in range(self._ticks(until), 0, -1):
-                yield self._tick(number)
-            return
-        # It goes on from what it is given, without that.
-        begin = until.astimezone(self._zone()) + dt.timedelta(seconds=1)
-        for due in CronSim(self.cron or "", begin, reverse=True):
-            if due <= until:
-                yield due.astimezone(UTC)
-
-    def _zone(self) -> ZoneInfo:
-        return ZoneInfo(self.timezone)
-
-    def _ticks(self, moment: dt.datetime) -> int:
-        return int((moment - _EPOCH).total_seconds() // (self.every_s or 1.0))
-
-    def _tick(self, number: int) -> dt.datetime:
-        return _EPOCH + dt.timedelta(seconds=number * (self.every_s or 1.0))
 
 
 def problems(timetable: Timetable) -> list[Problem]:

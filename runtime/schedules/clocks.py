@@ -1,0 +1,121 @@
+"""The arithmetic of clocks: equal distances counted from 1970, and what clocks on a wall show while they are changed.
+
+Pure, and exact: distances are fractions, moments whole microseconds. An expression that names every hour goes on
+through a change: it is due whenever the clocks show such a time. Any other is due once for each time of the wall, at
+the first of two moments that show it; what the clocks skip is due as soon as they have. Debian's cron(8) does so, and
+tells the two apart by asterisks.
+"""
+
+import datetime as dt
+from collections import deque
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
+from math import ceil, floor
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+
+UTC = dt.UTC
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
+HOURS = 24
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+_SECOND = dt.timedelta(seconds=1)
+_DAY = dt.timedelta(days=1)
+"""Clocks that are changed twice come back no sooner."""
+
+
+def number_at(moment: dt.datetime, every_s: float) -> int:
+    """Return the number of the latest of equal distances that a moment has reached."""
+    passed = (moment - EPOCH) // _MICROSECOND
+    return ceil((passed + 1) / _distance(every_s)) - 1
+
+
+def moment_of(number: int, every_s: float) -> dt.datetime:
+    """Return the moment of a number, in UTC: so many distances behind 1970, in whole microseconds."""
+    return EPOCH + floor(number * _distance(every_s)) * _MICROSECOND
+
+
+def _distance(every_s: float) -> Fraction:
+    """In microseconds, as it was written: 0.1 is a tenth, and not the next best number of two digits."""
+    return Fraction(repr(every_s)) * 1_000_000
+
+
+def due_after(cron: str, zone: ZoneInfo, moment: dt.datetime) -> dt.datetime:
+    """Return the first moment behind one, in UTC, at which an expression is due.
+
+    :raises StopIteration: if it is never due
+    """
+    begin = moment.astimezone(UTC).replace(microsecond=0)
+    if _names_every_hour(cron):
+        return _shown_after(cron, zone, begin)
+    return next(due for wall in CronSim(cron, _wall(begin, zone)) if (due := _first_at(wall, zone)) > moment)
+
+
+def due_between(cron: str, zone: ZoneInfo, first: dt.datetime, until: dt.datetime, count: int) -> list[dt.datetime]:
+    """Return the due moments from ``first``, which is one, to ``until``; of more than ``count`` the latest."""
+    looked = count + 1
+    while True:
+        # So many times of the wall may be fewer moments where clocks are put forward: then from further back.
+        begin = max(first, _back(cron, zone, until, looked) or first)
+        found = deque([first] if begin == first else [], count)
+        due = due_after(cron, zone, begin)
+        while due <= until:
+            found.append(due)
+            due = due_after(cron, zone, due)
+        if len(found) == count or begin == first:
+            return list(found)
+        looked *= 2
+
+
+def changed(zone: ZoneInfo, begin: dt.datetime, until: dt.datetime) -> dt.datetime | None:
+    """Return the first moment behind ``begin``, up to ``until``, at which clocks are set otherwise than then."""
+    offset, low = begin.astimezone(zone).utcoffset(), begin
+    while low < until:
+        high = min(low + _DAY, until)
+        if high.astimezone(zone).utcoffset() == offset:
+            low = high
+            continue
+        while high - low > _SECOND:
+            middle = low + (high - low) // _SECOND // 2 * _SECOND
+            low, high = (middle, high) if middle.astimezone(zone).utcoffset() == offset else (low, middle)
+        return high
+    return None
+
+
+def _names_every_hour(cron: str) -> bool:
+    return len(CronSim(cron, EPOCH).hours) == HOURS
+
+
+def _shown_after(cron: str, zone: ZoneInfo, begin: dt.datetime) -> dt.datetime:
+    """The first moment behind a whole second at which clocks show a time of an expression."""
+    # From a change on, what is shown at that very moment counts, too.
+    since, shown, sought = begin, _wall(begin, zone), _wall(begin, zone)
+    while True:
+        due = since + (next(CronSim(cron, sought)) - shown)
+        change = changed(zone, since, due)
+        if change is None:
+            return due
+        since, shown, sought = change, _wall(change, zone), _wall(change, zone) - _SECOND
+
+
+def _first_at(wall: dt.datetime, zone: ZoneInfo) -> dt.datetime:
+    """The first moment at which clocks show a time, or have skipped it."""
+    found = wall.replace(tzinfo=zone).astimezone(UTC)
+    if _wall(found, zone) == wall:
+        return found
+    # Skipped: as the clocks were set before, it comes behind their change, and as they are then, before it.
+    return changed(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found) or found
+
+
+def _back(cron: str, zone: ZoneInfo, until: dt.datetime, count: int) -> dt.datetime | None:
+    """A moment so many times of the wall before one; None if there are not as many."""
+    earlier: Iterator[dt.datetime] = CronSim(cron, _wall(until, zone) + _SECOND, reverse=True)
+    wall = next(islice(earlier, count - 1, None), None)
+    return None if wall is None else _first_at(wall, zone)
+
+
+def _wall(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:
+    """What clocks show."""
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
