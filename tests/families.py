@@ -165,6 +165,33 @@ async def spenders(stage: Stage) -> End:
     return End("completed")
 
 
+async def chorus(stage: Stage) -> End:
+    """Several nodes beside each other, each of which asks a model as often as it is told to, without a stop between."""
+    given: dict[str, Any] = stage.info.input
+
+    async def sing(voice: int) -> None:
+        node = stage.enter(f"voice[{voice}]")
+        try:
+            for i in range(given["turns"]):
+                await effect(node, f"do.{i + 1}", 1)
+                assert isinstance(await node.turn(f"turn.{i + 1}", ModelRequest(messages=[user("Sing.")])), Ok)
+        except Cancelled as cancelled:
+            node.exit("cancelled", error=cancelled.cause)
+            raise
+        node.exit("ok")
+
+    await stage.join(*[stage.spawn(sing(voice)) for voice in range(given["width"])])
+    return End("completed")
+
+
+async def choruses(stage: Stage) -> End:
+    """Several of one voice beside each other, each a run of its own."""
+    given: dict[str, Any] = stage.info.input
+    alone = {**given, "width": 1}
+    await stage.join(*[stage.spawn(have(stage, f"one[{i}]", "chorus", alone)) for i in range(given["width"])])
+    return End("completed")
+
+
 async def spender_beside_a_stop(stage: Stage) -> End:
     """A spender beside a branch with a place to stop at."""
 
@@ -191,6 +218,8 @@ PLAYS: Mapping[str, Play] = {
         fails,
         spender,
         spenders,
+        chorus,
+        choruses,
         spender_beside_a_stop,
     )
 }

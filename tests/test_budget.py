@@ -11,7 +11,7 @@ from callboard.runtime.admission.start_message import examine
 from callboard.testing import Scenario
 from callboard.testing.plugin import scenario as scenario  # the fixture
 from tests.flows import flow, returned
-from tests.workflows import document
+from tests.workflows import document, scripted_skill
 
 STEPS = json.dumps(document({name: {} for name in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")]))
 SCRIPT = {"turns": {name: [{"text": name, "usage": {"input_tokens": 10, "output_tokens": 5}}] for name in "abcd"}}
@@ -37,6 +37,33 @@ def test_it_is_paused_and_may_use_as_much_again(scenario: Scenario, limits: dict
         scenario.resume()
     assert scenario.result.status == "completed"
     assert paused(scenario) == stops
+    scenario.crash_everywhere()
+
+
+LOOKS = {"tool_calls": [{"tool": "look", "input": {}}]}
+AGENT = json.dumps(document({"a": {"skills": ["desk"]}}))
+DESK = {"skills": [scripted_skill("desk", "look")]}
+TALK = {"turns": {"a": [*[LOOKS] * 4, {"text": "done"}]}, "tools": {"look": [{"output": 1}] * 4}}
+
+
+def test_a_turn_that_is_announced_when_the_budget_is_used_up_is_held_until_the_run_goes_on(scenario: Scenario) -> None:
+    scenario.start(source=AGENT, script=TALK, options=DESK, limits={"turns": 2})
+    made = list[int]()
+    while scenario.result.status == "paused":
+        made.append(len(scenario.payloads("model.result")))
+        assert len(scenario.payloads("model.call")) == made[-1] + 1
+        assert scenario.events[-1].type == "run.parked", "it costs nothing meanwhile"
+        scenario.resume()
+    assert scenario.result.status == "completed"
+    assert made == [2, 4]
+    scenario.crash_everywhere()
+
+
+def test_what_is_held_is_cancelled_with_the_run(scenario: Scenario) -> None:
+    scenario.start(source=AGENT, script=TALK, options=DESK, limits={"turns": 2})
+    scenario.cancel()
+    assert scenario.result.status == "cancelled"
+    assert len(scenario.payloads("model.result")) == 2
     scenario.crash_everywhere()
 
 

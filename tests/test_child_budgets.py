@@ -55,11 +55,13 @@ async def turns(hands: Hands) -> list[Event]:
     return [event for some in events for event in some if event.type == ev.ModelResult.type]
 
 
-async def family(limits: dict[str, Any], *, levels: int = 1, log: CrashingLog | None = None) -> tuple[Hands, Resuming]:
+async def family(
+    limits: dict[str, Any], play: str = "spenders", *, levels: int = 1, log: CrashingLog | None = None
+) -> tuple[Hands, Resuming]:
     theatre = family_theatre(log)
     resuming = Resuming()
     hands = Hands(theatre, resuming)
-    await theatre.accept("spenders", input={"turns": TURNS, "width": WIDTH, "levels": levels}, limits=limits)
+    await theatre.accept(play, input={"turns": TURNS, "width": WIDTH, "levels": levels}, limits=limits)
     await hands.finish(ROOT)
     for ref in await hands.family(ROOT):
         events = await theatre.events(ref)
@@ -85,6 +87,40 @@ async def test_concurrent_children_pass_a_limit_by_what_is_under_way(limits: dic
         events = await hands.theatre.events(ref)
         told = [ev.payload_of(event) for event in events if event.type in (ev.RunPaused.type, ev.RunResumed.type)]
         assert all(isinstance(one, ev.RunPaused | ev.RunResumed) and one.by == "run r1" for one in told)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("limits", [{"tokens": 10 * TURN}, {"turns": 10}])
+async def test_no_branch_goes_on_asking_when_the_budget_is_used_up(limits: dict[str, int]) -> None:
+    hands, resuming = await family(limits, "chorus")
+    assert end_of(await hands.theatre.events(ROOT)).status == "completed"
+    assert len(await turns(hands)) == WIDTH * TURNS
+    assert len(resuming.paused_at) == 3
+    for times, made in enumerate(resuming.paused_at, 1):
+        assert 10 * times <= made < 10 * times + WIDTH, "what was under way, no more"
+
+
+@pytest.mark.anyio
+async def test_a_child_that_is_held_begins_no_further_turn() -> None:
+    hands, resuming = await family({"turns": 15}, "choruses")
+    assert end_of(await hands.theatre.events(ROOT)).status == "completed"
+    assert len(await turns(hands)) == WIDTH * TURNS
+    assert 15 <= resuming.paused_at[0] <= 15 + 2 * WIDTH
+    for ref in (await hands.family(ROOT))[1:]:
+        held = began = False
+        for event in await hands.theatre.events(ref):
+            if event.type in (ev.RunPaused.type, ev.RunResumed.type):
+                held, began = event.type == ev.RunPaused.type, False
+            assert not (held and began and event.type == ev.ModelResult.type), "announced while held, and begun"
+            began = began or event.type == ev.ModelCall.type
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("play", ["chorus", "choruses"])
+async def test_what_was_held_is_cancelled_with_the_run(play: str) -> None:
+    hands, _ = await family({"turns": 10, "then": "cancel"}, play)
+    assert {end_of(await hands.theatre.events(ref)).status for ref in await hands.family(ROOT)} == {"cancelled"}
+    assert 10 <= len(await turns(hands)) <= 10 + 2 * WIDTH
 
 
 @pytest.mark.anyio

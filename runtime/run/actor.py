@@ -202,9 +202,10 @@ class RunActor:
         if forked is not None and parked_n <= forked.n:
             parked_n = 0  # its origin has begun what was open then; it has not
         spawn = self._tasks.spawn
-        self._flight = InFlight(self._active, carrier, spawn, parked_n=parked_n, ids=ids_of(admission.accepted))
-        self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
         self._budget = Budget(admission.accepted.limits, self._services.prices, forked.n if forked is not None else 0)
+        ids = ids_of(admission.accepted)
+        self._flight = InFlight(self._active, carrier, spawn, self._budget, parked_n=parked_n, ids=ids)
+        self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
         self._kin = ChildBudgets(self._active, self._budget, self.inbox, admission.accepted.parent)
         self._children = self._flight.children = ChildRuns(
             self.ref,
@@ -224,7 +225,6 @@ class RunActor:
         self._rest = Rest(self._active, self._flight, self._budget)
         self._parting.callback(self._part)
         # What is logged of the run belongs to its root; only effects are told to others.
-        ids = ids_of(admission.accepted)
         self._parting.enter_context(within(sent_as(ids.trace(self.ref.run), ids.span(self.ref.run), told=False)))
         # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
         self._runlog.numbered.clear()

@@ -48,7 +48,10 @@ class Budget:
         self._said: dict[str, Tally] = {}
         """What children that go on have said they used, by the key of their effect."""
         self._held: dict[str, None] = {}
+        self._turns_held: set[str] = set()
+        """Turns of models that were announced when the budget was used up, by the keys of their effects."""
         self._stands = False
+        self._unwinds = False
         self.paused_by: set[str] = set()
         """Who, or which budget that it shares, has paused the run for a budget."""
         self.held = False
@@ -70,6 +73,13 @@ class Budget:
         """Whether a child is to stand still, as the run does: it has said what it used when that was too much."""
         return key in self._held
 
+    def holds_turn(self, key: str) -> bool:
+        """Whether a turn of a model is not to begin before the run goes on: it was announced when too much was used.
+
+        As that stands in the log, it is so whoever has the run.
+        """
+        return key in self._turns_held
+
     def take(self, event: Event) -> None:
         """Take the next event of the run."""
         if event.n <= self._shared:
@@ -79,10 +89,16 @@ class Budget:
         match event.type:
             case ev.RunClaimed.type:
                 self._began = self._began or event.time
+            case ev.ModelCall.type if self._spent(event.time):
+                self._turns_held.add(event.key)
             case ev.ModelResult.type:
                 self._turns += 1
             case ev.RunPaused.type | ev.RunResumed.type | ev.ChildUsage.type:
                 used = self._of_the_family(event)
+            case ev.CancelRequested.type:
+                # What still begins cleans up.
+                self._unwinds = True
+                self._turns_held.clear()
             case ev.ChildEnd.type | ev.EffectCancelled.type:
                 used = _beyond(used, self._said.pop(event.key, Tally()))
                 self._held.pop(event.key, None)
@@ -106,6 +122,8 @@ class Budget:
                 # One resume may end several pauses, all of them numbered before the first is stored.
                 self.releasing[event.n] = freed
                 self._held = {key: None for key in self._held if key not in freed}
+                if not self._spent(event.time):
+                    self._turns_held.clear()
             case ev.ChildUsage(models=models, turns=turns):
                 self._turns += turns
                 said = self._said.setdefault(event.key, Tally())
@@ -123,6 +141,10 @@ class Budget:
             self._bill += bill
             if bill.unknown_tokens:
                 self._unpriced.append(one.model)
+
+    def _spent(self, now: dt.datetime) -> bool:
+        """Whether no turn of a model may begin."""
+        return not self._unwinds and (self._stands or bool(self._used_up(now)))
 
     def due(self) -> dt.datetime | None:
         """When its time is used up, if that is limited."""

@@ -21,6 +21,7 @@ from callboard.bus.tracecontext import TraceContext, sent_as
 from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.interpreter.waits import OpenEffect
 from callboard.runtime.run.activation import Activation
+from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.conversation import model_turn
 from callboard.runtime.run.node_actors import Address, NodeActors
@@ -32,9 +33,12 @@ QUEUED_PROGRESS_MAX = 1_000
 class InFlight:
     """The effects that node actors of one active run carry out, and where these hand in the events that follow."""
 
-    def __init__(self, active: Activation, carrier: Carrier, spawn: Spawn, *, parked_n: int, ids: SpanIds) -> None:
+    def __init__(
+        self, active: Activation, carrier: Carrier, spawn: Spawn, budget: Budget, *, parked_n: int, ids: SpanIds
+    ) -> None:
         self.children: ChildRuns
         self._active = active
+        self._budget = budget
         effects = active.services.effects
         shared = Shared(Standing(partial(spawn, "tools of the run")))
         self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, self, effects, spawn, shared), spawn)
@@ -79,6 +83,9 @@ class InFlight:
             self._node_actors.call((event.path, event.iteration))
         elif kind is ev.NodeExit:
             self._node_actors.leave((event.path, event.iteration))
+        elif kind is ev.RunResumed or kind is ev.CancelRequested:
+            # What the budget has held goes on, when what else has come is recorded.
+            self._begun = False
         elif kind.kind == "intent" and self._begun:
             self._hand_over(event.key)
 
@@ -89,6 +96,8 @@ class InFlight:
         if effect is None or not waits.is_open(key):
             return
         if is_far_away(effect.intent) or key in self._carried or self._active.draining:
+            return
+        if self._budget.holds_turn(key):
             return
         self._carried.add(key)
         if isinstance(effect.intent, ev.ChildStart):
@@ -183,7 +192,10 @@ class InFlight:
     def all_far_away(self) -> bool:
         """Whether nothing that the run waits for is being done by this worker."""
         waiting = self._active.stage.waits.effects.items()
-        return all(is_far_away(effect.intent) or self.children.far_away(key) for key, effect in waiting)
+        return all(
+            is_far_away(effect.intent) or self.children.far_away(key) or self._budget.holds_turn(key)
+            for key, effect in waiting
+        )
 
 
 def is_far_away(intent: Payload) -> bool:
