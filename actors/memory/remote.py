@@ -1,7 +1,6 @@
 """Asking a server that keeps texts over HTTP: bounded in time and tries, for all that is asked may be asked again."""
 
 import random
-import ssl
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +9,7 @@ import msgspec
 
 from callboard.actors.memory.store import Unavailable, failed
 from callboard.actors.models.trouble import retry_after_s
+from callboard.actors.trust import trusted
 from callboard.bus.backoff import backoff_s
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ class Remote:
         if self._client is None:
             import httpx
 
-            self._client = httpx.AsyncClient(
-                headers=self._headers, timeout=ANSWER_S, trust_env=False, verify=ssl.create_default_context()
-            )
+            self._client = httpx.AsyncClient(headers=self._headers, timeout=ANSWER_S, trust_env=False, verify=trusted())
         return self._client
 
 

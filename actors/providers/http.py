@@ -4,11 +4,9 @@ Every hop, redirects included, is resolved and checked (`callboard.actors.addres
 address; a token goes only to the host it was given for. Retries are the flow's: its failures say which are worth one.
 """
 
-import ssl
 import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +15,7 @@ from callboard.actors.addresses import AddressRefused, checked_addresses
 from callboard.actors.providers.http_request import PORTS, Asked, Unsendable, asked_of
 from callboard.actors.providers.http_response import PREFIX, answer_of
 from callboard.actors.providers.provider import Answer, Request, failure
+from callboard.actors.trust import trusted
 from callboard.bus import tracecontext
 
 if TYPE_CHECKING:
@@ -55,10 +54,6 @@ class Http:
     def __init__(self, rules: HttpRules) -> None:
         self._rules = rules
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
-
     async def execute(self, request: Request) -> Answer:
         import httpx
 
@@ -68,7 +63,7 @@ class Http:
             asked = asked_of(request, self._rules.bytes_max, self._rules.timeout_max_s)
             with anyio.fail_after(asked.timeout_s):
                 # No proxies from the environment: through one, the checked address would not be the one reached.
-                async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=None) as client:
+                async with httpx.AsyncClient(verify=trusted(), trust_env=False, timeout=None) as client:
                     asked, response, content = await self._exchange(client, asked, metadata)
         except Unsendable as unsendable:
             return _failed(unsendable.code, str(unsendable), False, metadata)

@@ -1,0 +1,30 @@
+"""Whom connections trust: the certificate authorities of this machine, read once in a process.
+
+To read them takes longer than most requests. They are read again when other ones are named (``SSL_CERT_FILE``,
+``SSL_CERT_DIR``), or their file has been changed.
+"""
+
+import os
+import ssl
+from functools import lru_cache
+
+
+def trusted() -> ssl.SSLContext:
+    """Return the context for clients, the same as long as nothing has changed: whoever has it changes nothing in it."""
+    paths = ssl.get_default_verify_paths()
+    return _read(paths.cafile, paths.capath, _version(paths.cafile))
+
+
+@lru_cache(maxsize=1)
+def _read(_file: str | None, _folder: str | None, _version: tuple[int, int] | None) -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _version(file: str | None) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
