@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.asking import api
+from callboard.bus.events import Outline, OutlineNode
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http import histories
@@ -22,6 +23,8 @@ from callboard.runtime.http.openapi import document
 from callboard.runtime.http.routes import ROUTES
 from tests.flows import call, flow, returned
 from tests.http_house import PATIENCE_S, served
+from tests.logs import Log
+from tests.page_stage import put
 from tests.workflows import document as workflow
 
 House = tuple[httpx.AsyncClient, Connection]
@@ -180,6 +183,43 @@ async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx.AsyncC
     assert [one["key"] for one in found["open"]] == [call["key"]]
     assert (found["at"], found["standing"]["status"], found["unwritten"]) == (call["n"], "running", [])
     assert (await got(client, f"/runs/{two}/replay/0"))["ended"]
+
+
+async def test_a_place_is_the_number_of_an_event_also_behind_one_that_cannot_be_read(house: House) -> None:
+    client, connection = house
+    made = Log("torn", "torn").started(Outline([OutlineNode(name) for name in "abc"]))
+    for name in "abc":
+        made.enter(name)
+        made.exit(name)
+    events = made.events
+    lost = next(event for event in events if event.type == "node.exit" and event.path == "a")
+    after = await put(connection.log, "torn", events[: lost.n - 1])
+    subject = connection.log.subjects.event(RunRef("acme", "torn"), "torn", lost.type)
+    torn = await connection.log.nc.jetstream().publish(subject, b'{"run": "torn')
+    assert torn.seq > after
+    await put(connection.log, "torn", events[lost.n :], torn.seq)
+    last = events[-1].n
+    for event in events[lost.n :]:
+        found = await got(client, f"/runs/torn/at/{event.n}")
+        assert (found["n"], found["last"]) == (event.n, last)
+    entered = [event.n for event in events if event.type == "node.enter"]
+    found = await got(client, f"/runs/torn/at/{entered[1]}")
+    assert found["diagram"]["colours"]["b"] == "current"
+    assert "c" not in found["diagram"]["entered"]
+    before = await got(client, f"/runs/torn/at/{lost.n}")
+    assert (before["n"], before["diagram"]["colours"]["a"]) == (lost.n - 1, "current")
+    refused = await client.get(f"/runs/torn/replay/{lost.n}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "log.unreadable")
+    for path in ("at", "replay"):
+        assert (await client.get(f"/runs/torn/{path}/{last + 1}")).status_code == 404
+    # In pieces of any size all that can be read comes.
+    for limit in (1, 2, lost.n):
+        count, place, more = 0, 0, True
+        while more:
+            piece = await got(client, "/runs/torn/index", after=place, limit=limit)
+            assert piece["last"] > place, "it gets on"
+            count, place, more = count + piece["count"], piece["last"], piece["more"]
+        assert (count, place) == (len(events) - 1, last)
 
 
 async def test_what_a_model_saw_is_what_it_was_asked(

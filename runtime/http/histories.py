@@ -4,6 +4,7 @@ A run is read from the log once, and then only what has come since. What the log
 of it is bounded; a run that is larger than `RUN_BYTES_MAX` is read in pages, and not here.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from functools import partial
 import anyio
 import msgspec
 
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
@@ -63,6 +65,16 @@ class History:
         self._after = 0
 
     @property
+    def last(self) -> int:
+        """The number of the last event; not how many there are, where one between them cannot be read."""
+        return self.events[-1].n if self.events else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it goes as far as the log did when that was looked at."""
+        return bool(self.rows) and self._after >= self._newest
+
+    @property
     def ended(self) -> bool:
         return bool(self.events) and self.events[-1].type == RunEnd.type
 
@@ -79,16 +91,16 @@ class History:
             self._begin()
             self._encrypted = last.encrypted
         newer = bool(self.rows) and last.readable and last.sequence > self.rows[-1].sequence
-        if newer and (self.ended or last.event.n <= len(self.events)):
+        if newer and (self.ended or last.event.n <= self.last):
             # Removed, and begun anew under its id.
             self._begin()
         self._newest = last.sequence
 
     def reaches(self, until: int | None) -> bool:
         """Whether it goes to event ``until``, or as far as the log when that was looked at."""
-        if until is not None and len(self.events) >= until:
+        if until is not None and self.last >= until:
             return True
-        return bool(self.rows) and self.rows[-1].sequence >= self._newest
+        return self.complete
 
     async def grow(self, log: JetStreamLog) -> bool:
         """Read on by one batch; say whether there may be more.
@@ -176,11 +188,22 @@ class Histories:
                 sizes -= self._kept.pop(run).size
 
 
-def event_at(events: Sequence[Event], n: int) -> Event:
-    """Return the event of a number.
+def count_to(events: Sequence[Event], n: int) -> int:
+    """Return how many of a run's events have a number up to one that there is; some may not be readable.
 
     :raises ApiError: ``replay.no_event``
     """
-    if not 1 <= n <= len(events):
-        raise ApiError(404, "replay.no_event", f"there is no event {n}; the last is {len(events)}")
-    return events[n - 1]
+    if not 1 <= n <= events[-1].n:
+        raise ApiError(404, "replay.no_event", f"there is no event {n}; the last is {events[-1].n}")
+    return bisect_right(events, n, key=lambda event: event.n)
+
+
+def event_at(events: Sequence[Event], n: int) -> Event:
+    """Return the event of a number.
+
+    :raises ApiError: ``replay.no_event``, or ``log.unreadable`` if it cannot be read
+    """
+    count = count_to(events, n)
+    if not count or events[count - 1].n != n:
+        raise ApiError(409, LogUnreadable.CODE, f"event {n} of the run cannot be read", run_id=events[0].run)
+    return events[count - 1]

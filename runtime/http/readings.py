@@ -32,7 +32,7 @@ from callboard.projections.spans import SpanFold
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.verbs import ApiError, read_body
 from callboard.runtime.http.answers import Content
-from callboard.runtime.http.histories import Histories, History, event_at
+from callboard.runtime.http.histories import Histories, History, count_to, event_at
 from callboard.runtime.http.shapes import (
     INDEX_EVENTS_MAX,
     At,
@@ -114,7 +114,7 @@ class Readings:
         # Where something that is none stands in an event's place, its number is not the place of its row.
         begin = bisect_right(history.rows, asked.after, key=lambda row: row.event.n)
         rows = history.rows[begin : begin + asked.limit]
-        more = len(history.rows) > begin + len(rows)
+        more = len(history.rows) > begin + len(rows) or not history.complete
         final = more or history.ended
         key = asked.run_id, history.rows[0].sequence, asked.after, asked.limit
         if final and key in self._pieces:
@@ -137,21 +137,23 @@ class Readings:
         return found
 
     async def at(self, tenant: str, body: bytes) -> At:
-        """Say how a run stood behind one of its events: result, status, nodes, and the colours of its diagram."""
+        """Say how a run stood behind one of its events: result, status, nodes, and the colours of its diagram.
+
+        What cannot be read has no part in it; if it is that very event, what was before it is said.
+        """
         asked = read_body(body, OneMoment)
         history = await self._histories.of(asked.run_id)
-        last = len(history.events)
-        place = asked.n or last
-        event_at(history.events, place)
+        last = history.last
+        count = count_to(history.events, asked.n or last)
         async with history.folding:
-            frame = await self._apart(history.keyframes.at, history.events, place)
+            frame = await self._apart(history.keyframes.at, history.events, count)
         return At(last=last, **msgspec.structs.asdict(await self._apart(frame.view)))
 
     async def replay(self, tenant: str, body: bytes) -> Replayed:
         """Run the interpreter over a run's events up to one of them: verify them, and say what it waits for there."""
         asked = read_body(body, OneMoment)
         ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
-        n = event_at(events, asked.n or len(events)).n
+        n = event_at(events, asked.n or events[-1].n).n
         admission, secrets = await self._admission(events)
         return await self._verified(replay_events, ref, events, admission, secrets, n)
 
@@ -206,7 +208,8 @@ class Readings:
     async def _whole(self, run: str, until: int | None = None) -> Sequence[Event]:
         """Return the events of a run, up to one of them, with their large values."""
         history = await self._histories.of(run, until)
-        return [await self._joined(history, row) for row in history.rows[:until]]
+        rows = [row for row in history.rows if until is None or row.event.n <= until]
+        return [await self._joined(history, row) for row in rows]
 
     async def _joined(self, history: History, row: Row) -> Event:
         if not row.event.blobs:
