@@ -1,6 +1,7 @@
 """Which queues a worker reads, when its leaving and a change of who lives come together; and what comes twice."""
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from callboard.bus.queue import Delivery, Outbox, Puller, redeliver_now
 from callboard.runtime.admission.admission import ADMISSION, Admission
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import open_connection
+from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_GUEST_S, HELLO_WAIT_S
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import assignment as module
-from callboard.runtime.worker.assignment import Assignment
+from callboard.runtime.worker.assignment import Assignment, hello_waits
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.worker import Worker
 
@@ -99,3 +101,23 @@ async def test_a_start_that_comes_again_while_it_is_admitted_is_admitted_once(
                 await came_again.wait()
                 go_on.set()
     assert came == admitted * 2
+
+
+@pytest.mark.parametrize(
+    ("held", "guest", "back_in_s", "waits"),
+    [
+        # Nobody could lose anything: who is alone, guest or not, begins at once.
+        (False, False, 5.0, (HELLO_WAIT_S, 0.0)),
+        (False, True, 5.0, (HELLO_WAIT_S, 0.0)),
+        # Somebody holds commands: who hears of nobody waits until those are back who may be on their way.
+        (True, False, 0.1, (HELLO_WAIT_BUSY_S, 0.1)),
+        (True, False, -3.0, (HELLO_WAIT_BUSY_S, 0.0)),
+        # A guest gives them all the time.
+        (True, True, -3.0, (HELLO_WAIT_GUEST_S, inf)),
+    ],
+)
+def test_others_are_waited_for_as_long_as_they_may_lose_something(
+    held: bool, guest: bool, back_in_s: float, waits: tuple[float, float]
+) -> None:
+    assert hello_waits(held=held, guest=guest, back_in_s=back_in_s) == waits
+    assert HELLO_WAIT_S < HELLO_WAIT_BUSY_S < HELLO_WAIT_GUEST_S

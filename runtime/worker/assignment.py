@@ -131,16 +131,9 @@ class Assignment:
             if not self._guest:
                 self._read(_INBOX, ADMISSION, self._admit)
             self._tasks.start_soon(self._follow_changes)
-            await self._membership.run(*self._hello_waits())
-
-    def _hello_waits(self) -> tuple[float, float]:
-        """How long others are waited for, and how long if nobody listens, in seconds."""
-        if not any(self._pending_acks.values()):
-            return HELLO_WAIT_S, 0.0
-        if self._guest:
-            return HELLO_WAIT_GUEST_S, inf
-        # Whoever holds commands may be about to connect anew.
-        return HELLO_WAIT_BUSY_S, max(0.0, self._all_back_at - anyio.current_time())
+            back_in_s = self._all_back_at - anyio.current_time()
+            waits = hello_waits(held=any(self._pending_acks.values()), guest=self._guest, back_in_s=back_in_s)
+            await self._membership.run(*waits)
 
     async def leave(self) -> None:
         """Read nothing any more, and tell the others."""
@@ -249,3 +242,16 @@ class Assignment:
 
 def _durable(queue: int) -> str:
     return ADMISSION if queue == _INBOX else f"partition-{queue}"
+
+
+def hello_waits(*, held: bool, guest: bool, back_in_s: float) -> tuple[float, float]:
+    """Return how long a new worker waits for others, and how long if nobody listens, in seconds.
+
+    ``held`` says that somebody holds commands, who may be about to connect anew: by ``back_in_s`` seconds from now, all
+    have that will.
+    """
+    if not held:
+        return HELLO_WAIT_S, 0.0
+    if guest:
+        return HELLO_WAIT_GUEST_S, inf
+    return HELLO_WAIT_BUSY_S, max(0.0, back_in_s)
