@@ -7,13 +7,12 @@ below ``cb.blob`` can put other pieces there: of several with one number the fir
 import re
 from collections.abc import Awaitable, Callable
 
-import anyio
-
 from callboard.bus.asking import api, direct_get
 from callboard.bus.commit import Message
 from callboard.bus.line import Line
-from callboard.bus.log import Full, NoAnswer
+from callboard.bus.log import NoAnswer
 from callboard.bus.requests import Requests
+from callboard.bus.side_by_side import side_by_side
 
 CHUNK_BYTES = 512 * 1024
 """Size of the pieces of a large value; headers, subject and piece stay below the server's 1 MiB."""
@@ -45,22 +44,13 @@ class Blobs:
     async def put(self, subject: str, data: bytes) -> None:
         """Store a value; as `callboard.bus.log.EventLog.put_blob`."""
         chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
-        limiter = anyio.CapacityLimiter(CHUNKS_AT_ONCE)
 
         async def put(i: int) -> None:
-            async with limiter:
-                await self._publish(Message(f"{subject}.{i}", chunks[i], {COUNT: str(len(chunks))}))
+            await self._publish(Message(f"{subject}.{i}", chunks[i], {COUNT: str(len(chunks))}))
 
         # What an earlier try has brought in is not stored again: where room is scarce it would use up what there is.
         there = await self._there(subject)
-        try:
-            async with anyio.create_task_group() as tasks:
-                for i in range(len(chunks)):
-                    if i not in there:
-                        tasks.start_soon(put, i)
-        except* NoAnswer as errors:
-            full = next((error for error in errors.exceptions if isinstance(error, Full)), None)
-            raise full or NoAnswer(str(errors.exceptions[0])) from errors
+        await side_by_side([i for i in range(len(chunks)) if i not in there], put, CHUNKS_AT_ONCE)
 
     async def _there(self, subject: str) -> set[int]:
         """The numbers of the pieces that the stream has."""

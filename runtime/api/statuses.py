@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.bus.log import EventLog, whole
+from callboard.bus.side_by_side import side_by_side
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
 from callboard.projections.runs import AT_WORK, TOLD_BY_EVENTS, RowStatus, RunRow
@@ -56,17 +57,8 @@ class Statuses:
 
     async def all(self, tenant: str, runs: Sequence[str]) -> dict[str, RowStatus]:
         """Return the status of each run now. Raises as `told`."""
-        found: dict[str, RowStatus] = {}
-        limiter = anyio.CapacityLimiter(READ_AT_ONCE)
-
-        async def tell(run: str) -> None:
-            async with limiter:
-                found[run] = await self.of(RunRef(tenant, run))
-
-        async with anyio.create_task_group() as tasks:
-            for run in runs:
-                tasks.start_soon(tell, run)
-        return found
+        found = await side_by_side([RunRef(tenant, run) for run in runs], self.of, READ_AT_ONCE)
+        return dict(zip(runs, found, strict=True))
 
     async def of(self, ref: RunRef) -> RunStatus:
         """Return a run's status now.

@@ -5,17 +5,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-import anyio
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.commands import TELLS
 from callboard.bus.copying import copied
 from callboard.bus.purging import Gone
+from callboard.bus.side_by_side import side_by_side
 from callboard.projections.where import Both, Either, Not, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.forking import ENDED_BADLY, ForkRun, NowhereToFork, message_of
-from callboard.runtime.operations.errors import leaves
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 
 AT_ONCE = 16
@@ -144,22 +143,13 @@ async def _each(
     runs: Sequence[str], act: Callable[[str], Awaitable[Heard]], progress: Callable[[int], None]
 ) -> list[Heard]:
     """Do something to each run, some side by side."""
-    found: dict[str, Heard] = {}
-    limiter = anyio.CapacityLimiter(AT_ONCE)
 
-    async def one(run: str) -> None:
-        async with limiter:
-            found[run] = await act(run)
-            progress(1)
+    async def one(run: str) -> Heard:
+        heard = await act(run)
+        progress(1)
+        return heard
 
-    try:
-        async with anyio.create_task_group() as tasks:
-            for run in runs:
-                tasks.start_soon(one, run)
-    except BaseExceptionGroup as group:
-        # All have met with the same.
-        raise next(leaves(group)) from group
-    return [found[run] for run in runs]
+    return await side_by_side(runs, one, AT_ONCE)
 
 
 async def _was_told(client: Client, run: str, verb: str, operation: str) -> bool:
