@@ -1,6 +1,7 @@
 """Telling many runs: those that are meant and no others, once each, however often it is begun."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -125,7 +126,42 @@ def test_what_is_told_many_has_to_be_asked_for_whole(standing: Place) -> None:
         ("signal", "--where", "run=c-1"),
         ("signal", "c-1"),
         ("signal", "a", "b", "c", "--where", "run=c-1"),
+        ("cancel", "c-1", "--all"),
+        ("cancel", "--all", "--where", "run=c-1"),
+        ("purge", "c-1", "--all", "--yes"),
+        ("signal", "--all"),
     ):
         assert standing.here(*words).exit_code == exits.USAGE, words
     nothing = standing.here("kill", "--where", "run=nix", "--yes")
     assert (nothing.exit_code, nothing.stdout) == (exits.OK, "kill: no such run\n")
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("cancel",), ("kill",), ("pause",), ("resume",), ("signal", "price"), ("retry",), ("rerun",)),
+        *(("purge",), ("replay", "--all"), ("archive", "--output", "all.callboard"), ("runs",), ("cost",)),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_empty_question_means_no_run(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+    yes = ("--yes",) if words[0] not in ("replay", "archive", "runs", "cost") else ()
+    said = Place(tmp_path).here(*words, "--where", text, *yes)
+    assert (said.exit_code, said.stdout) == (exits.USAGE, "")
+    assert said.stderr.startswith("error usage.invalid: the question is empty; expected one such as status=failed")
+    assert "where: --where" in said.stderr
+    assert "say --all" in said.stderr
+
+
+def test_every_run_is_meant_in_so_many_words(standing: Place) -> None:
+    begun(standing, "all", "e-1", "e-2")
+    assert {"e-1": "told", "e-2": "told"}.items() <= verdicts(standing, "signal", "--all", "price").items()
+    preview = standing.here("pause", "--all", said="n\n")
+    assert "pause: " in preview.stderr
+    assert "e-2  running  one" in preview.stderr
+    assert {"e-1": "told", "e-2": "told"}.items() <= verdicts(standing, "cancel", "--all").items()
+    for run in ("e-1", "e-2"):
+        assert standing.here("watch", run, "--plain").exit_code == exits.CANCELLED
+    assert {"e-1": "purged", "e-2": "purged"}.items() <= verdicts(standing, "purge", "--all").items()
+    assert standing.here("runs").stdout == "No runs.\n"

@@ -44,9 +44,10 @@ _WORDS = {
 
 
 class Many(Struct, frozen=True):
-    """Which runs: those that a question holds for; whether they are told unasked; and under which operation's name."""
+    """Which runs: those that a question holds for, every one if it is None; whether they are told unasked; and under
+    which operation's name."""
 
-    question: str
+    question: str | None
     yes: bool
     operation: str | None
 
@@ -96,7 +97,7 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
     """Do the same to all runs that are found, if it shall be; say what became of it; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
-    :raises UsageInvalid: if nobody could be asked
+    :raises UsageInvalid: if nobody could be asked, or the question is empty
     :raises CallboardError: if there is no server, or no worker answers
     """
     if settings.as_json and not many.yes:

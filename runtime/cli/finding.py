@@ -5,6 +5,7 @@ import datetime as dt
 from callboard.projections.runs import STATUSES
 from callboard.projections.where import Both, Term, Where, where
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.listing import listings
 
 
@@ -15,10 +16,17 @@ async def found_runs(connection: Connection, question: Where) -> list[str]:
 
 
 def wanted(text: str | None, *, status: str | None = None, definition: str | None = None) -> Where:
-    """Return the question that options amount to.
+    """Return the question that options amount to; without a ``text`` of one it is about every run.
 
+    :raises UsageInvalid: if the text is empty, as that of a variable which nobody has set: nobody means all runs so
     :raises WhereInvalid: if its text cannot be understood
     """
+    if text is not None and not text.strip():
+        raise UsageInvalid(
+            "the question is empty; expected one such as status=failed",
+            "--where",
+            "To mean every run, say --all instead, or leave --where away where there is no --all.",
+        )
     question = where(text or "", STATUSES, dt.datetime.now(dt.UTC))
     tests = [
         Term(name, "=", value) for name, value in (("status", status), ("definition", definition)) if value is not None

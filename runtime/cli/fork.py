@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.many import many
+from callboard.runtime.cli.many import NAME_ONE, many
 from callboard.runtime.cli.options import Settings, pairs, settings_options
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _begin(
 ) -> None:
     """Begin a run from another one, or one from each that a question finds."""
     if whom is None:
-        raise click.UsageError("name a RUN, or say --where")
+        raise click.UsageError(NAME_ONE)
     if isinstance(whom, str):
         _ask(settings, {"run_id": whom, **place}, given)
         return

@@ -3,24 +3,34 @@
 import click
 
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.many import NAME_ONE, all_option, where_option
 from callboard.runtime.cli.options import Settings, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
-@click.option("--where", "-w", "question", metavar="QUESTION", help="All runs for which this holds, not RUN.")
+@where_option
+@all_option
 @click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
 @click.option("--by", metavar="NAME", help="Who says so; kept with the id.")
 @click.option("--reason", metavar="TEXT", default="", help="Why; kept with the id.")
 @settings_options
-def purge(settings: Settings, run: str | None, question: str | None, yes: bool, by: str | None, reason: str) -> None:
+def purge(
+    settings: Settings,
+    run: str | None,
+    question: str | None,
+    everything: bool,
+    yes: bool,
+    by: str | None,
+    reason: str,
+) -> None:
     """Take RUN out of the log, with its child runs: events, large values, what it was started with and told.
 
     It is gone for good; its id is not used again. Runs that go on stay, and those that forks share. `--where
     'ended>90d'` is what ended more than 90 days ago.
     """
-    if (run is None) == (question is None):
-        raise click.UsageError("name a RUN, or say --where")
+    if sum((run is not None, question is not None, everything)) != 1:
+        raise click.UsageError(NAME_ONE)
     import anyio
 
     from callboard.bus.purging import Gone
@@ -28,6 +38,6 @@ def purge(settings: Settings, run: str | None, question: str | None, yes: bool, 
     from callboard.runtime.cli.purging import purge_many
     from callboard.runtime.cli.settings import configured
 
-    whom = run if run is not None else Many(question or "", yes, None)
+    whom = run if run is not None else Many(question, yes, None)
     code = anyio.run(purge_many, whom, yes, Gone(by=by, reason=reason), configured(settings), settings)
     click.get_current_context().exit(code)

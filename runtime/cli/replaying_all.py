@@ -55,8 +55,9 @@ async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int
     """
     began = dt.datetime.now(dt.UTC)
     if chosen.file is None:
+        question = chosen.question
         async with reach(config, reads=True, name="callboard replay") as connection:
-            runs = await found_runs(connection, chosen.question)
+            runs = await found_runs(connection, question)
             found = await _replayed(Location(_there(connection), config.tenant), runs, chosen)
     else:
         file = in_file(chosen.file)

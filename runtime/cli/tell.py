@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.many import many
+from callboard.runtime.cli.many import NAME_ONE, many
 from callboard.runtime.cli.options import Settings, pairs, settings_options
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | Non
 @many
 @settings_options
 def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None) -> None:
-    """Send RUN the signal NAME. DATA is JSON, or else a text. With --where there is no RUN."""
+    """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all there is no RUN."""
     rest = words[0 if whom is not None else 1 :]
     if not 1 <= len(rest) <= 2:
         raise click.UsageError(f"{len(words)} words for {'' if whom is not None else 'RUN, '}NAME and perhaps DATA")
@@ -131,7 +131,7 @@ def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: An
     from callboard.runtime.cli.settings import configured
 
     if whom is None:
-        raise click.UsageError("name a RUN, or say --where")
+        raise click.UsageError(NAME_ONE)
     if isinstance(whom, str):
         from callboard.runtime.cli.telling import tell_run
 

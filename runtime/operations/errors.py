@@ -34,8 +34,8 @@ class RequestRefused(CallboardError):
 class UsageInvalid(CallboardError):
     """What was given with an operation cannot be used; ``where`` names the option or member."""
 
-    def __init__(self, message: str, where: str = "") -> None:
-        super().__init__("usage.invalid", message, where)
+    def __init__(self, message: str, where: str = "", remedy: str = "") -> None:
+        super().__init__("usage.invalid", message, where, remedy)
 
 
 def known_error(error: BaseException) -> CallboardError | None:
