@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 
 from callboard.bus.credentials import without_secrets
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli.main import cli
+from callboard.runtime.cli.printing import shown
 from tests.forks import callboard
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +75,11 @@ SCRIPT: dict[str, Any] = {
 }
 
 ONE_NODE = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Say something.}\nedges: []\n"
+
+
+def plain(text: str) -> str:
+    """What is read of a text as it is printed, without its colours."""
+    return click.unstyle(shown(text))
 
 
 def shown_url(data_dir: Path) -> str | None:

@@ -5,7 +5,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
 from msgspec import UNSET
@@ -41,7 +40,7 @@ from callboard.projections.diff import Pair, Parting, RunDiff, compare_logs
 from callboard.projections.values import Difference, differences
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import LINES_MAX, diff_text
-from tests.cli_stage import INPUT, SCRIPT, TRIAGE, Place
+from tests.cli_stage import INPUT, SCRIPT, TRIAGE, Place, plain
 from tests.test_cli_text import events
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -140,7 +139,7 @@ def test_costs_are_told_and_make_no_difference() -> None:
     assert (found.measures.run.left.cost, found.measures.run.right.cost) == (Cost(0.03), Cost(0.06))
     assert found.measures.executions["a"].right.cost == Cost(0.06)
     assert found.measures.executions["b"].right.cost is None
-    assert "10000/10000  $0.0300" in click.unstyle(diff_text(found))
+    assert "10000/10000  $0.0300" in plain(diff_text(found))
 
 
 def _priced(event: Event) -> Event:
@@ -223,7 +222,7 @@ def test_results_outcomes_errors_and_status_differ() -> None:
     assert node.effects == {"model scripted · turn": Pair(1, 0)}
     assert (found.status, found.error) == (Pair("completed", "failed"), Pair(None, failure))
     assert found.output == [Difference("", {"done": True}, None)]
-    text = click.unstyle(diff_text(found))
+    text = plain(diff_text(found))
     assert "~ a  ok → failed" in text
     assert "+ model.overloaded: later" in text
 
@@ -232,7 +231,7 @@ def test_text_is_cut_where_json_is_not() -> None:
     left, right = ({str(i): i + more for i in range(50)} for more in (0, 1))
     found = compared(run(given=left), run(given=right))
     assert len(found.start) == 50
-    lines = click.unstyle(diff_text(found)).splitlines()
+    lines = plain(diff_text(found)).splitlines()
     assert sum("/input/" in line for line in lines) == LINES_MAX
     assert any(f"… {50 - LINES_MAX} more differences (--json has all)" in line for line in lines)
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 from callboard.bus.errors import CallboardError, ConfigInvalid, ServerUnreachable
@@ -18,11 +17,11 @@ from callboard.runtime.cli.errors import error_text, report
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.views import where_options
 from callboard.runtime.operations.errors import RequestRefused
-from tests.cli_stage import Place
+from tests.cli_stage import Place, plain
 
 
 def test_an_error_says_what_where_and_what_to_do() -> None:
-    text = click.unstyle(error_text(ServerUnreachable("nats://nowhere", "connection refused")))
+    text = plain(error_text(ServerUnreachable("nats://nowhere", "connection refused")))
     assert text.splitlines() == [
         "error server.unreachable: no NATS server could be reached: connection refused",
         "  where: nats://nowhere",
@@ -85,7 +84,7 @@ def test_a_remedy_leads_to_where_the_command_led(capsys: pytest.CaptureFixture[s
 
 def test_problems_of_the_configuration_are_told_once_each() -> None:
     problems = [Problem("config.value", "sync: wrong", "CALLBOARD_SYNC"), Problem("config.unknown", "no", "my.toml")]
-    assert click.unstyle(error_text(ConfigInvalid(problems))).splitlines() == [
+    assert plain(error_text(ConfigInvalid(problems))).splitlines() == [
         "error config.invalid: the configuration has 2 problems",
         "error config.value CALLBOARD_SYNC: sync: wrong",
         "error config.unknown my.toml: no",

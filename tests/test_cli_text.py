@@ -6,7 +6,6 @@ import json
 import time
 from typing import Any
 
-import click
 import msgspec
 import pytest
 from msgspec import Raw
@@ -25,6 +24,7 @@ from callboard.runtime.cli.views import cause_lines, node_line, summary_text
 from callboard.runtime.operations.event_filter import matches
 from callboard.runtime.operations.narration import TEXT_CHARS_MAX, narrated, short
 from callboard.runtime.operations.results import path_of, result_of, summary_object
+from tests.cli_stage import plain
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 FAILURE = Failure("tool.failed", "it broke")
@@ -152,7 +152,7 @@ def test_the_tree_of_a_run_that_goes_on() -> None:
 
 def test_the_summary_of_a_run() -> None:
     result = result_of(RUN)
-    text = click.unstyle(summary_text(result, RUN, "whole: look there"))
+    text = plain(summary_text(result, RUN, "whole: look there"))
     assert "look there" not in text
     assert text.startswith("■ failed  in 7.00 s  12 tokens in, 3 out\n  tool.failed: it broke  (at note)\n")
     assert "Path: gather → note" in text
@@ -247,7 +247,7 @@ def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
 def test_a_reason_without_words_leaves_no_colon_behind() -> None:
     silent = Failure("cancelled", "", type="cancellation")
     run = events((ev.NodeEnter(node="note"), "note", ""), (ev.NodeExit("cancelled", error=silent), "note", ""))
-    assert click.unstyle(node_line(result_of(run).nodes["note"])) == "  cancelled  note  cancelled"
+    assert plain(node_line(result_of(run).nodes["note"])) == "  cancelled  note  cancelled"
     assert tree_text(fold(TraceFold(), run)).splitlines()[-1].endswith("  cancelled")
 
 
@@ -266,7 +266,7 @@ def test_a_failure_of_an_expression_quotes_it() -> None:
 def test_of_a_long_line_what_stands_around_the_place_is_shown(column: int) -> None:
     source = "a" * (column - 1) + "X" + "b" * (10_000 - column)
     _told, shown, caret = problem_text(Problem("PARSE", "odd", line=1, column=column), "f", source).splitlines()
-    assert shown[click.unstyle(caret).index("^")] == "X"
+    assert shown[plain(caret).index("^")] == "X"
     assert len(shown) <= LINE_CHARS_MAX + len("     1 | ……")
     assert (shown.endswith("…"), "| …" in shown) == (column < 9_940, column > 60)
 

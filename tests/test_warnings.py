@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from callboard.bus import events as ev
@@ -28,7 +27,7 @@ from callboard.runtime.operations.narration import narrated
 from callboard.runtime.operations.replays import replay_events
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.cli_stage import Place
+from tests.cli_stage import Place, plain
 from tests.flows import call, caught, flow, returned
 from tests.workflows import LOOK, document, run, run_as_of_old, run_elsewhere, scripted_skill
 
@@ -267,7 +266,7 @@ def test_like_warnings_are_told_once_and_many_are_counted() -> None:
 def test_a_summary_lists_some() -> None:
     result = Results().view()
     warned = [Warned("A", f"odd\n{number}", "n", times=number + 1) for number in range(WARNINGS_SHOWN_MAX + 2)]
-    lines = [click.unstyle(line) for line in warning_lines(type(result)(status="completed", warnings=warned))]
+    lines = [plain(line) for line in warning_lines(type(result)(status="completed", warnings=warned))]
     assert lines[:2] == ["  ! A: odd 0  (at n)", "  ! A: odd 1  (at n)  2×"]
     assert lines[-1] == "  … and 2 more, which the trace shows"
 

@@ -8,7 +8,6 @@ import threading
 
 import anyio
 import anyio.abc
-import click
 from anyio import to_thread
 
 from callboard.bus.commands import Answer, Resume, Tell
@@ -19,6 +18,7 @@ from callboard.projections.projection import known
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.cli.guiding import Guiding
+from callboard.runtime.cli.printing import style
 from callboard.runtime.cli.questioning import ask, question_of
 from callboard.runtime.cli.showing import Quietly, Shower
 from callboard.runtime.cli.terminal import NobodyThere, Stopped, Terminal
@@ -111,7 +111,7 @@ class Answering(Quietly):
 
     def _resume(self, step: str | None, stop: threading.Event) -> Resume:
         where = f" after step {step}" if step else ""
-        self._terminal.say(click.style("‖ ", fg="yellow", bold=True) + f"Paused{where}. {GO_ON}.")
+        self._terminal.say(style("‖ ", fg="yellow", bold=True) + f"Paused{where}. {GO_ON}.")
         variables: dict[str, str] = {}
         while (line := self._terminal.line(stop).strip()) and line != STEP:
             name, equals, value = line.partition("=")

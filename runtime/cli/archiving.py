@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import click
 import msgspec
 from msgspec import Struct
 
@@ -13,6 +12,7 @@ from callboard.bus.subjects import is_name
 from callboard.projections.where import Where
 from callboard.runtime.cli.finding import found_runs
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.progress import progress
 from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
 from callboard.runtime.operations.errors import UsageInvalid
@@ -50,11 +50,11 @@ async def write(chosen: Chosen, config: Config, settings: Settings) -> None:
                 raise CallboardError("file.unwritable", message, chosen.output) from error
     size = (await anyio.Path(path).stat()).st_size
     if settings.as_json:
-        click.echo(compact({"file": chosen.output, "bytes": size, "runs": msgspec.to_builtins(found)}))
+        say(compact({"file": chosen.output, "bytes": size, "runs": msgspec.to_builtins(found)}))
         return
     going = sum(not one.status for one in found)
     rest = f"; {going} had not ended" if going else ""
-    click.echo(f"Wrote {_count(len(found))} to {chosen.output}, {size} bytes{rest}")
+    say(f"Wrote {_count(len(found))} to {chosen.output}, {size} bytes{rest}")
 
 
 async def bring_in(file: str, id: str | None, config: Config, settings: Settings) -> None:
@@ -74,10 +74,10 @@ async def bring_in(file: str, id: str | None, config: Config, settings: Settings
             else:
                 found = [await import_as(connection.log, config.tenant, archive, runs[0], id)]
     if settings.as_json:
-        click.echo(compact(msgspec.to_builtins(found)))
+        say(compact(msgspec.to_builtins(found)))
         return
     for one in found:
-        click.echo(f"{one.run}  {one.verdict}, {one.events} events")
+        say(f"{one.run}  {one.verdict}, {one.events} events")
 
 
 def _count(number: int) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import click
 import msgspec
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
@@ -22,6 +21,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import QUESTIONS_MAX
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.narration import local, short
@@ -82,12 +82,12 @@ async def list_inbox(config: Config, settings: Settings, kind: str | None, limit
         )
         links = await _links(config, connection, items, by) if by is not None else {}
     if settings.as_json:
-        click.echo(compact([{**item.told(), **_linked(links, item)} for item in items]))
+        say(compact([{**item.told(), **_linked(links, item)} for item in items]))
         return
     texts = ["\n  ".join([_text(item, settings), *_linked(links, item).values()]) for item in items]
-    click.echo("\n\n".join(texts) if items else "Nobody is waited for.")
+    say("\n\n".join(texts) if items else "Nobody is waited for.")
     if len(others) > limit:
-        click.echo(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
+        say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
 
 
 async def _questions(connection: Connection, runs: Listings) -> list[Question]:
@@ -128,9 +128,7 @@ def _may_wait(row: RunRow, questions: Collection[tuple[str, str]]) -> bool:
 
 def _text(item: Item, settings: Settings) -> str:
     one = item.waits
-    head = f"{click.style(one.run, bold=True)}  {item.definition} ({item.language})" + (
-        f"  {one.path}" * bool(one.path)
-    )
+    head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
     who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
     until = f"until {local(one.until)}" if one.until else "for ever"
     return f"{head}\n  {_what(one)}\n  {who}since {local(one.since)}, {until}\n  {_words(one, settings)}"

@@ -15,6 +15,7 @@ import click
 
 from callboard.bus.errors import OperatorError
 from callboard.bus.own_files import write_own
+from callboard.runtime.cli.printing import say
 from callboard.runtime.settings.config import Config
 
 LOOK_S = 1.0
@@ -68,7 +69,7 @@ def open_run(config: Config, run: str) -> None:
     write_own(
         leading, f'<!doctype html><meta http-equiv="refresh" content="0; url={target}"><title>Callboard</title>\n'
     )
-    click.echo(f"Opening {address}", err=True)
+    say(f"Opening {address}", err=True)
     click.launch(str(leading.absolute()))
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import click
 import msgspec
 from msgspec import Struct
 
@@ -16,6 +15,7 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.finding import wanted
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import confirmed, say
 from callboard.runtime.cli.progress import Progress, progress
 from callboard.runtime.operations.bulk import Heard, begin_all, hearing, tell_all
 from callboard.runtime.operations.errors import UsageInvalid
@@ -109,27 +109,27 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
         if not many.yes:
             first, *_ = await found.page(config.tenant, question, SHOWN_MAX)
             _preview(verb, first, len(runs))
-            if not runs or not click.confirm(f"{verb} {_count(len(runs))}?", err=True):
+            if not runs or not confirmed(f"{verb} {_count(len(runs))}?"):
                 return exits.OK
         if runs and not settings.as_json and verb not in AGAIN:
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
-            click.echo(f"If this is broken off, `{go_on}` goes on.", err=True)
+            say(f"If this is broken off, `{go_on}` goes on.", err=True)
         with progress(len(runs)) as done:
             heard = await act(Doing(connection.client, found, runs, operation, done))
     refused = [one for one in heard if one.verdict == "refused"]
     if settings.as_json:
-        click.echo(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
+        say(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
     else:
-        click.echo(_report(verb, heard, refused))
+        say(_report(verb, heard, refused))
     return exits.FAILED if refused else exits.OK
 
 
 def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:
-    click.echo(f"{verb}: {_count(count)} found{':' if first else '.'}", err=True)
+    say(f"{verb}: {_count(count)} found{':' if first else '.'}", err=True)
     for row in first:
-        click.echo(f"  {row.run}  {row.status}  {row.definition}", err=True)
+        say(f"  {row.run}  {row.status}  {row.definition}", err=True)
     if count > len(first):
-        click.echo(f"  … and {count - len(first)} more", err=True)
+        say(f"  … and {count - len(first)} more", err=True)
 
 
 def _report(verb: str, heard: Sequence[Heard], refused: Sequence[Heard]) -> str:

@@ -20,7 +20,7 @@ import structlog
 from msgspec import Struct
 
 from callboard.bus.backoff import backoff_s
-from callboard.runtime.cli.unheard import unheard
+from callboard.runtime.cli.streams import unheard
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import click
 import msgspec
 
 from callboard.bus.events import Event
@@ -12,6 +11,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import diff_text
 from callboard.runtime.cli.errors import report
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.run_files import source
 from callboard.runtime.settings.config import Config
@@ -36,5 +36,5 @@ async def compare_runs(left: str, right: str, config: Config, settings: Settings
         return exits.USAGE
     one, other = logs
     found = compare_logs(one, other, config.price_table())
-    click.echo(compact(msgspec.to_builtins(found)) if settings.as_json else diff_text(found))
+    say(compact(msgspec.to_builtins(found)) if settings.as_json else diff_text(found))
     return exits.OK if found.equal else exits.FAILED

@@ -3,6 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.printing import document
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -20,4 +21,4 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None, "click knows the shells that the argument allows"
-    click.echo(found(ctx.find_root().command, {}, "callboard", "_CALLBOARD_COMPLETE").source())
+    document(found(ctx.find_root().command, {}, "callboard", "_CALLBOARD_COMPLETE").source())

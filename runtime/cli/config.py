@@ -4,6 +4,7 @@ import click
 
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.printing import say
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -28,15 +29,15 @@ def config(settings: Settings) -> None:
     if settings.as_json:
         typed = found.values()
         values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
-        click.echo(compact({"settings": values, "warnings": found.warnings, "appends": appends}))
+        say(compact({"settings": values, "warnings": found.warnings, "appends": appends}))
         return
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
-        click.echo(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
+        say(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
     if appends is not None:
         events = "one batch" if appends.together else "one event after the other"
         runs = "those of several runs merged" if appends.merged else "each run for itself"
-        click.echo(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
+        say(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
     for warning in found.warnings:
         if warning.code != UNKNOWN:  # Every command tells of these.
-            click.echo(problem_text(warning), err=True)
+            say(problem_text(warning), err=True)

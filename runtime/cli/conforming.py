@@ -21,6 +21,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.choosing import chosen_language
 from callboard.runtime.cli.corpus import TEMPORAL, Case, Scenario, read_corpus
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.settings import configured
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
@@ -87,7 +88,7 @@ def conform(
     """
     claim = claimed(language)
     if corpus is None:
-        click.echo(compact({"claim": claim.profiles}) if settings.as_json else "\n".join(claim.profiles))
+        say(compact({"claim": claim.profiles}) if settings.as_json else "\n".join(claim.profiles))
         return exits.OK
     cases = chosen(read_corpus(Path(corpus)), pattern)
     skipped = {case.name for case in cases if skip_temporal and TEMPORAL in case.marks}
@@ -95,7 +96,7 @@ def conform(
     kept = bool({"data_dir", "nats_url"} & settings.flags.keys())
     found = anyio.run(_perform, run, claim, configured(settings, level="error"), kept) if run else {}
     reports = [_report(case, missing(case, claim), found, skipped=case.name in skipped) for case in cases]
-    click.echo(_json(claim, reports) if settings.as_json else _text(claim, reports, kept))
+    say(_json(claim, reports) if settings.as_json else _text(claim, reports, kept))
     return exits.FAILED if any(report.verdict == "failed" for report in reports) else exits.OK
 
 
@@ -242,7 +243,7 @@ def _lines(report: Report, kept: bool) -> list[str]:
         "skipped": "takes real time",
         "out-of-scope": f"not claimed: {', '.join(report.missing)}",
     }.get(report.verdict) or ", ".join(outcome.name for outcome in report.scenarios)
-    lines = [f"{click.style(mark, fg=colour)} {report.case}  {aside}"]
+    lines = [f"{style(mark, fg=colour)} {report.case}  {aside}"]
     for outcome in report.scenarios:
         lines += [f"    {outcome.name}: {line}" for line in outcome.differences]
         if kept and not outcome.passed:

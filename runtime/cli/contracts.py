@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import click
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.problems import hint_at
 from callboard.languages.provider_contract import Contract, contract_of
 from callboard.languages.registry import provider_contracts
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.operations.results import compact
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.providers import installed
@@ -66,14 +66,14 @@ def list_providers(config: Config, *, as_json: bool) -> None:
             }
             for one in found
         ]
-        click.echo(compact({"providers": rows}))
+        say(compact({"providers": rows}))
         return
     width = max(len(one.contract.uri) for one in found)
     for title, kind in (("Call providers", "call"), ("Middlewares", "middleware")):
-        click.echo(click.style(title, bold=True))
+        say(style(title, bold=True))
         for one in found:
             if one.kind == kind:
-                click.echo(f"  {one.contract.uri.ljust(width)}  {_sentence(one.contract.description)}")
+                say(f"  {one.contract.uri.ljust(width)}  {_sentence(one.contract.description)}")
 
 
 def show_provider(config: Config, wanted: str, *, as_json: bool) -> None:
@@ -84,10 +84,10 @@ def show_provider(config: Config, wanted: str, *, as_json: bool) -> None:
     one = _found(known_providers(config), wanted)
     if as_json:
         failures = {code: provider_contracts().failures.get(code, "") for code in one.contract.closed}
-        click.echo(compact({"origin": one.origin, "document": one.document, "failures": failures}))
+        say(compact({"origin": one.origin, "document": one.document, "failures": failures}))
         return
     for line in _told(one):
-        click.echo(line)
+        say(line)
 
 
 def _found(known: list[Known], wanted: str) -> Known:
@@ -110,7 +110,7 @@ def _found(known: list[Known], wanted: str) -> Known:
 
 def _told(one: Known) -> Iterator[str]:
     contract = one.contract
-    yield click.style(contract.uri, bold=True)
+    yield style(contract.uri, bold=True)
     yield from _wrapped(contract.description)
     yield f"\nOrigin: {one.origin}"
     if contract.is_call:

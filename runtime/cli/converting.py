@@ -10,6 +10,7 @@ from callboard.bus.events import Problem
 from callboard.languages.registry import detect
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.choosing import chosen_language
+from callboard.runtime.cli.printing import document, say
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact
@@ -33,9 +34,11 @@ def converted_file(file: str, form: str | None, language: str | None, output: st
         raise RequestRefused("definition", text, file, source)
     if output is not None:
         _write(Path(output), text)
-        click.echo(compact({"file": output, "form": form}) if as_json else output)
+        say(compact({"file": output, "form": form}) if as_json else output)
+    elif as_json:
+        say(compact({"form": form, "text": text}))
     else:
-        click.echo(compact({"form": form, "text": text}) if as_json else text, nl=as_json)
+        document(text, nl=False)
     return exits.OK
 
 

@@ -4,6 +4,7 @@ import click
 
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings, json_option, settings_options
+from callboard.runtime.cli.printing import say
 
 user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
 
@@ -104,4 +105,4 @@ def key(as_json: bool) -> None:
     from callboard.runtime.operations.results import compact
 
     made = new_key()
-    click.echo(compact({"key": made}) if as_json else made)
+    say(compact({"key": made}) if as_json else made)

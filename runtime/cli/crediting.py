@@ -15,6 +15,7 @@ from callboard.runtime.access.credentials import SENDER, VALUE_BYTES_MAX, Creden
 from callboard.runtime.access.keyring import founded_keyring
 from callboard.runtime.access.oauth import Connecting
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.returning import Returning
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.narration import local
@@ -82,7 +83,7 @@ async def add_credential(provider: str, user: str, values: dict[str, str], confi
         await kept.put(keyring, provider, user, Account(values), dt.datetime.now(dt.UTC))
     told = {"provider": provider, "user": user, "variables": sorted(values)}
     whose = f" of {user}" if user else ""
-    click.echo(compact(told) if settings.as_json else f"{provider}{whose}: {', '.join(sorted(values))}")
+    say(compact(told) if settings.as_json else f"{provider}{whose}: {', '.join(sorted(values))}")
 
 
 async def list_credentials(config: Config, settings: Settings) -> None:
@@ -95,11 +96,11 @@ async def list_credentials(config: Config, settings: Settings) -> None:
     if settings.as_json:
         names = ("provider", "user", "variables", "changed_at")
         told = [{**{name: getattr(one, name) for name in names}, "key": one.sealed.key} for one in found]
-        click.echo(compact(told))
+        say(compact(told))
         return
     for one in found:
         whose = one.user or "(tenant)"
-        click.echo(f"{one.provider}  {whose}  {', '.join(one.variables)}  since {local(one.changed_at)}")
+        say(f"{one.provider}  {whose}  {', '.join(one.variables)}  since {local(one.changed_at)}")
 
 
 async def remove_credential(provider: str, user: str, config: Config, settings: Settings) -> None:
@@ -109,7 +110,7 @@ async def remove_credential(provider: str, user: str, config: Config, settings: 
     """
     async with reach(config, reads=True, name="callboard credentials") as connection:
         await Credentials(connection.log, config.tenant, config.replicas).remove(provider, user)
-    click.echo(compact({"removed": provider, "user": user}) if settings.as_json else f"{provider} removed")
+    say(compact({"removed": provider, "user": user}) if settings.as_json else f"{provider} removed")
 
 
 async def rotate_credentials(config: Config, settings: Settings) -> None:
@@ -121,7 +122,7 @@ async def rotate_credentials(config: Config, settings: Settings) -> None:
     async with reach(config, reads=True, name="callboard credentials") as connection:
         count = await Credentials(connection.log, config.tenant, config.replicas).rotate(keyring)
     told = {"rotated": count, "key": keyring.current}
-    click.echo(compact(told) if settings.as_json else f"{count} encrypted anew with the key {keyring.current}")
+    say(compact(told) if settings.as_json else f"{count} encrypted anew with the key {keyring.current}")
 
 
 async def connect_account(provider: str, user: str, config: Config, settings: Settings) -> None:
@@ -138,17 +139,17 @@ async def connect_account(provider: str, user: str, config: Config, settings: Se
     keyring = founded_keyring(config)
     if application.redirect_url is not None:
         connecting = Connecting(provider, application, application.redirect_url)
-        click.echo(f"Open {connecting.url}", err=True)
-        click.echo("and paste the address that you are sent to:", err=True)
+        say(f"Open {connecting.url}", err=True)
+        say("and paste the address that you are sent to:", err=True)
         came_back = await to_thread.run_sync(sys.stdin.readline)
     else:
         with Returning() as returning:
             connecting = Connecting(provider, application, returning.url)
-            click.echo(f"Open {connecting.url}", err=True)
+            say(f"Open {connecting.url}", err=True)
             came_back = await to_thread.run_sync(returning.wait)
     account = await connecting.account(came_back, time.time())
     async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
         kept = Credentials(connection.log, config.tenant, config.replicas)
         await kept.put(keyring, provider, user, account, dt.datetime.now(dt.UTC))
     told = {"provider": provider, "user": user, "variables": sorted(account.values)}
-    click.echo(compact(told) if settings.as_json else f"{provider} connected")
+    say(compact(told) if settings.as_json else f"{provider} connected")

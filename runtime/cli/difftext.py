@@ -5,7 +5,6 @@ Lines with ``-`` are of the left run, with ``+`` of the right one, with ``~`` of
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import click
 from msgspec import UNSET
 
 from callboard.bus.effects import Failure
@@ -17,6 +16,7 @@ from callboard.projections.renders import duration_text
 from callboard.projections.sharing import Shared
 from callboard.projections.sights import Sight
 from callboard.projections.values import Difference
+from callboard.runtime.cli.printing import style
 from callboard.runtime.operations.narration import short
 
 LINES_MAX = 12
@@ -29,14 +29,14 @@ _COLOURS = {"-": "red", "+": "green", "~": "yellow", "@": "cyan"}
 
 def diff_text(diff: RunDiff) -> str:
     """Return the comparison as text: its verdict, what differs, and the measures."""
-    verdict = click.style("equal", fg="green", bold=True) if diff.equal else click.style("differ", fg="red", bold=True)
+    verdict = style("equal", fg="green", bold=True) if diff.equal else style("differ", fg="red", bold=True)
     lines = [f"{diff.left} and {diff.right}: {verdict}"]
     if diff.shared is not None:
         lines.append(f"They have events 2 to {diff.shared.n} in common; what lies behind is told.")
     for title, found in _sections(diff):
         told = list(found)
         if told:
-            lines += ["", click.style(title, bold=True), *told]
+            lines += ["", style(title, bold=True), *told]
     return "\n".join([*lines, "", *_measures(diff)])
 
 
@@ -55,7 +55,7 @@ def _sections(diff: RunDiff) -> Iterator[tuple[str, Iterable[str]]]:
 
 
 def _line(mark: str, text: str, depth: int = 1) -> str:
-    return f"{'  ' * depth}{click.style(mark, fg=_COLOURS.get(mark))} {text}"
+    return f"{'  ' * depth}{style(mark, fg=_COLOURS.get(mark))} {text}"
 
 
 def _cut(lines: Sequence[str], what: str, depth: int = 1) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _edge(edge: OutlineEdge) -> str:
 
 def _text(lines: Sequence[str]) -> Iterator[str]:
     """A unified diff, one step further in."""
-    told = [f"    {click.style(line, fg=_COLOURS.get(line[:1]))}" for line in lines]
+    told = [f"    {style(line, fg=_COLOURS.get(line[:1]))}" for line in lines]
     yield from _cut(told, "lines", 2)
 
 
@@ -222,7 +222,7 @@ def _measures(diff: RunDiff) -> Iterator[str]:
     hidden = len(rows) - 1 - LINES_MAX
     rows = rows[: LINES_MAX + 1]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    yield click.style("Durations, tokens in/out, costs", bold=True)
+    yield style("Durations, tokens in/out, costs", bold=True)
     for row in rows:
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     if hidden > 0:

@@ -16,6 +16,7 @@ from callboard.projections.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.views import took
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
@@ -62,11 +63,11 @@ def draw(what: str, wanted: Wanted, settings: Settings) -> None:
     if settings.as_json:
         outline = msgspec.to_builtins(subject.diagram.outline)
         said: dict[str, Any] = {"definition": subject.title, "outline": outline, wanted.form: text}
-        click.echo(compact(said | ({"output": wanted.output} if wanted.output else {})))
+        say(compact(said | ({"output": wanted.output} if wanted.output else {})))
     elif wanted.output is None:
-        click.echo(text.rstrip("\n"))
+        say(text.rstrip("\n"))
     else:
-        click.echo(f"Wrote {wanted.output}", err=True)
+        say(f"Wrote {wanted.output}", err=True)
 
 
 def drawn(subject: Subject, wanted: Wanted) -> str:

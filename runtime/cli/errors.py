@@ -13,12 +13,22 @@ from callboard.projections.where import WhereInvalid
 from callboard.runtime.api.client import NoVerdict
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.problems import problem_text
+from callboard.runtime.cli.streams import StdoutLost
 from callboard.runtime.cli.views import where_options
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
 
 _SAID = re.compile(r"`callboard (?:schedule )?[a-z]+")
 """A command inside a remedy."""
+
+
+class StdoutUnheard(CallboardError):
+    """Nobody can know what the command has come to."""
+
+    def __init__(self, lost: StdoutLost) -> None:
+        remedy = "What the command was to do may be done: look, before it is given again with another stdout."
+        super().__init__("stdout.lost", f"nothing can be written any more: {lost.strerror}", "stdout", remedy)
 
 
 def report(error: BaseException, *, as_json: bool, settings: Settings | None = None) -> int:
@@ -34,16 +44,17 @@ def report(error: BaseException, *, as_json: bool, settings: Settings | None = N
     broken = next((leaf for leaf in found if isinstance(leaf, BrokenPipeError)), None)
     if broken is not None:
         raise broken
-    told = known_error(error)
+    lost = next((leaf for leaf in found if isinstance(leaf, StdoutLost)), None)
+    told = StdoutUnheard(lost) if lost is not None else known_error(error)
     if told is None:
         raise error
     if settings is not None:
         where = where_options(settings)
         told.remedy = _SAID.sub(lambda said: said[0] + where, told.remedy)
-    if as_json:
-        click.echo(msgspec.json.encode({"error": error_object(told)}).decode())
+    if as_json and lost is None:
+        say(msgspec.json.encode({"error": error_object(told)}).decode())
     else:
-        click.echo(error_text(told), err=True)
+        say(error_text(told), err=True)
     return exit_code(told)
 
 
@@ -51,12 +62,14 @@ def report_usage(error: click.UsageError) -> None:
     """Show words that no command understands, or files that are not there, as an error object."""
     where = error.ctx.command_path if error.ctx else "callboard"
     found = CallboardError("usage.invalid", error.format_message(), where, f"See `{where} --help`.")
-    click.echo(msgspec.json.encode({"error": error_object(found)}).decode())
+    say(msgspec.json.encode({"error": error_object(found)}).decode())
 
 
 def exit_code(error: CallboardError) -> int:
     """Return the exit code for an error."""
     match error:
+        case StdoutUnheard():
+            return exits.LOST
         case ConfigInvalid() | UsageInvalid() | WhereInvalid():
             return exits.USAGE
         case OperatorError() | NoVerdict() | LogUnavailable():
@@ -67,7 +80,7 @@ def exit_code(error: CallboardError) -> int:
 
 def error_text(error: CallboardError) -> str:
     """Return an error as people read it: what, where, what to do."""
-    lines = [f"{click.style('error', fg='red', bold=True)} {error.code}: {error.message}"]
+    lines = [f"{style('error', fg='red', bold=True)} {error.code}: {error.message}"]
     if isinstance(error, WhereInvalid):
         lines += [f"  {error.text}", f"  {' ' * (error.column - 1)}^"]
     elif error.where:

@@ -11,6 +11,7 @@ from callboard.bus.events import Problem
 from callboard.languages.cel.embedding import OPENING, expression_body
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.cel.program import Program, compile
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.start_messages import input_of
@@ -67,11 +68,11 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
         raise NoValue(code, str(error), given.strip(), _remedy(program, bindings, error)) from error
     if as_json:
         reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
-        click.echo(compact({"value": value, **(reads if explain else {})}))
+        say(compact({"value": value, **(reads if explain else {})}))
         return
     if explain:
-        click.echo(_explained(program, bindings), err=True)
-    click.echo(compact(value))
+        say(_explained(program, bindings), err=True)
+    say(compact(value))
 
 
 def _remedy(program: Program, bindings: dict[str, Any], error: Exception) -> str:

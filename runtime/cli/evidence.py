@@ -1,7 +1,5 @@
 """Evidence: what a tool left behind when it failed, as lines for people: its traceback, and what it had printed."""
 
-import re
-
 from callboard.bus.effects import Failure
 
 TRACEBACK_LINES_MAX = 30
@@ -9,9 +7,6 @@ TRACEBACK_LINES_MAX = 30
 
 PRINTED_LINES_MAX = 10
 """How many lines of what was printed are shown: the last ones."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal might take for an order."""
 
 
 def evidence_of(error: Failure | None) -> list[str]:
@@ -31,5 +26,5 @@ def evidence_lines(traceback: object, printed: object) -> list[str]:
 def _last(text: object, lines_max: int) -> list[str]:
     if not isinstance(text, str):
         return []
-    lines = [_CONTROL.sub("", line) for line in text.splitlines()]
+    lines = text.splitlines()
     return lines if len(lines) <= lines_max else [f"… {len(lines) - lines_max} lines before", *lines[-lines_max:]]

@@ -5,11 +5,13 @@ FAILED = 1
 USAGE = 2
 CANCELLED = 3
 UNUSABLE = 4
+LOST = 5
 INTERRUPTED = 130
 
 EXIT_CODES = """\
 Exit codes: 0 all is well; 1 the run failed, there are problems, or two runs differ; 2 wrong usage or configuration; 3
-the run was cancelled; 4 server, store or worker cannot be reached or used; 130 interrupted (Ctrl-C)."""
+the run was cancelled; 4 server, store or worker cannot be reached or used; 5 stdout took nothing; 130 interrupted
+(Ctrl-C)."""
 
 
 def of_status(status: str) -> int:

@@ -1,10 +1,9 @@
 """Forgetting at the command line: whose words are about to be lost, and whether they shall be."""
 
-import click
-
 from callboard.projections.where import Both, Term
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import confirmed, say
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.forgetting import forget
 from callboard.runtime.operations.listing import listings
@@ -30,9 +29,9 @@ async def forget_key(name: str, yes: bool, config: Config, settings: Settings) -
         runs = await found.ids(config.tenant, of_key)
         ended = set(await found.ids(config.tenant, Both((of_key, _ENDED))))
         count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
-        if not yes and not click.confirm(f"Forget for good what {count} said under the key {name}?", err=True):
+        if not yes and not confirmed(f"Forget for good what {count} said under the key {name}?"):
             return exits.OK
         await forget(connection.log, config.tenant, name, [run for run in runs if run not in ended])
     told = {"encryption_key": name, "runs": len(runs)}
-    click.echo(compact(told) if settings.as_json else f"forgot {name}: what {count} said can no longer be read")
+    say(compact(told) if settings.as_json else f"forgot {name}: what {count} said can no longer be read")
     return exits.OK

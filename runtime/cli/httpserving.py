@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-import click
 
 from callboard.runtime.access.credentials import Credentials
 from callboard.runtime.access.keyring import keyring_of
@@ -21,6 +20,7 @@ from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.child_processes import Standing, lifeline
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.engine.routes import engine_routes, health_route
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import LOOPBACK, check_address, listening, url_of
@@ -50,7 +50,7 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
             _serving(config, connection, bound),
         ):
             url = f"{url_of(bound)}/api/{config.tenant}"
-            click.echo(compact({"url": url}) if settings.as_json else f"Serving {url}")
+            say(compact({"url": url}) if settings.as_json else f"Serving {url}")
             async for _first in signals:
                 break
     return exits.OK

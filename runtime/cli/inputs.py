@@ -3,9 +3,8 @@
 import threading
 from typing import Any
 
-import click
-
 from callboard.bus.effects import JSON
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.questioning import Choice, Question, ask
 from callboard.runtime.cli.terminal import NobodyThere, Terminal
 
@@ -21,7 +20,7 @@ def ask_inputs(declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
         for name, one in declared.items():
             given[name] = _ask(terminal, name, one, never)
     except NobodyThere:
-        click.echo(err=True)
+        say(err=True)
     return given
 
 
@@ -50,7 +49,7 @@ def _ask(terminal: Terminal, name: str, one: dict[str, Any], never: threading.Ev
 
 
 def _text(terminal: Terminal, about: str, never: threading.Event) -> str:
-    terminal.say(click.style("? ", fg="green", bold=True) + click.style(about, bold=True) + f"  ({END_OF_TEXT})")
+    terminal.say(style("? ", fg="green", bold=True) + style(about, bold=True) + f"  ({END_OF_TEXT})")
     lines: list[str] = []
     try:
         while line := terminal.line(never):

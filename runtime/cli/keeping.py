@@ -2,13 +2,13 @@
 
 import datetime as dt
 
-import click
 import msgspec
 
 from callboard.bus.subjects import is_name
 from callboard.runtime.access.keys import NAME_CHARS_MAX, ApiKey, Keys
 from callboard.runtime.access.subject import scopes_of
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
@@ -31,9 +31,9 @@ async def add_key(
     async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
         keys = Keys(connection.log, config.tenant, config.replicas)
         text, key = await keys.add(name, scopes_of(scopes), now, until)
-    click.echo(compact({"key": text, **_told(key)}) if settings.as_json else text)
+    say(compact({"key": text, **_told(key)}) if settings.as_json else text)
     if not settings.as_json:
-        click.echo("This is told once: keep it.", err=True)
+        say("This is told once: keep it.", err=True)
 
 
 async def list_keys(config: Config, settings: Settings) -> None:
@@ -44,11 +44,11 @@ async def list_keys(config: Config, settings: Settings) -> None:
     async with reach(config, reads=True, name="callboard keys") as connection:
         found = await Keys(connection.log, config.tenant, config.replicas).all()
     if settings.as_json:
-        click.echo(compact([_told(key) for key in found]))
+        say(compact([_told(key) for key in found]))
         return
     for key in found:
         until = f"until {local(key.expires_at)}" if key.expires_at is not None else ""
-        click.echo(f"{key.name}  {', '.join(key.scopes)}  since {local(key.created_at)}  {until}".rstrip())
+        say(f"{key.name}  {', '.join(key.scopes)}  since {local(key.created_at)}  {until}".rstrip())
 
 
 async def remove_key(name: str, config: Config, settings: Settings) -> None:
@@ -58,7 +58,7 @@ async def remove_key(name: str, config: Config, settings: Settings) -> None:
     """
     async with reach(config, reads=True, name="callboard keys") as connection:
         await Keys(connection.log, config.tenant, config.replicas).remove(name)
-    click.echo(compact({"removed": name}) if settings.as_json else f"{name} removed")
+    say(compact({"removed": name}) if settings.as_json else f"{name} removed")
 
 
 def _told(key: ApiKey) -> dict[str, object]:

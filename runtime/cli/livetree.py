@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.bus.controls import visible, visible_line
 from callboard.bus.events import Event, NodeProgress, Payload
 from callboard.projections.intents import OpenIntents
 from callboard.projections.projection import known
@@ -121,7 +122,7 @@ class LiveTree:
         self.draw()
 
     def notice(self, text: str) -> None:
-        self._live.console.print(text, highlight=False, markup=False)
+        self._live.console.print(visible(text), highlight=False, markup=False)
 
     def hold(self) -> None:
         """Take the tree off the screen, so that somebody can be asked there."""
@@ -181,9 +182,9 @@ class LiveTree:
             style = "bold cyan" if at_work == PERSON else style
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(row.branches, style="dim")
-        text.append(f"{mark} {told}", style=style)
+        text.append(f"{mark} {visible_line(told)}", style=style)
         if aside:
-            text.append(f"  {aside}", style="dim")
+            text.append(f"  {visible_line(aside)}", style="dim")
         return text
 
     def _going_on(self, row: Row) -> tuple[str, str, str]:
@@ -209,9 +210,9 @@ class LiveTree:
         begin = trace.root.entered_at
         passed = clock_text(begin, trace.root.exited_at or self._now()) if begin else ""
         told = "  ".join(part for part in (result.status, f"{self._events} events", passed, tokens(result)) if part)
-        text = Text(told, style="bold", no_wrap=True, overflow="ellipsis")
+        text = Text(visible_line(told), style="bold", no_wrap=True, overflow="ellipsis")
         if said:
-            text.append(f"  {quoted_end(said, SAID_SHOWN_CHARS_MAX)}", style="italic dim")
+            text.append(f"  {visible_line(quoted_end(said, SAID_SHOWN_CHARS_MAX))}", style="italic dim")
         return text
 
 

@@ -5,15 +5,20 @@ help and shell completion are there at once, and nothing connects before a comma
 """
 
 import gc
+import io
 import os
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 import click
 
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import settings_of, wants_json
+from callboard.runtime.cli.printing import say
+from callboard.runtime.cli.streams import StdoutLost, guard
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Run": {
@@ -129,6 +134,7 @@ class Board(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        _check_words(args)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -145,6 +151,15 @@ class Board(click.Group):
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        try:
+            return super().main(*args, **more)
+        except StdoutLost as lost:
+            # What click itself prints, as help, or an error that was to be told there.
+            from callboard.runtime.cli.errors import report
+
+            sys.exit(report(lost, as_json=False))
+
     def invoke(self, ctx: click.Context) -> object:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
@@ -154,12 +169,14 @@ class Board(click.Group):
         except click.UsageError as error:
             # The command that was to say whether JSON is wanted could not be read: the words themselves say it.
             if "--json" not in sys.argv[1:]:
-                raise
+                ctx.exit(_tell_wrong(error))
             from callboard.runtime.cli.errors import report_usage
 
             report_usage(error)
             ctx.exit(exits.USAGE)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
+        except click.ClickException as error:
+            ctx.exit(_tell_wrong(error))
+        except (click.Abort, click.exceptions.Exit):
             raise
         except KeyboardInterrupt:
             ctx.exit(exits.INTERRUPTED)
@@ -173,6 +190,28 @@ class Board(click.Group):
             quiet()
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse words that are no text: nothing that we keep or send could say them.
+
+    :raises click.UsageError: names the first one
+    """
+    for number, word in enumerate(words, 1):
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            # Bytes that are no text come as lone surrogates (PEP 383).
+            told = os.fsencode(word).decode(errors="backslashreplace")
+            raise click.UsageError(f"argument {number} is not UTF-8: '{told}'. Expected text in UTF-8.") from error
+
+
+def _tell_wrong(error: click.ClickException) -> int:
+    """Say what click has found wrong, which repeats the words that were given; return the exit code."""
+    text = io.StringIO()
+    error.show(text)
+    say(text.getvalue(), err=True, nl=False)
+    return error.exit_code
+
+
 def _tell_strangers() -> None:
     """Warn of variables that look like settings and are none: what they were to say is not heard."""
     if any(name.startswith(ENV_PREFIX) for name in os.environ):
@@ -180,7 +219,7 @@ def _tell_strangers() -> None:
         from callboard.runtime.settings.config import strangers
 
         for warning in strangers(os.environ):
-            click.echo(problem_text(warning), err=True)
+            say(problem_text(warning), err=True)
 
 
 @click.group(
@@ -201,6 +240,7 @@ def main() -> None:
     """The entry point."""
     # What a command imports stays; looking for garbage among it takes a seventh of the time until it does something.
     gc.set_threshold(YOUNG_OBJECTS)
+    guard()
     cli(prog_name="callboard")
 
 

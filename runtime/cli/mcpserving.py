@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import click
 from msgspec import Struct
 
 from callboard.runtime.access.rates import Rates
@@ -17,6 +16,7 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.http.access import Access
@@ -85,7 +85,7 @@ async def _over_http(serving: Serving, host: str, port: int) -> None:
     with listening(host, port, "mcp") as bound:
         async with _tools(serving) as tools:
             url = f"{url_of(bound)}{PATH}"
-            click.echo(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
+            say(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
             await serve_http(mcp_server(tools), bound, host, access, config.oidc.issuer if config.oidc else None)
 
 
@@ -94,7 +94,7 @@ async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
     shelves = library(serving.folders)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(
-            join(serving.config, name="callboard mcp", say=partial(click.echo, err=True))
+            join(serving.config, name="callboard mcp", say=partial(say, err=True))
         )
         performer = ""
         if serving.config.embedded or serving.import_from:

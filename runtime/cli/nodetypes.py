@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from callboard.languages.node_types import Field, NodeSpec, NodeType, NodeTypes
 from callboard.languages.problems import hint_at
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.operations.results import compact
 
 PARTS = ("configurations", "input_params", "output_params")
@@ -20,12 +21,12 @@ VALUE_CHARS_MAX = 60
 def list_nodes(types: NodeTypes, *, as_json: bool) -> None:
     """Print every type with its subtypes; those without a table in parentheses."""
     if as_json:
-        click.echo(compact({"types": {name: _type_object(types.of(name)) for name in types.names}}))
+        say(compact({"types": {name: _type_object(types.of(name)) for name in types.names}}))
         return
     for name in types.names:
         known = types.of(name)
         bare = [f"({subtype})" for subtype in known.unspecified]
-        click.echo(f"{click.style(name, bold=True)}\n  {' '.join([*known.subtypes, *bare])}")
+        say(f"{style(name, bold=True)}\n  {' '.join([*known.subtypes, *bare])}")
 
 
 def show_nodes(types: NodeTypes, name: str, *, as_json: bool) -> None:
@@ -39,16 +40,16 @@ def show_nodes(types: NodeTypes, name: str, *, as_json: bool) -> None:
     specs = types.of(type).subtypes
     if not subtype:
         if as_json:
-            click.echo(compact(_type_object(types.of(type))))
+            say(compact(_type_object(types.of(type))))
             return
         for spec in specs.values():
             required = [key for key, field in spec.configurations.items() if field.required]
-            click.echo(f"{spec.subtype.ljust(max(map(len, specs)))}  needs {', '.join(required) or 'nothing'}")
+            say(f"{spec.subtype.ljust(max(map(len, specs)))}  needs {', '.join(required) or 'nothing'}")
         return
     if subtype not in specs:
         raise _unknown(name, [f"{type}.{known}" for known in specs])
     if as_json:
-        click.echo(compact(_spec_object(specs[subtype])))
+        say(compact(_spec_object(specs[subtype])))
         return
     _show(specs[subtype], types.common)
 
@@ -62,10 +63,10 @@ def _show(spec: NodeSpec, common: Mapping[str, Field]) -> None:
         fields: dict[str, Field] = getattr(spec, part)
         if part == "configurations":
             fields = {**fields, **common}
-        click.echo(click.style(part, bold=True))
+        say(style(part, bold=True))
         width = max(map(len, fields), default=0)
         for key, field in fields.items():
-            click.echo(f"  {key.ljust(width)}  {_told(field)}")
+            say(f"  {key.ljust(width)}  {_told(field)}")
 
 
 def _told(field: Field) -> str:

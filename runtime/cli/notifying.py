@@ -5,11 +5,11 @@ import os
 import secrets
 from collections.abc import Sequence
 
-import click
 import msgspec
 
 from callboard.bus.errors import CallboardError
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.notify.notice import ID_CHARS, Notice
 from callboard.runtime.notify.preview import foreseen
 from callboard.runtime.notify.sending import Receiver, ServiceFailed
@@ -52,7 +52,7 @@ async def send_sample(name: str, config: Config, settings: Settings) -> None:
         remedy = "Correct the address or the receiver, and try again."
         raise CallboardError("notify.failed", str(failed), f"notify.{name}", remedy) from failed
     told = {"rule": name, "to": rule.to, "id": notice.id}
-    click.echo(compact(told) if settings.as_json else f"{name}: the sample was taken by {rule.to}")
+    say(compact(told) if settings.as_json else f"{name}: the sample was taken by {rule.to}")
 
 
 async def show_preview(names: Sequence[str], since_s: float, config: Config, settings: Settings) -> None:
@@ -67,12 +67,12 @@ async def show_preview(names: Sequence[str], since_s: float, config: Config, set
         since = now - dt.timedelta(seconds=since_s)
         found = await foreseen(connection.log, rules, since, http_url=config.http_url)
     if settings.as_json:
-        click.echo(compact(msgspec.to_builtins(found)))
+        say(compact(msgspec.to_builtins(found)))
         return
     for one in found:
         still = "  unless it is answered before" if one.at > now else ""
-        click.echo(f"{local(one.at)}  {one.notice.rule}  {one.notice.run}  {one.notice.subject}{still}")
-    click.echo(f"{len(found)} notice{'' if len(found) == 1 else 's'}")
+        say(f"{local(one.at)}  {one.notice.rule}  {one.notice.run}  {one.notice.subject}{still}")
+    say(f"{len(found)} notice{'' if len(found) == 1 else 's'}")
 
 
 def _chosen(config: Config, names: Sequence[str]) -> dict[str, NotifyRule]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
-import click
 
 from callboard.bus.archive import Archive
 from callboard.runtime.access.subject import READER
@@ -15,6 +14,7 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import LOOPBACK, AddressUnusable, listening, url_of
 from callboard.runtime.http.app import http_app
@@ -62,7 +62,7 @@ async def serve(config: Config, settings: Settings, file: str, host: str, port: 
             tasks.start_soon(serve_app, app, bound)
             one = f"runs/{runs[0]}" if len(runs) == 1 else "runs"
             url = f"{url_of(bound)}/t/{config.tenant}/{one}"
-            click.echo(compact({"url": url}) if settings.as_json else f"Look at {url}")
+            say(compact({"url": url}) if settings.as_json else f"Look at {url}")
             async for _first in signals:
                 break
             tasks.cancel_scope.cancel()

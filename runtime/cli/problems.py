@@ -1,8 +1,7 @@
 """Problems as people read them: file, line and column, what is wrong, and the line of the text with a caret below."""
 
-import click
-
 from callboard.bus.events import Problem
+from callboard.runtime.cli.printing import style
 
 LINE_CHARS_MAX = 120
 """How much of a line of the text is shown: of a longer one what stands around the place that is meant."""
@@ -15,7 +14,7 @@ def problem_text(problem: Problem, file: str = "", source: str = "") -> str:
     """Return a problem in the form ``file:line:column: error CODE where: message``, with its line if that is known."""
     place = ":".join(str(part) for part in (file, problem.line, problem.column) if part) if problem.line else ""
     colour = "red" if problem.severity == "error" else "yellow"
-    severity = click.style(problem.severity, fg=colour, bold=True)
+    severity = style(problem.severity, fg=colour, bold=True)
     where = f" {_cut(problem.where)}" if problem.where else ""
     expected = f"; expected {_cut(problem.expected)}" if problem.expected else ""
     text = f"{place + ': ' if place else ''}{severity} {problem.code}{where}: {_cut(problem.message)}{expected}"
@@ -35,7 +34,7 @@ def _shown(problem: Problem, source: str) -> str:
     shown, at = _window(line, problem.column - 1)
     # What stands before the caret keeps its tabs, so that the caret is below what it means.
     before = "".join(character if character == "\t" else " " for character in shown[:at])
-    return f"{number}{shown}\n{'| ':>{len(number)}}{before}{click.style('^', fg='red', bold=True)}"
+    return f"{number}{shown}\n{'| ':>{len(number)}}{before}{style('^', fg='red', bold=True)}"
 
 
 def _window(line: str, at: int) -> tuple[str, int]:

@@ -1,11 +1,10 @@
 """Purging at the command line: what is about to be removed, whether it shall be, and what became of it."""
 
-import click
-
 from callboard.bus.purging import Gone
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.bulk import Doing, Many, do_many
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import confirmed, say
 from callboard.runtime.operations.bulk import Heard, purge_all
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.purging import purge_run
@@ -34,8 +33,8 @@ async def _one(run: str, yes: bool, mark: Gone, config: Config, settings: Settin
     if settings.as_json and not yes:
         raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
     async with reach(config, reads=False, name="callboard purge") as connection:
-        if not yes and not click.confirm(f"Remove {run} for good?", err=True):
+        if not yes and not confirmed(f"Remove {run} for good?"):
             return exits.OK
         removed = await purge_run(connection.client, run, mark)
-    click.echo(compact({"run": run, "messages": removed}) if settings.as_json else f"purged {run}, {removed} messages")
+    say(compact({"run": run, "messages": removed}) if settings.as_json else f"purged {run}, {removed} messages")
     return exits.OK

@@ -1,6 +1,5 @@
 """Pushing a definition: what lies on this disk, validated and bundled, becomes a registered definition."""
 
-import click
 import msgspec
 
 from callboard.bus.commands import Bundle, Registration
@@ -8,6 +7,7 @@ from callboard.bus.events import Problem
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, register
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.reach import reach
@@ -39,14 +39,14 @@ async def push_file(
     if settings.as_json:
         more = {"files": sorted(wanted.files), "children": sorted(wanted.children)}
         told = {"name": kept.name, "language": kept.language, "hash": kept.hash, "unchanged": kept.unchanged, **more}
-        click.echo(compact({**told, "warnings": msgspec.to_builtins(warnings)}))
+        say(compact({**told, "warnings": msgspec.to_builtins(warnings)}))
         return
     for warning in warnings:
-        click.echo(problem_text(warning, request.file, made.definition.source), err=True)
+        say(problem_text(warning, request.file, made.definition.source), err=True)
     state = "unchanged" if kept.unchanged else "registered"
-    click.echo(f"{state} {kept.name} ({kept.language}) {kept.hash[:HASH_DIGITS_SHOWN]}")
+    say(f"{state} {kept.name} ({kept.language}) {kept.hash[:HASH_DIGITS_SHOWN]}")
     for path in (*sorted(wanted.files), *sorted(wanted.children)):
-        click.echo(f"  with {path}")
+        say(f"  with {path}")
 
 
 def _registration(made: PreparedStart, name: str, by: str | None) -> Registration:

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
 from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import HumanAsked
+from callboard.runtime.cli.printing import style
 from callboard.runtime.cli.terminal import Terminal
 
 
@@ -45,7 +45,7 @@ def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
     :raises NobodyThere: at the end of the input
     :raises Stopped: if ``stop`` was set meanwhile
     """
-    terminal.say(click.style("? ", fg="green", bold=True) + click.style(question.text, bold=True))
+    terminal.say(style("? ", fg="green", bold=True) + style(question.text, bold=True))
     if question.choices and terminal.interactive:
         return question.choices[terminal.choose([choice.label for choice in question.choices], stop)].value
     for number, choice in enumerate(question.choices, 1):

@@ -5,8 +5,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import click
-
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, payload_of
 from callboard.bus.prices import Prices, dollars
@@ -24,6 +22,7 @@ from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.cli.drawing import svg_of_run, title_of
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.treetext import tree_text
 from callboard.runtime.cli.views import (
     COLOURS,
@@ -61,9 +60,9 @@ async def show_run(run: str, config: Config, settings: Settings, *, state: bool 
     result = result_of(events, config.price_table())
     if state:
         saved = state_of(events, result.language)
-        click.echo(compact(saved) if settings.as_json else pretty(saved))
+        say(compact(saved) if settings.as_json else pretty(saved))
         return
-    click.echo(
+    say(
         compact({**result_object(result), "path": path_of(events)})
         if settings.as_json
         else _standing(result, events, settings, full=full)
@@ -82,7 +81,7 @@ def state_of(events: Sequence[Event], language: str) -> Any:
 
 
 def _standing(result: RunResult, events: Sequence[Event], settings: Settings, *, full: bool) -> str:
-    status = click.style(result.status, fg=COLOURS.get(result.status), bold=True)
+    status = style(result.status, fg=COLOURS.get(result.status), bold=True)
     lines = [
         f"run         {result.run}",
         f"status      {status} {took(result)}".rstrip(),
@@ -136,7 +135,7 @@ async def trace_run(run: str, form: str, config: Config, settings: Settings) -> 
             else {"format": form, "text": text}
         )
         text = compact(value)
-    click.echo(text.rstrip("\n"))
+    say(text.rstrip("\n"))
 
 
 def spans_of(events: Sequence[Event], prices: Prices | None = None) -> list[Span]:

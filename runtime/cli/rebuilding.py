@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import anyio.to_thread
-import click
 import msgspec
 from msgspec import Struct
 
@@ -34,6 +33,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.finding import found_runs
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.run_table import standing_events
 from callboard.runtime.export.exporters import export_run
 from callboard.runtime.export.switches import check_protocols, endpoint_of
@@ -101,7 +101,7 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     def note(rebuilt: Rebuilt) -> None:
         found.append(rebuilt)
         if not settings.as_json:
-            click.echo(_told(rebuilt))
+            say(_told(rebuilt))
 
     if run is not None and in_file(run) is not None:
         if spans:
@@ -117,9 +117,9 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
             for name in [run] if run else await found_runs(connection, Both(())):
                 note(await _rebuilt(connection, name, send=spans))
     if settings.as_json:
-        click.echo(compact(found))
+        say(compact(found))
     elif not found:
-        click.echo("No runs.")
+        say("No runs.")
     return exits.FAILED if any(rebuilt.different for rebuilt in found) else exits.OK
 
 
@@ -197,7 +197,7 @@ async def _send(connection: Connection, ref: RunRef) -> int:
 
 
 def _told(rebuilt: Rebuilt) -> str:
-    mark = click.style("✗", fg="red") if rebuilt.different else click.style("✓", fg="green")
+    mark = style("✗", fg="red") if rebuilt.different else style("✓", fg="green")
     sent = f", {rebuilt.spans_sent} spans sent" if rebuilt.spans_sent is not None else ""
     lines = [f"{mark} {rebuilt.run}  {rebuilt.events} events{sent}"]
     for name, digest in rebuilt.digests.items():

@@ -1,6 +1,5 @@
 """Registered definitions: a list of them, and one with its versions and all that travels with its runs."""
 
-import click
 import msgspec
 
 from callboard.bus.commands import Registration
@@ -12,6 +11,7 @@ from callboard.runtime.admission.versions import UnknownDefinition, Version, mea
 from callboard.runtime.api.bodies import OneVersion
 from callboard.runtime.api.version_lists import listed
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import document, say
 from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
@@ -31,14 +31,14 @@ async def list_definitions(config: Config, settings: Settings) -> None:
             {"name": one.name, "language": one.language, "hash": one.hash, "version": number, "title": _title(one)}
             for one, number in found
         ]
-        click.echo(compact(told))
+        say(compact(told))
         return
     width = max((len(one.name or "") for one, _ in found), default=0)
     for one, number in found:
         hash = (one.hash or "")[:HASH_DIGITS_SHOWN]
-        click.echo(f"{(one.name or '').ljust(width)}  {one.language}  {hash}  v{number}  {_title(one)}".rstrip())
+        say(f"{(one.name or '').ljust(width)}  {one.language}  {hash}  v{number}  {_title(one)}".rstrip())
     if not found:
-        click.echo("No definitions. `callboard push FILE --name NAME` registers one.")
+        say("No definitions. `callboard push FILE --name NAME` registers one.")
 
 
 async def show_definition(config: Config, settings: Settings, name: str) -> None:
@@ -57,17 +57,17 @@ async def show_definition(config: Config, settings: Settings, name: str) -> None
                 told = listed(found, await runs.versions(config.tenant))
     if settings.as_json:
         more = {"versions": msgspec.to_builtins(told)} if told else {}
-        click.echo(compact({**msgspec.to_builtins(registered(kept)), **more}))
+        say(compact({**msgspec.to_builtins(registered(kept)), **more}))
         return
     for fact, value in _facts(kept).items():
         if value:
-            click.echo(f"{fact.ljust(9)} {value}")
+            say(f"{fact.ljust(9)} {value}")
     if told:
-        click.echo("versions")
+        say("versions")
         for line in _table(told):
-            click.echo(f"  {line}")
+            say(f"  {line}")
     else:
-        click.echo(f"\n{kept.source or ''}".rstrip())
+        say(f"\n{kept.source or ''}".rstrip())
 
 
 async def print_source(config: Config, name: str) -> None:
@@ -78,7 +78,7 @@ async def print_source(config: Config, name: str) -> None:
     async with reach(config, reads=True, name="callboard definitions") as connection:
         kept = await _meant(connection.log, config.tenant, name)
     source = kept.source or ""
-    click.echo(source, nl=not source.endswith("\n"))
+    document(source, nl=not source.endswith("\n"))
 
 
 async def roll_back(config: Config, settings: Settings, name: str, version: str | None, by: str | None) -> None:
@@ -87,10 +87,10 @@ async def roll_back(config: Config, settings: Settings, name: str, version: str 
         kept = await rollback(connection.log, config.tenant, name, version, by)
     if settings.as_json:
         told = {"name": kept.name, "language": kept.language, "hash": kept.hash, "unchanged": kept.unchanged}
-        click.echo(compact(told))
+        say(compact(told))
         return
     state = "unchanged" if kept.unchanged else "rolled back"
-    click.echo(f"{state} {kept.name} ({kept.language}) {kept.hash[:HASH_DIGITS_SHOWN]}")
+    say(f"{state} {kept.name} ({kept.language}) {kept.hash[:HASH_DIGITS_SHOWN]}")
 
 
 async def _meant(log: JetStreamLog, tenant: str, name: str) -> Registration:

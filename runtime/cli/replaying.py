@@ -2,11 +2,11 @@
 
 import os
 
-import click
 import msgspec
 
 from callboard.languages.registry import language
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.views import node_line, open_line
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.operations.narration import local
@@ -30,9 +30,9 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
     admission = admitted(events[0], language)
     replayed = replay_events(ref, events, admission, secrets_of(config, os.environ, admission), at)
     if settings.as_json:
-        click.echo(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
+        say(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
     else:
-        click.echo(_told(replayed, settings))
+        say(_told(replayed, settings))
 
 
 def _told(replayed: Replayed, settings: Settings) -> str:
@@ -41,7 +41,7 @@ def _told(replayed: Replayed, settings: Settings) -> str:
     verified = "the interpreter asks for exactly what the log holds" if whole else "no difference so far"
     replayed_to = f"replayed {replayed.run} to event {replayed.at} of {replayed.events}"
     lines = [
-        f"{click.style('✓', fg='green')} {replayed_to}: {verified}",
+        f"{style('✓', fg='green')} {replayed_to}: {verified}",
         f"  status {standing.status}",
     ]
     if standing.nodes:

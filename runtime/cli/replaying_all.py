@@ -3,7 +3,6 @@
 import datetime as dt
 import os
 
-import click
 import msgspec
 from msgspec import Struct
 
@@ -14,6 +13,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.finding import found_runs, wanted
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.progress import progress
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.reach import reach
@@ -70,7 +70,7 @@ async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int
         found = await _replayed(Location(config, config.tenant, str(file.path)), runs, chosen)
     report = report_of(found)
     took_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
-    click.echo(compact(msgspec.to_builtins(report)) if settings.as_json else _text(report, took_s))
+    say(compact(msgspec.to_builtins(report)) if settings.as_json else _text(report, took_s))
     return exits.FAILED if report.failures else exits.OK
 
 
@@ -85,7 +85,7 @@ def _there(connection: Connection) -> Config:
 
 
 def _text(report: Report, took_s: float) -> str:
-    mark = click.style("✗", fg="red") if report.failures else click.style("✓", fg="green")
+    mark = style("✗", fg="red") if report.failures else style("✓", fg="green")
     of = f"of {report.runs} runs" if report.runs != 1 else "of 1 run"
     lines = [f"{mark} verified {report.verified} {of}, {report.events} events, in {duration_text(took_s)}"]
     if report.not_started:

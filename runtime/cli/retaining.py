@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import anyio
-import click
 import msgspec
 
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.child_processes import Standing, lifeline
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import confirmed, say
 from callboard.runtime.cluster.leader import holding
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.listing import listings
@@ -52,11 +52,11 @@ async def carry_out(dry: bool, yes: bool, config: Config, settings: Settings) ->
     async with reach(config, reads=dry, name="callboard retention") as connection, listings(connection) as found:
         if not (dry or yes):
             _show(await round_of(connection.log, found, connection.config, dry=True), "would go", err=True)
-            if not click.confirm("Take them out of the log for good?", err=True):
+            if not confirmed("Take them out of the log for good?"):
                 return exits.OK
         done = await round_of(connection.log, found, connection.config, dry=dry)
     if settings.as_json:
-        click.echo(compact(msgspec.to_builtins(done)))
+        say(compact(msgspec.to_builtins(done)))
     else:
         _show(done, "would go" if dry else "gone", err=False)
     return exits.OK
@@ -66,10 +66,10 @@ def _show(done: Sequence[Expired], what: str, *, err: bool) -> None:
     for one in done:
         count = f"{len(one.runs)} run{'' if len(one.runs) == 1 else 's'}"
         stay = f", {len(one.stays)} cannot" if one.stays else ""
-        click.echo(f"{one.rule}: {count} of {one.tenant} {what}{stay}", err=err)
+        say(f"{one.rule}: {count} of {one.tenant} {what}{stay}", err=err)
         for run in one.runs[:SHOWN_MAX]:
-            click.echo(f"  {run}", err=err)
+            say(f"  {run}", err=err)
         if len(one.runs) > SHOWN_MAX:
-            click.echo(f"  … and {len(one.runs) - SHOWN_MAX} more", err=err)
+            say(f"  … and {len(one.runs) - SHOWN_MAX} more", err=err)
         for stays in one.stays[:SHOWN_MAX]:
-            click.echo(f"  {stays.run}  {stays.code}: {stays.message}", err=err)
+            say(f"  {stays.run}  {stays.code}: {stays.message}", err=err)

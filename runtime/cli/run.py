@@ -54,7 +54,7 @@ def run(
     from callboard.runtime.cli.inputs import ask_inputs, somebody_there
     from callboard.runtime.cli.run_here import LocalRun, run_here
     from callboard.runtime.cli.settings import configured
-    from callboard.runtime.cli.unheard import unheard
+    from callboard.runtime.cli.streams import unheard
     from callboard.runtime.operations.start_messages import prepared
 
     with unheard():

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
-import click
 from msgspec import Struct
 
 from callboard.bus.events import Event, Problem
@@ -23,6 +22,7 @@ from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.hearing import hearing, view_of_one
 from callboard.runtime.cli.interrupting import Cancellation
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.showing import Quietly, Shower, Streaming, follow
 from callboard.runtime.cli.surroundings import surroundings
@@ -78,9 +78,7 @@ async def run_here(local: LocalRun) -> int:
             config = config.model_copy(update={"data_dir": Path(folder)})
         config = config.absolute()
         env = stack.enter_context(surroundings(local.workdir, prepared.folder))
-        connection = await stack.enter_async_context(
-            join(config, name="callboard run", say=partial(click.echo, err=True))
-        )
+        connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
         await stack.enter_async_context(open_exporters(connection))
         # The tools are beside us, so the run is to come to this worker and not to another one that stands there.
         worker = await stack.enter_async_context(open_worker(connection, env, guest=True))
@@ -90,7 +88,7 @@ async def run_here(local: LocalRun) -> int:
         await worker.drain(DRAIN_S if connection.server is None else 0.0)
     _leave_files(local, events, warnings)
     if not local.silent and not temporary:
-        click.echo(f"\n{further(run, local.settings)}")
+        say(f"\n{further(run, local.settings)}")
     return code
 
 
@@ -114,10 +112,10 @@ async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tup
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems)
     if verdict.duplicate:
-        click.echo(f"run {verdict.run_id} had been started before; this is what becomes of it", err=True)
+        say(f"run {verdict.run_id} had been started before; this is what becomes of it", err=True)
     warnings = [*local.prepared.warnings, *verdict.warnings]
     for warning in warnings:
-        click.echo(problem_text(warning, "", definition.source), err=True)
+        say(problem_text(warning, "", definition.source), err=True)
     return verdict.run_id, warnings
 
 
@@ -149,7 +147,7 @@ async def _watched(connection: Connection, run: str, local: LocalRun) -> int:
         shower.close()
     if left and (told := await cancellation.left_behind()):
         forgotten = connection.server is not None and str(local.config.data_dir) == TEMPORARY
-        click.echo(f"Left run {run}, of which nothing is kept." if forgotten else told, err=True)
+        say(f"Left run {run}, of which nothing is kept." if forgotten else told, err=True)
         return exits.INTERRUPTED
     return await _conclude(connection, run, local)
 
@@ -183,9 +181,9 @@ async def _conclude(connection: Connection, run: str, local: LocalRun) -> int:
     events = await connection.client.events(run)
     result = result_of(events, connection.config.price_table())
     if local.settings.as_json and not local.stream:
-        click.echo(compact(summary_object(result, events)))
+        say(compact(summary_object(result, events)))
     elif not local.stream:
-        click.echo(f"\n{summary_text(result, events, _whole(run, connection, local))}")
+        say(f"\n{summary_text(result, events, _whole(run, connection, local))}")
     return exits.of_status(result.status)
 
 

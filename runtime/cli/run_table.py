@@ -3,9 +3,8 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import click
-
 from callboard.bus.asking import api
+from callboard.bus.controls import visible_line
 from callboard.bus.effects import Usage
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded
@@ -14,6 +13,7 @@ from callboard.projections.renders import duration_text
 from callboard.projections.runs import RunRow
 from callboard.projections.where import Where
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.views import COLOURS
 from callboard.runtime.index.store import By, Spending
 from callboard.runtime.operations.listing import listings
@@ -31,11 +31,11 @@ async def list_runs(config: Config, settings: Settings, question: Where, limit: 
         found, more, _ = await runs.page(config.tenant, question, limit)
         beyond = await runs.matching(config.tenant, question) - len(found) if more else 0
     if settings.as_json:
-        click.echo(compact(found))
+        say(compact(found))
         return
-    click.echo(_table(found) if found else "No runs.")
+    say(_table(found) if found else "No runs.")
     if beyond:
-        click.echo(f"{beyond} more; see --limit, --status and --where.", err=True)
+        say(f"{beyond} more; see --limit, --status and --where.", err=True)
 
 
 async def list_costs(config: Config, settings: Settings, question: Where, by: By) -> None:
@@ -43,14 +43,14 @@ async def list_costs(config: Config, settings: Settings, question: Where, by: By
     async with reach(config, reads=True, name="callboard cost") as connection, listings(connection) as runs:
         found = await runs.costs(config.tenant, question, by)
     if settings.as_json:
-        click.echo(compact(found))
+        say(compact(found))
         return
     lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_sums(one) for one in found)]
     if len(found) > 1 and by != "model":
         usage = sum((one.usage for one in found), Usage())
         cost = Cost(sum(one.cost.usd for one in found), sum(one.cost.unknown_tokens for one in found))
         lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
-    click.echo(_aligned(lines) if found else "No run that has ended has used a model.")
+    say(_aligned(lines) if found else "No run that has ended has used a model.")
 
 
 def _sums(one: Spending) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _table(rows: list[RunRow]) -> str:
     for number, line in enumerate(lines):
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         if number:
-            cells[1] = click.style(cells[1], fg=COLOURS.get(line[1]))
+            cells[1] = style(cells[1], fg=COLOURS.get(line[1]))
         text.append("  ".join(cells).rstrip())
     return "\n".join(text)
 
@@ -107,4 +107,5 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
     why = "  ".join(part for part in (row.error, warned) if part)
     cost = dollars(row.cost) if row.cost is not None else ""
-    return row.run, row.status, row.definition, local(row.accepted_at), passed, cost, why
+    cells = row.run, row.status, row.definition, local(row.accepted_at), passed, cost, why
+    return tuple(map(visible_line, cells))

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.kit import kits
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.views import program
 from callboard.runtime.operations.results import compact, pretty
 from callboard.runtime.schemas.catalog import schema_named
@@ -91,12 +92,12 @@ def list_templates(*, as_json: bool) -> None:
     """Print the templates of all languages."""
     found = list(templates())
     if as_json:
-        click.echo(compact([{"language": one.language, "template": one.name, "about": one.about} for one in found]))
+        say(compact([{"language": one.language, "template": one.name, "about": one.about} for one in found]))
         return
     width = max(len(f"{one.language} {one.name}") for one in found)
     for one in found:
-        name = click.style(one.name, bold=True) + " " * (width - len(f"{one.language} {one.name}"))
-        click.echo(f"{one.language} {name}  {one.about}")
+        name = style(one.name, bold=True) + " " * (width - len(f"{one.language} {one.name}"))
+        say(f"{one.language} {name}  {one.about}")
 
 
 def found(name: str | None, language: str | None, template: str, *, force: bool, as_json: bool) -> None:
@@ -121,11 +122,11 @@ def found(name: str | None, language: str | None, template: str, *, force: bool,
     commands = _next(chosen, folder)
     if as_json:
         about = {"folder": str(folder), "definition": str(folder / chosen.definition), "template": chosen.name}
-        click.echo(compact({**about, "files": list(texts), "next": dict(commands)}))
+        say(compact({**about, "files": list(texts), "next": dict(commands)}))
         return
-    click.echo(f"Wrote {folder}/: {', '.join(texts)}\n\n{chosen.about}\n\nNext:")
+    say(f"Wrote {folder}/: {', '.join(texts)}\n\n{chosen.about}\n\nNext:")
     for words, command in commands:
-        click.echo(f"  {click.style(f'# {words}', dim=True)}\n  {command}")
+        say(f"  {style(f'# {words}', dim=True)}\n  {command}")
 
 
 def _chosen(language: str | None, template: str) -> Template:

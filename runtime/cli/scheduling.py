@@ -4,7 +4,6 @@ import datetime as dt
 from pathlib import Path
 from typing import Any, cast
 
-import click
 import msgspec
 from msgspec import Struct
 
@@ -12,6 +11,7 @@ from callboard.languages.authoring import Times
 from callboard.languages.registry import authoring
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
@@ -65,13 +65,13 @@ async def add_schedule(wanted: Wanted, config: Config, settings: Settings) -> No
     if isinstance(added, list):
         raise RequestRefused("schedule", added, wanted.request.file, made.source)
     if settings.as_json:
-        click.echo(compact(added))
+        say(compact(added))
         return
-    click.echo(f"{added.name}: {added.when}")
+    say(f"{added.name}: {added.when}")
     due = added.next
     for _ in range(NEXT_SHOWN):
         if due is not None:
-            click.echo(f"  {'next' if due == added.next else 'then'} {local(due)}")
+            say(f"  {'next' if due == added.next else 'then'} {local(due)}")
             due = schedule.when.after(due)
 
 
@@ -112,9 +112,9 @@ async def list_schedules(config: Config, settings: Settings) -> None:
     async with reach(config, reads=True, name="callboard schedule") as connection:
         rows = await Schedules(connection.log, config.tenant).rows()
     if settings.as_json:
-        click.echo(compact(rows))
+        say(compact(rows))
         return
-    click.echo(_table(rows) if rows else "No schedules. `callboard schedule add FILE --cron EXPRESSION` adds one.")
+    say(_table(rows) if rows else "No schedules. `callboard schedule add FILE --cron EXPRESSION` adds one.")
 
 
 async def change_schedule(verb: str, name: str, config: Config, settings: Settings) -> None:
@@ -131,11 +131,11 @@ async def change_schedule(verb: str, name: str, config: Config, settings: Settin
         else:
             row = await (schedules.pause(name) if verb == "pause" else schedules.resume(name))
     if settings.as_json:
-        click.echo(compact(msgspec.to_builtins(row) if row is not None else {"name": name, "removed": True}))
+        say(compact(msgspec.to_builtins(row) if row is not None else {"name": name, "removed": True}))
     elif row is None:
-        click.echo(f"{name} removed")
+        say(f"{name} removed")
     else:
-        click.echo(f"{name} paused" if row.next is None else f"{name} goes on, next {local(row.next)}")
+        say(f"{name} paused" if row.next is None else f"{name} goes on, next {local(row.next)}")
 
 
 def _table(rows: list[ScheduleRow]) -> str:

@@ -4,6 +4,7 @@ import click
 
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import json_option
+from callboard.runtime.cli.printing import say
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -22,10 +23,10 @@ def schema(name: str | None, as_json: bool) -> None:
     from callboard.runtime.schemas.catalog import names, schema_named
 
     if name is None:
-        click.echo(compact(names()) if as_json else "\n".join(names()))
+        say(compact(names()) if as_json else "\n".join(names()))
         return
     try:
         found = schema_named(name)
     except KeyError:
         raise UsageInvalid(f"there is no schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
-    click.echo(compact(found) if as_json else pretty(found))
+    say(compact(found) if as_json else pretty(found))

@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-import click
 from msgspec.structs import replace
 from pydantic import SecretStr
 
@@ -21,6 +20,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.browsing import noted
 from callboard.runtime.cli.child_processes import ChildProcess, ChildProcesses, Standing, lifeline, open_child_processes
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.export.exporters import open_exporters
@@ -48,7 +48,7 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
         opening = (
             reach(standing.config, reads=False, name=name, refused_wait_s=None)
             if standing.joins
-            else join(standing.config, name=name, say=partial(click.echo, err=True), server=server)
+            else join(standing.config, name=name, say=partial(say, err=True), server=server)
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
@@ -66,9 +66,9 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
             break
         drained = await _stop(worker, children, standing, settings, signals)
     if settings.as_json:
-        click.echo(compact({"stopped": True, "drained": drained}))
+        say(compact({"stopped": True, "drained": drained}))
     else:
-        click.echo("Stopped." if drained else "Stopped without waiting.", err=True)
+        say("Stopped." if drained else "Stopped without waiting.", err=True)
     return exits.OK if drained else exits.INTERRUPTED
 
 
@@ -154,7 +154,7 @@ async def _stop(
     """Let what runs finish here and in the child processes, unless a second signal comes; return whether it did."""
     if not settings.as_json:
         runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
-        click.echo(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
+        say(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
     drained = False
 
     async def drain(scope: anyio.CancelScope) -> None:
@@ -179,12 +179,12 @@ def _say_where(connection: Connection, settings: Settings, page: str | None, *, 
     directory = str(Path(config.data_dir).absolute()) if embedded else None
     if settings.as_json:
         found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix, "page": page}
-        click.echo(compact(found))
+        say(compact(found))
         return
     ours, here = program(), where_options(settings)
     store = f"\nThe log is kept in {directory}." if directory else ""
     seen = f"\nSee it at {page}" if page else ""
-    click.echo(
+    say(
         f"Up at {url}, tenant {config.tenant!r}.{store}{seen}\n\n"
         f"  {ours} start{here} FILE      start a run\n"
         f"  {ours} watch{here}           see what happens\n"

@@ -4,14 +4,14 @@ import datetime as dt
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-import click
-
+from callboard.bus.controls import visible_line
 from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeExit, Payload, RunEnd, ToolResult
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
 from callboard.projections.places import above
 from callboard.projections.projection import known
 from callboard.runtime.cli.evidence import evidence_of
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.narration import item_of, name_of, narrated
 from callboard.runtime.operations.results import compact, event_object
 
@@ -58,7 +58,7 @@ class Quietly:
         pass
 
     def notice(self, text: str) -> None:
-        click.echo(text, err=True)
+        say(text, err=True)
 
     def hold(self) -> None:
         pass
@@ -74,7 +74,7 @@ class Streaming(Quietly):
     """One JSON object per event: the event as the log has it, with its ``sequence`` in the stream."""
 
     def event(self, sequence: int, event: Event) -> None:
-        click.echo(compact({"sequence": sequence, **event_object(event)}))
+        say(compact({"sequence": sequence, **event_object(event)}))
 
 
 class Lines(Quietly):
@@ -94,9 +94,10 @@ class Lines(Quietly):
         # What belongs to a node stands below its enter, what belongs to an inner node further in.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
         indent = "  " * depth
-        click.echo(f"{run}{passed_s:9.3f} s  {indent}{self._where(event, payload)}{narrated(event, payload)}")
+        told = visible_line(f"{self._where(event, payload)}{narrated(event, payload)}")
+        say(f"{run}{passed_s:9.3f} s  {indent}{told}")
         for line in failure_lines(payload):
-            click.echo(f"{run}{' ' * 13}{indent}  {line}")
+            say(f"{run}{' ' * 13}{indent}  {line}")
 
     def _where(self, event: Event, payload: Payload) -> str:
         """Say whose an event is, where several nodes are at work: in a fan-out which item's, else which node's."""

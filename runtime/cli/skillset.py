@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 from msgspec import Struct
 
@@ -15,6 +14,7 @@ from callboard.bus.events import Problem
 from callboard.languages.skills.shipped import shipped_ids, shipped_skill
 from callboard.languages.skills.skill import Skill, merged, missing_config, optional_env, required_env
 from callboard.languages.skills.skill_files import FOLDERS, discover, read_skill_file
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.results import compact
 
@@ -98,16 +98,16 @@ def list_skills(folder: Path, *, as_json: bool) -> None:
     """Print what skills there are."""
     found, warnings = at_hand(folder, os.environ)
     if as_json:
-        click.echo(compact({"skills": [one.told() for one in found], "warnings": msgspec.to_builtins(warnings)}))
+        say(compact({"skills": [one.told() for one in found], "warnings": msgspec.to_builtins(warnings)}))
         return
     heads = [(one.skill.id, one.skill.category, ", ".join(one.origin)) for one in found]
     width, category, origin = (max(len(head[column]) for head in heads) for column in range(3))
     for one, head in zip(found, heads, strict=True):
-        click.echo(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_state(one)}")
+        say(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_state(one)}")
         for line in textwrap.wrap(_offered(one.skill), LINE_CHARS, break_on_hyphens=False):
-            click.echo(f"{'':{width}}  {line}")
+            say(f"{'':{width}}  {line}")
     for warning in warnings:
-        click.echo(problem_text(warning), err=True)
+        say(problem_text(warning), err=True)
 
 
 def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
@@ -122,33 +122,33 @@ def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
         raise CallboardError("skill.unknown", "there is no such skill here", name, f"There are {known}.")
     if as_json:
         whole = one.skill.model_dump(mode="json", by_alias=True, exclude_none=True)
-        click.echo(compact({**whole, **{key: one.told()[key] for key in ("available", "missing", "unset", "origin")}}))
+        say(compact({**whole, **{key: one.told()[key] for key in ("available", "missing", "unset", "origin")}}))
         return
     skill = one.skill
-    click.echo(f"{click.style(skill.name, bold=True)}: {skill.description}")
-    click.echo(f"{skill.id}, {skill.category}, {_state(one)} ({', '.join(one.origin)})")
+    say(f"{style(skill.name, bold=True)}: {skill.description}")
+    say(f"{skill.id}, {skill.category}, {_state(one)} ({', '.join(one.origin)})")
     for key, field in skill.config.items():
         needed = "required" if field.required else "optional"
-        click.echo(f"\n{key} ({needed}, {_set(field.env)})\n  {field.description}")
+        say(f"\n{key} ({needed}, {_set(field.env)})\n  {field.description}")
     for tool in skill.tools:
-        click.echo(f"\n{click.style(tool.name, bold=True)}: {tool.description}")
+        say(f"\n{style(tool.name, bold=True)}: {tool.description}")
         for line in _arguments(tool.input_schema):
-            click.echo(f"  {line}")
+            say(f"  {line}")
     if skill.mcp:
         server = [skill.mcp.command, *skill.mcp.args] if skill.mcp.command else [skill.mcp.url or ""]
-        click.echo(f"\nMCP server: {' '.join(server)}")
+        say(f"\nMCP server: {' '.join(server)}")
     if skill.instruction:
-        click.echo(f"\n{skill.instruction}")
+        say(f"\n{skill.instruction}")
 
 
 def _state(one: AtHand) -> str:
     if one.missing:
         verb = "is" if len(one.missing) == 1 else "are"
-        return click.style(f"unavailable: {', '.join(one.missing)} {verb} not set", fg="yellow")
+        return style(f"unavailable: {', '.join(one.missing)} {verb} not set", fg="yellow")
     without = [field.env for field in one.skill.config.values() if field.env and field.secret is not False]
     if without and set(without) <= set(one.unset):
-        return click.style(f"available, of no use without one of {', '.join(without)}", fg="yellow")
-    return click.style("available", fg="green")
+        return style(f"available, of no use without one of {', '.join(without)}", fg="yellow")
+    return style("available", fg="green")
 
 
 def _offered(skill: Skill) -> str:

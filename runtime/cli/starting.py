@@ -3,13 +3,13 @@
 import os
 from collections.abc import Sequence
 
-import click
 import msgspec
 
 from callboard.bus.events import Problem
 from callboard.bus.tracecontext import read, within
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.reach import reach
@@ -38,10 +38,10 @@ def tell_started(
     """Print the id of a run that has been started, and what there is to warn of; ``file`` is where that stands."""
     if settings.as_json:
         found = {"run_id": verdict.run_id, "duplicate": verdict.duplicate}
-        click.echo(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
+        say(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
         return
     for warning in warnings:
-        click.echo(problem_text(warning, file, source), err=True)
+        say(problem_text(warning, file, source), err=True)
     if verdict.duplicate:
-        click.echo("it had been started before", err=True)
-    click.echo(verdict.run_id)
+        say("it had been started before", err=True)
+    say(verdict.run_id or "")

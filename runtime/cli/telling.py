@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import click
-
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.tells import received, reception_text, verdict_of
@@ -22,6 +21,6 @@ async def tell_run(run: str, verb: str, fields: dict[str, Any], config: Config, 
         reception = await received(connection.client, run, verb, fields)
     if settings.as_json:
         recorded = reception.recorded.n if reception.recorded else None
-        click.echo(compact({"run_id": run, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}))
+        say(compact({"run_id": run, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}))
     else:
-        click.echo(reception_text(reception, verb))
+        say(reception_text(reception, verb))

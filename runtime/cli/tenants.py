@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import click
 from msgspec.structs import replace
 
 from callboard.bus.accounts import Accounts, new_user, read
@@ -10,6 +9,7 @@ from callboard.bus.errors import OperatorError
 from callboard.bus.own_files import write_own
 from callboard.bus.subjects import is_name, token
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.results import compact
 
 RUNTIME_KEY = "callboard.nk"
@@ -68,11 +68,11 @@ def removed(name: str, file: Path) -> Accounts:
 def told(accounts: Accounts, settings: Settings) -> None:
     """Say which tenants there are."""
     if settings.as_json:
-        click.echo(compact(accounts))
+        say(compact(accounts))
         return
     width = max([len(name) for name in accounts.tenants], default=0)
     for name, key in accounts.tenants.items():
-        click.echo(f"{name.ljust(width)}  {key}")
+        say(f"{name.ljust(width)}  {key}")
 
 
 def _written(file: Path, accounts: Accounts) -> Accounts:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-import click
+from callboard.runtime.cli.printing import say, style
 
 POLL_S = 0.1
 """How often a read that waits looks whether it is still wanted."""
@@ -48,7 +48,7 @@ class Terminal:
         return self._fd is not None and os.isatty(self._fd) and sys.stderr.isatty()
 
     def say(self, text: str, *, newline: bool = True) -> None:
-        click.echo(text, err=True, nl=newline)
+        say(text, err=True, nl=newline)
 
     def line(self, stop: threading.Event) -> str:
         """Read a line, without its end.
@@ -96,7 +96,7 @@ class Terminal:
             # Without colours the cursor still has to move.
             sys.stderr.write("\r\x1b[2K")
             line = f"{'❯' if place == at else ' '} {option}"
-            self.say(click.style(line, fg="cyan", bold=True) if place == at else line)
+            self.say(style(line, fg="cyan", bold=True) if place == at else line)
 
     def _read(self, stop: threading.Event) -> bytes:
         assert self._fd is not None

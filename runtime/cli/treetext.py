@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from callboard.bus.controls import visible_line
 from callboard.bus.prices import dollars
 from callboard.projections.causes import brief
 from callboard.projections.eliding import elided
@@ -78,7 +79,8 @@ def tree_text(trace: Trace) -> str:
 
 def row_text(row: Row) -> str:
     """Return one line of the tree."""
-    return f"{row.branches}{MARKS[row.state]} {row.text}{'  ' if row.aside else ''}{row.aside}"
+    told = visible_line(f"{row.text}{'  ' if row.aside else ''}{row.aside}")
+    return f"{row.branches}{MARKS[row.state]} {told}"
 
 
 def _below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:

@@ -93,7 +93,7 @@ def _stand(
     joins: bool = False,
 ) -> None:
     from callboard.runtime.cli.settings import configured
-    from callboard.runtime.cli.unheard import unheard
+    from callboard.runtime.cli.streams import unheard
 
     with unheard():
         config = configured(settings, level="info", **flags)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from callboard.bus.events import Problem
 from callboard.languages.registry import authoring
 from callboard.runtime.cli import exits
+from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.results import compact
@@ -27,11 +27,11 @@ def validate_file(
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     valid = not errors(problems)
     if as_json:
-        click.echo(compact(_report(file, source, name, problems)))
+        say(compact(_report(file, source, name, problems)))
     else:
         for problem in problems:
-            click.echo(problem_text(problem, file, source))
-        click.echo(_verdict(file, name, problems))
+            say(problem_text(problem, file, source))
+        say(_verdict(file, name, problems))
     return exits.OK if valid else exits.FAILED
 
 
@@ -50,5 +50,5 @@ def _verdict(file: str, name: str, problems: Sequence[Problem]) -> str:
     counts = [
         f"{count} {word}{'s' if count != 1 else ''}" for count, word in ((wrong, "error"), (odd, "warning")) if count
     ]
-    mark = click.style("✗", fg="red") if wrong else click.style("✓", fg="green")
+    mark = style("✗", fg="red") if wrong else style("✓", fg="green")
     return f"{mark} {file}{f' ({name})' if name else ''}: {', '.join(counts) or 'valid'}"

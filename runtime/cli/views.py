@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from callboard.bus.connection import without_secrets
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.bus.prices import dollars
@@ -19,6 +17,7 @@ from callboard.projections.renders import duration_text
 from callboard.projections.run_result import NodeState, OpenEffect, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import style
 from callboard.runtime.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.runtime.operations.results import path_of, pretty
 
@@ -49,7 +48,7 @@ COLOURS = {
 
 def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     """Return how a run came out, for people; ``whole`` says how to see what is cut here."""
-    status = click.style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
+    status = style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
     lines += [f"  {line}" for line in cause_lines(result.cause)]
     if result.warnings:
@@ -75,7 +74,7 @@ def warning_lines(result: RunResult) -> list[str]:
         places = (one.path or one.where, f"run {one.run}" if one.run else "")
         where = ", ".join(place for place in places if place)
         times = f"  {one.times}×" if one.times > 1 else ""
-        mark = click.style("!", fg="yellow")
+        mark = style("!", fg="yellow")
         lines.append(f"  {mark} {one.code}: {' '.join(one.reason.split())}{f'  (at {where})' if where else ''}{times}")
     left = len(result.warnings) - WARNINGS_SHOWN_MAX
     return [*lines, f"  … and {left} more, which the trace shows"] if left > 0 else lines
@@ -143,7 +142,7 @@ def node_line(node: NodeState, *, full: bool = False) -> str:
     if node.error:
         told = brief(node.error, short)
     visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
-    return f"  {click.style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
+    return f"  {style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
 
 
 def product_of(node: NodeState) -> Any:

@@ -13,6 +13,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.hearing import hearing, view_of_one
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.showing import Lines, Shower, Streaming, follow
 from callboard.runtime.operations.event_filter import matches
 from callboard.runtime.operations.reach import reach
@@ -69,7 +70,7 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
     if not isinstance(payload, RunEnd) or (end is not None and watched.ends_at(end)):
         return exits.OK
     if watched.until is not None:
-        click.echo(f"{watched.run} has ended without {watched.until}.", err=True)
+        say(f"{watched.run} has ended without {watched.until}.", err=True)
         return exits.of_status(payload.status) or exits.FAILED
     return exits.of_status(payload.status)
 
@@ -101,7 +102,7 @@ async def stream_run(run: str, behind: str | None, config: Config) -> None:
             stream(connection.client, run, behind) as feed,
         ):
             async for told in feed:
-                click.echo(compact(told))
+                say(compact(told))
     except ValueError as error:
         raise click.BadParameter(f"{behind!r} is no id of a stream", param_hint="--behind") from error
 

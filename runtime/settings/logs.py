@@ -4,15 +4,17 @@ Lines carry the run and the node they belong to (`bound`), through whatever is c
 stdout: that belongs to the programs we run and to what a command prints.
 """
 
+import io
 import logging
 import sys
 from contextlib import AbstractContextManager
 from typing import Literal, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, ExcInfo, Processor
 
 from callboard.bus import tracecontext
+from callboard.bus.controls import visible
 from callboard.bus.discretion import discreet
 from callboard.bus.encryption import HIDDEN
 
@@ -140,7 +142,20 @@ def _error(exc_info: object) -> BaseException | None:
 def _rendering(format: Format, stream: TextIO) -> list[Processor]:
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, sort_keys=False
-    )
-    return [renderer]
+    renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=_traceback, sort_keys=False)
+    return [_harmless, renderer]
+
+
+def _harmless(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Spell out what a terminal would obey: what a line quotes comes from runs and tools."""
+    return {name: value if name.startswith("_") else _spelled(value) for name, value in line.items()}
+
+
+def _spelled(value: object) -> object:
+    return visible(value) if isinstance(value, str) else value
+
+
+def _traceback(target: TextIO, exc_info: ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    target.write(visible(text.getvalue()))
