@@ -66,3 +66,14 @@ def test_a_version_is_started_by_name_and_hash(place: Place) -> None:
     run = place.started(f"z@{hash[:12]}", "--script", script)
     assert place.here("watch", run).exit_code == exits.OK
     assert place.told("show", run)["definition_hash"] == hash
+
+
+def test_a_name_has_no_sign_of_a_version_and_is_not_empty(place: Place) -> None:
+    place.write("signed.yaml", ONE_NODE)
+    said = place.here("push", "signed.yaml", "--name", "x@v1")
+    assert said.exit_code == exits.FAILED
+    assert "definition.name name: 'x@v1' cannot be a definition's name; expected a name" in said.stderr
+    own = place.write("own.yaml", ONE_NODE.replace("id: one", "id: one@2"))
+    assert place.here("push", own).exit_code == exits.FAILED
+    assert place.here("push", own, "--name", "").exit_code == exits.USAGE
+    assert place.here("push", own, "--name", "own").exit_code == exits.OK

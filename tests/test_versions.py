@@ -155,10 +155,17 @@ async def test_two_rollbacks_at_once_never_go_back_to_the_same(connection: Conne
     assert hashes == [*([a] if a in found else []), b, c, b, a]
 
 
-async def test_a_name_that_has_an_at_sign_is_that_name(caller: Caller) -> None:
-    await pushed(caller, "at", "R.", "S.")
-    [own] = await pushed(caller, "at@v1", "T.")
-    assert (await caller.ask("definition", {"name": "at@v1"}))["hash"] == own
+async def test_a_name_that_would_hide_a_version_is_refused(connection: Connection, caller: Caller) -> None:
+    first, _ = await pushed(caller, "at", "R.", "S.")
+    refused = await caller.ask("definition", {"name": "at@v1", "source": text("T.")})
+    [problem] = refused["error"]["problems"]
+    assert (problem["code"], problem["where"]) == ("definition.name", "name")
+    assert "without @" in problem["expected"]
+    assert (await caller.ask("definition", {"name": "at@v1"}))["hash"] == first
+    # One that was registered when such names were taken is what it was.
+    kept = Registration(language="workflow", source=text("T."), hash="1" * 64, name="at@v2")
+    await connection.log.register(TENANT, kept)
+    assert (await caller.ask("definition", {"name": "at@v2"}))["hash"] == "1" * 64
 
 
 async def test_what_travels_comes_back_too(caller: Caller) -> None:

@@ -23,6 +23,9 @@ KEPT_BYTES_MAX = 850 * 1024
 HASH_DIGITS_SHOWN = 12
 """How much of a hash stands in what people read."""
 
+VERSION_SIGN = "@"
+"""What stands between a name and its version."""
+
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -134,15 +137,16 @@ def _check(wanted: Registration) -> list[Problem]:
         problems.append(Problem(code="definition.too_large", message=message, where="source", expected=expected))
     if name is not None and not _usable(name):
         message = f"{name[:80]!r} cannot be a definition's name"
-        expected = f"a name of at most {TOKEN_BYTES_MAX} bytes that does not look like a hash"
+        expected = f"a name of at most {TOKEN_BYTES_MAX} bytes, without {VERSION_SIGN}, that does not look like a hash"
         problems.append(Problem(code="definition.name", message=message, where="name", expected=expected))
     return problems
 
 
 def _usable(name: str) -> str:
-    """The name, if a definition can be registered under it; a hash belongs to the definition it is made of."""
+    """The name, if a definition can be registered under it; a hash belongs to the definition it is made of, and what
+    has the sign of a version would hide the versions of the name before it."""
     try:
         token(name)
     except ValueError:
         return ""
-    return "" if _HASH.fullmatch(name) else name
+    return "" if _HASH.fullmatch(name) or VERSION_SIGN in name else name

@@ -15,7 +15,7 @@ from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
 from callboard.bus.jetstream import JetStreamLog, registration
 from callboard.bus.log import Refused
-from callboard.runtime.admission.registration import Registered, registered, travels
+from callboard.runtime.admission.registration import VERSION_SIGN, Registered, registered, travels
 
 HASH_DIGITS_MIN = 6
 """With how much of its hash a version can be named."""
@@ -102,7 +102,7 @@ async def meant(log: JetStreamLog, tenant: str, name: str) -> Registration | Non
         found = await log.definition(tenant, name)
     except ValueError:
         return None  # a name that no subject takes was never registered
-    base, at, version = name.rpartition("@")
+    base, at, version = name.rpartition(VERSION_SIGN)
     if found is not None or not at:
         return found
     chosen = _chosen(await versions(log, tenant, base), version)

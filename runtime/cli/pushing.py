@@ -9,7 +9,7 @@ from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, register
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.problems import problem_text
-from callboard.runtime.operations.errors import RequestRefused
+from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.start_messages import PreparedStart, prepared
@@ -23,9 +23,12 @@ async def push_file(
 ) -> None:
     """Register the definition in a file, and print what it is registered as.
 
+    :raises UsageInvalid: if the name is empty
     :raises RequestRefused: with all that is wrong with it
     :raises CallboardError: whatever keeps the store from being used
     """
+    if name is not None and not name.strip():
+        raise UsageInvalid("a name is not empty; expected the one that starts are to say", "--name")
     made = prepared(request)
     _language, found = examined(made.definition.source, request)
     if wrong := errors(found):
