@@ -50,7 +50,9 @@ async def with_origin(
     if forked is None or (len(own) > 1 and own[1].event.n <= forked.n):
         return own  # of a fork, in a file, all stands together
     # Whoever has read some of the origin's events has had the first one, whose sequence is larger.
-    shared = await prefix(log, ref, forked, after, None if limit is None else limit - (not after), bytes_max)
+    # At the beginning there is one of them even if it is not wanted: the first event is not later than it.
+    most = None if limit is None else limit if after else max(1, limit - 1)
+    shared = await prefix(log, ref, forked, after, most, bytes_max)
     begun = [] if after else [_before(first, shared)]
     # Where that is not all of it yet, the rest comes before what the fork did itself.
     whole_prefix = not shared or shared[-1].event.n == forked.n
@@ -87,9 +89,16 @@ async def prefix(
 
 
 def _before(first: Recorded, shared: Sequence[Recorded]) -> Recorded:
-    """A fork's first event, with a time that is before those of what it has of its origin."""
-    time = min([first.event.time, *(item.event.time for item in shared[:1])])
-    return replace(first, event=msgspec.structs.replace(first.event, time=time))
+    """A fork's first event, with a time that is not behind those of what it has of its origin."""
+    event = begun_before([first.event, *(item.event for item in shared[:1])])
+    return first if event is first.event else replace(first, event=event, moved=True)
+
+
+def begun_before(events: Sequence[Event]) -> Event:
+    """The first event of a run, with a time that is not behind that of the second, as a fork's own would be."""
+    first, *second = events[:2]
+    time = min([first.time, *(event.time for event in second)])
+    return first if time == first.time else replace(first, time=time)
 
 
 def _shared(ref: RunRef, item: Recorded, forked: ForkedFrom) -> Recorded:

@@ -65,7 +65,8 @@ class Recorded(Struct, frozen=True):
     """An event as the log holds it. ``data`` are the bytes that were appended, of a fork's origin with the fork's name.
 
     ``key`` is what it was decrypted with; where it is ``encrypted`` it still is, for lack of the key or of the wish;
-    ``missing`` says that the key was not there, and may yet be: nobody has destroyed it.
+    ``missing`` says that the key was not there, and may yet be: nobody has destroyed it. ``moved`` says that the event
+    has an earlier time than its bytes, as the first one of a fork before those of its origin.
 
     Whoever may publish to a run's subjects may leave anything there: what is no event has the type `UNREADABLE`, the
     number 0 and an `Unreadable` as its payload, so that whoever reads many runs can pass it over.
@@ -79,11 +80,12 @@ class Recorded(Struct, frozen=True):
     key: Key | None = None
     encrypted: bool = False
     missing: bool = False
+    moved: bool = False
 
     @property
     def told(self) -> bytes:
         """The bytes that tell the event as it is read here."""
-        return encode_event(self.event) if self.key is not None else self.data
+        return encode_event(self.event) if self.key is not None or self.moved else self.data
 
     @property
     def readable(self) -> bool:

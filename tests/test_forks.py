@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from callboard.bus.archive import Archive, ArchivedLog
+from callboard.bus.events import decode_event, encode_event
 from callboard.bus.log import Reading, Recorded
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph import admit as graph_admission
@@ -17,6 +19,7 @@ from callboard.projections.diff import Pair, compare_logs
 from callboard.projections.values import Difference
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.archiving import archive_runs, import_as, import_runs
+from callboard.runtime.operations.event_files import read_runs
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_replay
 from tests.callers import PATIENCE_S, Caller
@@ -301,3 +304,23 @@ async def test_a_comparison_begins_where_a_fork_parts_from_its_origin(connection
     assert same.equal
     assert same.sight is None
     assert compare_logs(before, before).shared is None
+
+
+async def test_a_fork_begins_before_what_it_has_of_its_origin(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    origin = await caller.finished(**start())
+    fork, _ = await forked(caller, origin, **{"from": "b"})
+    ref = RunRef(TENANT, fork)
+    whole = await connection.log.read(ref)
+    times = [item.event.time for item in whole]
+    assert times == sorted(times)
+    assert [decode_event(item.told) for item in whole] == [item.event for item in whole]
+    [alone] = await connection.log.read(ref, limit=1)
+    assert alone.event == whole[0].event
+    told = (await caller.ask("events", {"run_id": fork}))["events"]
+    assert [event["time"] for event in (one["event"] for one in told)] == sorted(one["event"]["time"] for one in told)
+    # As files were written once: its own first event, as it was stored, before its origin's.
+    file, late = tmp_path / "fork.jsonl", msgspec.structs.replace(whole[0].event, time=times[-1])
+    file.write_bytes(b"\n".join(encode_event(event) for event in [late, *(item.event for item in whole[1:])]))
+    assert read_runs(file)[fork] == [item.event for item in whole]

@@ -8,6 +8,7 @@ import msgspec
 from callboard.bus import payloads
 from callboard.bus.errors import OperatorError
 from callboard.bus.events import Event, RunAccepted, decode_event, encode_event
+from callboard.bus.forks import begun_before
 from callboard.bus.log import Entry, EventLog, append, store_blob
 from callboard.bus.subjects import RunRef
 
@@ -47,7 +48,8 @@ def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
         run.append(event)
     if not runs:
         raise NoEventFile(str(path), "it has no events")
-    return runs
+    # In files that were written by earlier versions, a fork's first event is later than what it has of its origin.
+    return {run: [begun_before(events), *events[1:]] for run, events in runs.items()}
 
 
 async def store(log: EventLog, tenant: str, runs: Mapping[str, Sequence[Event]]) -> None:
