@@ -57,6 +57,9 @@ async def with_origin(
     # Where that is not all of it yet, the rest comes before what the fork did itself.
     whole_prefix = not shared or shared[-1].event.n == forked.n
     found = [*begun, *shared, *(own[1:] if whole_prefix else [])][:limit]
+    if found and limit is not None and whole_prefix and len(found) < limit <= len(own):
+        # One of those that were read is the first event, which has been told: there may be more, and fewer are the end.
+        found += await log.read(ref, own[-1].sequence, limit - len(found), bytes_max)
     # Nothing else was read at once than the first event, which has been told.
     return found or await log.read(ref, first.sequence, limit, bytes_max)
 

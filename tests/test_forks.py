@@ -306,6 +306,21 @@ async def test_a_comparison_begins_where_a_fork_parts_from_its_origin(connection
     assert compare_logs(before, before).shared is None
 
 
+async def test_a_fork_is_read_whole_in_pages_of_any_length(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(**start())
+    fork, _ = await forked(caller, origin, **{"from": "b"})
+    again, _ = await forked(caller, fork, **{"from": "c"})
+    for run in (fork, again):
+        numbers = [event.n for event in await events_of(connection, run)]
+        for limit in range(2, len(numbers) + 2):
+            found, after, more = list[int](), 0, True
+            while more:
+                page = await caller.ask("events", {"run_id": run, "limit": limit, "after": after})
+                found += [one["event"]["n"] for one in page["events"]]
+                after, more = page["after"], page.get("more", False)
+            assert found == numbers, limit
+
+
 async def test_a_fork_begins_before_what_it_has_of_its_origin(
     connection: Connection, caller: Caller, tmp_path: Path
 ) -> None:
