@@ -20,17 +20,28 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
+NAME_SHOWN_CHARS_MAX = 80
+"""How much is repeated of a name that is too long."""
+
+
+class NameTooLong(ValueError):
+    """A name that no subject takes; nothing is called so."""
+
+
 @lru_cache(maxsize=1024)
 def token(name: str) -> str:
     """Encode any name as one subject token.
 
-    :raises ValueError: if the encoded token would be longer than `TOKEN_BYTES_MAX` bytes
+    :raises NameTooLong: if the encoded token would be longer than `TOKEN_BYTES_MAX` bytes
     """
     if not name:
         return "="
     encoded = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode())
     if len(encoded) > TOKEN_BYTES_MAX:
-        raise ValueError(f"name too long for a subject token ({len(encoded)} bytes, at most {TOKEN_BYTES_MAX}): {name}")
+        shown = f"{name[:NAME_SHOWN_CHARS_MAX]}…" if len(name) > NAME_SHOWN_CHARS_MAX else name
+        raise NameTooLong(
+            f"name too long for a subject token ({len(encoded)} bytes, at most {TOKEN_BYTES_MAX}): {shown}"
+        )
     return encoded.decode()
 
 

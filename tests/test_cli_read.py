@@ -161,3 +161,29 @@ def test_where_there_is_no_store_reading_says_so_and_makes_none(tmp_path: Path) 
     assert done.exit_code == exits.UNUSABLE
     assert json.loads(done.stdout)["error"]["code"] == "server.none"
     assert not (place.folder / ".callboard").exists()
+
+
+def test_odd_names_and_numbers_are_refused_in_words(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.here("run", *place.one({"text": "x"}), "--run-id", "r-1", "--no-ask").exit_code == exits.OK
+    place.here("archive", "r-1", "--output", "r.callboard")
+    long = "x" * 10_000
+    for words in (("show", long), ("rebuild", long), ("diagram", long)):
+        said = place.here(*words)
+        assert said.exit_code == exits.FAILED, words
+        assert said.stderr.startswith("error subject.unusable: name too long for a subject token (10000 bytes"), words
+        assert len(said.stderr) < 400
+    for other in (long, "r.callboard#nix"):
+        assert place.here("diff", "r.callboard", other).exit_code == exits.USAGE, "1 says that they differ"
+    assert place.here("archive", long, "--output", "x.callboard").exit_code == exits.FAILED
+    assert place.here("rebuild", "").exit_code == exits.FAILED
+    for words in (
+        ("runs", "--limit", "9" * 30),
+        ("inbox", "--limit", "9" * 30),
+        ("up", "--workers", "9" * 30),
+        ("worker", "--workers", "1001"),
+        ("runs", "--data-dir", ""),
+        ("import", "r.callboard", "--as", ""),
+        ("diagram", ""),
+    ):
+        assert place.here(*words).exit_code == exits.USAGE, words

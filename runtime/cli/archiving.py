@@ -62,7 +62,7 @@ async def bring_in(file: str, id: str | None, config: Config, settings: Settings
     named = in_file(file)
     if named is None or not named.is_archive:
         raise UsageInvalid(f"{file!r} is no archive: its name ends in .callboard", "FILE")
-    if id is not None and not is_name(id):
+    if id is not None and not (id and is_name(id)):
         raise UsageInvalid(f"{id!r} is no id that a run can have", "--as")
     archive = Archive(named.path)
     # With another id only one can be meant; without, and with none named, all are.

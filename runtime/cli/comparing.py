@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
+from callboard.bus.subjects import NameTooLong
 from callboard.projections.diff import compare_logs
-from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.difftext import diff_text
 from callboard.runtime.cli.errors import report
@@ -18,22 +19,22 @@ from callboard.runtime.settings.config import Config
 
 
 async def compare_runs(left: str, right: str, config: Config, settings: Settings) -> int:
-    """Print what differs between two runs; return the exit code.
+    """Print what differs between two runs, or why one of them cannot be read; return the exit code.
 
     :raises OperatorError: whatever keeps the server from being usable
     """
     logs: list[Sequence[Event]] = []
-    unknown: UnknownRun | None = None
+    missing: CallboardError | NameTooLong | None = None
     async with source(config, left, right, name="callboard diff") as runs:
         try:
             for run in (left, right):
                 logs.append(await runs.events(run))
-        except UnknownRun as error:
-            unknown = error
-    if unknown is not None:
-        # Not the code that it has elsewhere: that one says here that the runs differ.
-        report(unknown, as_json=settings.as_json)
-        return exits.USAGE
+        except (CallboardError, NameTooLong) as error:
+            missing = error
+    if missing is not None:
+        code = report(missing, as_json=settings.as_json, settings=settings)
+        # What says elsewhere that there is no such run says here that the runs differ.
+        return exits.USAGE if code == exits.FAILED else code
     one, other = logs
     found = compare_logs(one, other, config.price_table())
     say(compact(msgspec.to_builtins(found)) if settings.as_json else diff_text(found))

@@ -1,6 +1,7 @@
 """Drawing a definition or a run: the diagram of an outline, with what happened to it, in one of two forms."""
 
 import datetime as dt
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from callboard.languages.registry import about, authoring, parsed
 from callboard.projections.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
-from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.options import DEFINITION_SUFFIXES, Settings
 from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.views import took
 from callboard.runtime.operations.errors import RequestRefused
@@ -87,12 +88,12 @@ def svg_of_run(events: Sequence[Event]) -> str:
 
 def _is_file(what: str) -> bool:
     """Whether a definition's file is meant; what looks like one and is not there is wrong usage, not a run."""
-    path = Path(what)
     if in_file(what) is not None:
         return False
-    if path.is_file():
+    # Not as a `Path`, which raises for names that no file can have.
+    if os.path.isfile(what):
         return True
-    if path.suffix in (".yaml", ".yml", ".json", ".md") or "/" in what or path.exists():
+    if what.endswith(DEFINITION_SUFFIXES) or "/" in what or not what or os.path.exists(what):
         raise click.BadParameter(f"there is no file {what!r}", param_hint="FILE|RUN")
     return False
 

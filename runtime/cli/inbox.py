@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import LISTED_MAX, Settings, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -11,7 +11,7 @@ from callboard.runtime.cli.options import Settings, settings_options
 @click.option(
     "--limit",
     "-n",
-    type=click.IntRange(1),
+    type=click.IntRange(1, LISTED_MAX),
     default=200,
     show_default=True,
     help="Look into so many runs for what is no question.",

@@ -18,6 +18,9 @@ _SETTINGS = "callboard.settings"
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".md")
 """How the names of files end that hold definitions."""
 
+LISTED_MAX = 1_000_000_000
+"""How many of something may be asked for at once: what an index counts with has 64 bits."""
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -85,6 +88,9 @@ def settings_options(command: Command) -> Command:
         as_json: bool,
         **others: Any,
     ) -> Any:
+        if data_dir is not None and not data_dir.strip():
+            # As the path of a folder, nothing is the working directory.
+            raise click.BadParameter("the name is empty; expected that of a folder", param_hint="--data-dir")
         flags = {"nats_url": nats, "data_dir": data_dir, "tenant": tenant, "log_level": log_level}
         given = {name: value for name, value in flags.items() if value is not None}
         settings = Settings(given, config_file, as_json)

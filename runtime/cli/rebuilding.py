@@ -114,7 +114,7 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
             check_protocols(os.environ)
             await check_backend(endpoint_of(os.environ, "TRACES"))
         async with reach(config, reads=True, name="callboard rebuild") as connection:
-            for name in [run] if run else await found_runs(connection, Both(())):
+            for name in [run] if run is not None else await found_runs(connection, Both(())):
                 note(await _rebuilt(connection, name, send=spans))
     if settings.as_json:
         say(compact(found))

@@ -3,7 +3,7 @@
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import LISTED_MAX, Settings, settings_options
 
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
@@ -15,7 +15,9 @@ STATUSES = (
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--status", "-s", type=click.Choice(STATUSES), help="Only runs in this status.")
 @click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs for which this holds.")
-@click.option("--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1, LISTED_MAX), default=20, show_default=True, help="At most so many."
+)
 @settings_options
 def runs(settings: Settings, status: str | None, question: str | None, limit: int) -> None:
     """List runs, the newest first. --status waiting lists all that wait, for whatever it is.

@@ -9,6 +9,9 @@ from callboard.runtime.cli.options import Settings, import_from_option, settings
 
 DRAIN_WAIT_S = 20.0
 
+WORKERS_MAX = 1_000
+"""How many processes one command may keep: more are a slip of the keyboard."""
+
 _drain_wait = click.option(
     "--drain-wait",
     metavar="SECONDS",
@@ -21,7 +24,7 @@ _offline = click.option("--offline", is_flag=True, help="Fetch no sources from t
 _workers = click.option(
     "--workers",
     metavar="N",
-    type=click.IntRange(1),
+    type=click.IntRange(1, WORKERS_MAX),
     help="Worker processes; default: as many as cores, at most 4.",
 )
 _allow_scripts = click.option(

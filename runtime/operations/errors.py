@@ -9,6 +9,7 @@ from nats.errors import Error as NatsError
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.events import Problem
 from callboard.bus.log import Full, NoAnswer
+from callboard.bus.subjects import NameTooLong
 
 
 class NoServer(OperatorError):
@@ -57,6 +58,8 @@ def _known(leaf: BaseException) -> CallboardError | None:
         return leaf
     if isinstance(leaf, Full):
         return leaf.told()
+    if isinstance(leaf, NameTooLong):
+        return CallboardError("subject.unusable", str(leaf), remedy="Nothing is called so: give a shorter name.")
     if isinstance(leaf, NoAnswer | NatsError):
         text = str(leaf) or type(leaf).__name__
         return LogSilent(text)
