@@ -168,6 +168,8 @@ def test_odd_names_and_numbers_are_refused_in_words(tmp_path: Path) -> None:
     assert place.here("run", *place.one({"text": "x"}), "--run-id", "r-1", "--no-ask").exit_code == exits.OK
     place.here("archive", "r-1", "--output", "r.callboard")
     long = "x" * 10_000
+    assert place.here("start", long).exit_code == exits.UNUSABLE, "no worker stands there"
+    assert place.here("watch", "r-1", "--until", "").exit_code == exits.FAILED
     for words in (("show", long), ("rebuild", long), ("diagram", long)):
         said = place.here(*words)
         assert said.exit_code == exits.FAILED, words
@@ -182,6 +184,8 @@ def test_odd_names_and_numbers_are_refused_in_words(tmp_path: Path) -> None:
         ("inbox", "--limit", "9" * 30),
         ("up", "--workers", "9" * 30),
         ("worker", "--workers", "1001"),
+        ("up", "--drain-wait", "nan"),
+        ("start", ""),
         ("runs", "--data-dir", ""),
         ("import", "r.callboard", "--as", ""),
         ("diagram", ""),

@@ -16,7 +16,7 @@ from callboard.languages.registry import about, authoring, parsed
 from callboard.projections.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.mermaid import mermaid
 from callboard.projections.projection import fold
-from callboard.runtime.cli.options import DEFINITION_SUFFIXES, Settings
+from callboard.runtime.cli.options import DEFINITION_SUFFIXES, Settings, is_file
 from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.views import took
 from callboard.runtime.operations.errors import RequestRefused
@@ -90,8 +90,7 @@ def _is_file(what: str) -> bool:
     """Whether a definition's file is meant; what looks like one and is not there is wrong usage, not a run."""
     if in_file(what) is not None:
         return False
-    # Not as a `Path`, which raises for names that no file can have.
-    if os.path.isfile(what):
+    if is_file(what):
         return True
     if what.endswith(DEFINITION_SUFFIXES) or "/" in what or not what or os.path.exists(what):
         raise click.BadParameter(f"there is no file {what!r}", param_hint="FILE|RUN")

@@ -138,6 +138,11 @@ def skill_options(command: Command) -> Command:
     return command
 
 
+def is_file(name: str) -> bool:
+    """Whether there is a file of this name; a `Path` would raise for names that no file can have."""
+    return os.path.isfile(name)
+
+
 class _FileOrName(click.Path):
     """A file, or else the name of a registered definition: what is there is a file, and so is what looks like one."""
 
@@ -145,6 +150,8 @@ class _FileOrName(click.Path):
         super().__init__(exists=True, dir_okay=False, readable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("the name is empty; expected that of a file or of a registered definition", param, ctx)
         looks_like_a_file = value.endswith(DEFINITION_SUFFIXES) or os.sep in value or os.path.lexists(value)
         return super().convert(value, param, ctx) if looks_like_a_file else value
 

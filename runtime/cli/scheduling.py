@@ -1,7 +1,6 @@
 """Scheduling: what `callboard schedule` makes of its words, and what it prints."""
 
 import datetime as dt
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec import Struct
 from callboard.languages.authoring import Times
 from callboard.languages.registry import authoring
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.options import Settings, is_file
 from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.narration import local
@@ -49,7 +48,7 @@ def message_of(request: StartRequest) -> Message:
     """
     if request.run_id is not None:
         raise UsageInvalid("each run of a schedule has an id of its own, made of its name and the due time", "--run-id")
-    return prepared(request) if Path(request.file).is_file() else prepared_by_name(request)
+    return prepared(request) if is_file(request.file) else prepared_by_name(request)
 
 
 async def add_schedule(wanted: Wanted, config: Config, settings: Settings) -> None:

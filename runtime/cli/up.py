@@ -1,5 +1,6 @@
 """``callboard up`` and ``callboard worker``: keep a worker standing, with a server of its own or at another one."""
 
+import math
 from typing import Any
 
 import click
@@ -12,10 +13,19 @@ DRAIN_WAIT_S = 20.0
 WORKERS_MAX = 1_000
 """How many processes one command may keep: more are a slip of the keyboard."""
 
+
+class _Seconds(click.FloatRange):
+    """A range of seconds; what is no number lies in none, though nothing is smaller or larger."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is no number of seconds", param, ctx) if math.isnan(found) else found
+
+
 _drain_wait = click.option(
     "--drain-wait",
     metavar="SECONDS",
-    type=click.FloatRange(0, 3600),
+    type=_Seconds(0, 3600),
     default=DRAIN_WAIT_S,
     show_default=True,
     help="How long running effects may finish when we stop.",

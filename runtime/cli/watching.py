@@ -56,7 +56,7 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
 
     :raises UnknownRun: if the run is none
     """
-    for given in (watched.event_type, watched.until or ">"):
+    for given in (watched.event_type, ">" if watched.until is None else watched.until):
         if not any(matches(given, known) for known in TYPES):
             raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
     if watched.run is not None and in_file(watched.run) is not None:
