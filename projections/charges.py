@@ -1,10 +1,11 @@
 """What each event of a run has cost, by the prices of whoever looks."""
 
 from callboard.bus.effects import ModelUsage, parts, used
-from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload, RunAccepted
+from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.bus.stand_ins import model_name
 from callboard.projections.intents import Opened, OpenIntents
+from callboard.projections.parting import PartingFold
 from callboard.projections.projection import known
 
 
@@ -14,18 +15,17 @@ class Charges:
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
         self._open = OpenIntents()
-        self._shared = 0
+        self._parting = PartingFold()
 
     def of(self, event: Event) -> Cost | None:
         """Return what the next event has cost; None: it has used nothing, or it is a fork's origin that has paid."""
         payload = known(event)
         if payload is None:
             return None
-        if isinstance(payload, RunAccepted) and payload.forked_from is not None:
-            self._shared = payload.forked_from.n
+        self._parting.apply(event, payload)
         closed = self._open.apply(event, payload)
         models = used_in(payload, closed)
-        if event.n <= self._shared or not any(one.usage.tokens for one in models):
+        if self._parting.is_shared(event) or not any(one.usage.tokens for one in models):
             return None
         return self._prices.bill(models, event.time).cost
 

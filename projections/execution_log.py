@@ -20,6 +20,7 @@ from callboard.bus.events import (
     SignalReceived,
     ToolCall,
 )
+from callboard.projections.parting import PartingFold
 from callboard.projections.projection import known
 
 MILESTONE = "workflow.milestone"
@@ -48,10 +49,13 @@ class ExecutionLog:
         self._entries: list[LogEntry] = []
         self._names: dict[str, tuple[str, dt.datetime]] = {}
         self._started: dt.datetime | None = None
+        self._parting = PartingFold()
         self._steps = self._done = 0
 
     def apply(self, event: Event) -> None:
-        match known(event):
+        payload = known(event)
+        self._parting.apply(event, payload)
+        match payload:
             case RunStart():
                 self._started = event.time
                 self._add(event, "workflow_started", "Workflow started")
@@ -90,7 +94,8 @@ class ExecutionLog:
 
     def _exit(self, event: Event, outcome: str, error: str) -> None:
         began = self._names.get(event.path, ("", event.time))[1]
-        data: dict[str, JSON] = {"success": outcome == "ok", "duration_ms": _ms(event.time) - _ms(began)}
+        duration_ms = round(self._parting.lasted_s(began, event.time) * 1000)
+        data: dict[str, JSON] = {"success": outcome == "ok", "duration_ms": duration_ms}
         if outcome in ("ok", "skipped"):
             self._done += 1
             self._add(event, "step_completed", f"Completed: {self._name(event)}", data=data)
@@ -99,7 +104,8 @@ class ExecutionLog:
             self._add(event, "step_failed", f"Failed: {self._name(event)}: {error}", level="ERROR", data=data)
 
     def _end(self, event: Event, status: str) -> None:
-        took = (event.time - (self._started or event.time)).total_seconds()
+        began = self._parting.began(self._started or event.time) or event.time
+        took = (event.time - began).total_seconds()
         if status == "completed":
             words = f"Workflow completed ({self._done}/{self._steps} steps) in {took:.2f}s"
             self._add(event, "workflow_completed", words)

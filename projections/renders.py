@@ -3,7 +3,9 @@
 import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import Usage
@@ -18,6 +20,8 @@ _WIDTH_MIN = 40
 _LABEL_SHARE = 0.4
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
+T = TypeVar("T", dt.datetime, dt.datetime | None)
+
 _SUFFIX = re.compile(r"[\[:].*$")
 _DISPATCH = re.compile(r"\[\d+\]")
 
@@ -39,11 +43,12 @@ class StepRow(Struct, frozen=True):
 
 def step_rows(trace: Trace) -> list[StepRow]:
     """Return one row per node execution, in the order of their enters."""
-    nodes = [node for node, _depth in _walk(trace.root, 0) if node.path]
-    return [_row(node) for node in sorted(nodes, key=lambda node: node.first_n)]
+    walks = zip(_walk(trace.root, 0), _walk(closed_up(trace).root, 0), strict=True)
+    nodes = [(node, moved) for (node, _depth), (moved, _) in walks if node.path]
+    return [_row(*pair) for pair in sorted(nodes, key=lambda pair: pair[0].first_n)]
 
 
-def _row(node: Node) -> StepRow:
+def _row(node: Node, moved: Node) -> StepRow:
     usage = sum((effect.usage for effect in node.effects if effect.usage), Usage())
     return StepRow(
         path=node.path,
@@ -52,7 +57,7 @@ def _row(node: Node) -> StepRow:
         kind=node.kind,
         outcome=node.outcome or "running",
         entered_at=node.entered_at,
-        duration_s=_length_s(node.entered_at, node.exited_at),
+        duration_s=_length_s(moved.entered_at, moved.exited_at),
         effects=len(node.effects),
         usage=usage,
         error=node.error.code if node.error else node.name if node.kind == ELIDED else "",
@@ -104,21 +109,54 @@ def waterfall(trace: Trace, width: int = WATERFALL_WIDTH) -> str:
     """Return one line per node execution and effect, in ``width`` columns: its name, its bar, its duration.
 
     The bars share one scale, from the first event to the last. What still goes on runs to the last event and ends in
-    an ellipsis.
+    an ellipsis. What a fork has of its origin stands right before it: its own bar begins behind that.
     """
     width = max(width, _WIDTH_MIN)
-    begin, until = trace.root.entered_at, trace.until
+    trace = closed_up(trace)
+    bars_of = list(_lines(trace.root))
+    begin, until = min((start for _label, _depth, start, _end in bars_of), default=None), trace.until
     if begin is None or until is None:
         return ""
     labels = round(width * _LABEL_SHARE)
     numbers = max(len(duration_text(_length_s(begin, until))), len("59 min 59 s")) + 1
     bars = width - labels - numbers - 1
     lines: list[str] = []
-    for label, depth, start, end in _lines(trace.root):
+    for label, depth, start, end in bars_of:
         name = _fitted("  " * depth + label, labels)
         bar = _bar(_share(start, begin, until), _share(end or until, begin, until), bars)
         lines.append(f"{name}▕{bar}{duration_text(_length_s(start, end)).rjust(numbers)}")
     return "\n".join(lines) + "\n"
+
+
+def closed_up(trace: Trace) -> Trace:
+    """Return a fork's trace as if it had gone on at once: what it has of its origin is moved up to its beginning, so
+    that the time between does not count. Any other trace is returned as it is."""
+    then, gone_on = trace.shared_until, trace.root.entered_at
+    if trace.parted_at <= 1 or then is None or gone_on is None:
+        return trace
+    return msgspec.structs.replace(trace, root=_moved(trace.root, then, gone_on - then), shared_until=gone_on)
+
+
+def _moved(node: Node, then: dt.datetime, by: dt.timedelta) -> Node:
+    return msgspec.structs.replace(
+        node,
+        entered_at=_later(node.entered_at, then, by),
+        exited_at=_later(node.exited_at, then, by),
+        effects=[
+            msgspec.structs.replace(
+                effect,
+                started_at=_later(effect.started_at, then, by),
+                ended_at=_later(effect.ended_at, then, by),
+            )
+            for effect in node.effects
+        ],
+        children=[_moved(child, then, by) for child in node.children],
+    )
+
+
+def _later(time: T, then: dt.datetime, by: dt.timedelta) -> T:
+    """A time up to the parting, moved."""
+    return time + by if time is not None and time <= then else time
 
 
 def _lines(root: Node) -> Iterator[tuple[str, int, dt.datetime, dt.datetime | None]]:

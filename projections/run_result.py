@@ -6,6 +6,7 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.child_ids import child_id
 from callboard.bus.effects import JSON, Failure, ModelUsage, Usage, parts, used
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
@@ -29,6 +30,7 @@ from callboard.bus.prices import Bill, Cost, Prices, list_prices
 from callboard.projections.causes import Cause, Causes
 from callboard.projections.charges import model_of
 from callboard.projections.intents import Opened
+from callboard.projections.parting import PartingFold
 from callboard.projections.projection import known
 from callboard.projections.span_ids import ids_of
 from callboard.projections.status import RunStatus, StatusFold
@@ -63,6 +65,10 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one knows of a run. ``cause`` is its error with what led to it, and the places; ``warnings`` are those of
     its admission, its nodes and its child runs, like ones once. ``trace_id`` is that of its spans.
 
+    A fork names its ``origin``, and by ``parted_at`` the last event that they share. It was accepted and started when
+    it went on behind that, and has used what it has used since. Its nodes are told with the times of whoever carried
+    them out.
+
     ``usage`` sums the run's own model turns, what its other effects took of a model, and what its child runs report;
     ``usage_by_path`` does so per node, ``usage_by_model`` holds the run's own by the model that was asked, or what
     stood in for it. ``cost``, likewise, is what that comes to by the reader's prices, None where nothing was used.
@@ -73,6 +79,8 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     definition_hash: str = ""
     language: str = ""
     trace_id: str = ""
+    origin: str = ""
+    parted_at: int = 0
     status: RunStatus
     output: JSON = None
     results: JSON = None
@@ -117,8 +125,8 @@ class Results:
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
-        self._shared = 0
         self._run, self._last_n = "", 0
+        self._parting = PartingFold()
         self._head = RunResult(status="accepted")
         self._status = StatusFold()
         self._nodes: dict[str, NodeState] = {}
@@ -133,6 +141,7 @@ class Results:
     def apply(self, event: Event) -> None:
         self._run, self._last_n = event.run, event.n
         payload = known(event)
+        self._parting.apply(event, payload)
         if payload is None:
             return
         closed = self._status.apply(event, payload)
@@ -152,9 +161,14 @@ class Results:
                 pass
 
     def view(self) -> RunResult:
+        parting = self._parting.parting
         return msgspec.structs.replace(
             self._head,
             run=self._run,
+            origin=parting.origin if parting is not None else "",
+            parted_at=parting.n if parting is not None else 0,
+            accepted_at=self._began(self._head.accepted_at),
+            started_at=self._began(self._head.started_at),
             last_n=self._last_n,
             status=self._status.status,
             cause=self._causes.of(self._head.error) if self._head.error else None,
@@ -173,16 +187,26 @@ class Results:
                     each.event.path,
                     each.event.n,
                     each.event.time,
-                    each.payload.child if isinstance(each.payload, ChildStart) else None,
+                    self._child_run(each),
                 )
                 for each in self._status.open
             ],
         )
 
+    def _began(self, told: dt.datetime | None) -> dt.datetime | None:
+        """When this run began by itself what its events tell of ``told``."""
+        return self._parting.began(told) if told is not None else None
+
+    def _child_run(self, opened: Opened) -> str | None:
+        """The child run that is open: of what a fork has of its origin, its own, once they have parted."""
+        if not isinstance(opened.payload, ChildStart):
+            return None
+        begun_anew = self._parting.begins_anew(opened.event, self._last_n)
+        return child_id(self._run, opened.event.key) if begun_anew else opened.payload.child
+
     def _apply_run(self, event: Event, payload: Payload) -> None:
         match payload:
             case RunAccepted(definition=ref):
-                self._shared = payload.forked_from.n if payload.forked_from is not None else 0
                 self._head = msgspec.structs.replace(
                     self._head,
                     definition=event.definition or ref.name or ref.hash[:12],
@@ -236,6 +260,8 @@ class Results:
         return state is None or state.iteration <= event.iteration
 
     def _add(self, event: Event, usage: Usage, model: str | None) -> None:
+        if self._parting.is_shared(event):
+            return
         self._usage += usage
         self._by_path[event.path] = self._by_path.get(event.path, Usage()) + usage
         if model is not None:
@@ -243,8 +269,9 @@ class Results:
             self._charge(event, [used(model, usage)], model)
 
     def _charge(self, event: Event, models: list[ModelUsage], model: str | None) -> None:
-        # What a fork has of its origin, that has paid for.
-        bill = self._prices.bill(models, event.time) if event.n > self._shared else Bill()
+        if self._parting.is_shared(event):
+            return
+        bill = self._prices.bill(models, event.time)
         self._bills_by_path[event.path] = self._bills_by_path.get(event.path, Bill()) + bill
         if model is not None:
             self._bills_by_model[model] = self._bills_by_model.get(model, Bill()) + bill

@@ -61,7 +61,8 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
     once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
     start's, ``attributes`` what stands at the paths that were named for it (`callboard.projections.attributes`),
-    ``origin`` is the run that it is a fork of, ``parent`` the one whose child it is, ``encryption_key`` names the key
+    ``origin`` is the run that it is a fork of, and ``parted_at`` the last event that they share: tokens, cost and
+    duration are what lies behind; ``parent`` is the one whose child it is, ``encryption_key`` names the key
     that it is encrypted with. ``models`` is what it has used, with its children, once it has ended; ``cost`` is what
     that comes to by the prices of whoever lists it.
     """
@@ -87,6 +88,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tags: dict[str, str] = {}
     attributes: dict[str, Values] = {}
     origin: str = ""
+    parted_at: int = 0
     parent: str = ""
     encryption_key: str = ""
 
@@ -143,7 +145,9 @@ class RunFold(Struct):
     paths: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
-        """Take the next event of the run behind its first."""
+        """Take the next event of the run behind its first. What a fork has of its origin is told there."""
+        if event.n <= self.row.parted_at:
+            return
         payload = known(event) if event.type.startswith("run.") or event.type == CancelRequested.type else None
         if payload is not None:
             _change(self, event, payload)
@@ -181,9 +185,8 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
         language=word(ref.language),
         status="accepted",
         accepted_at=event.time,
-        # It has the beginning of its origin.
-        started_at=event.time if payload.forked_from is not None else None,
         origin=payload.forked_from.run if payload.forked_from is not None else "",
+        parted_at=payload.forked_from.n if payload.forked_from is not None else 0,
         parent=payload.parent.run if payload.parent is not None else "",
         warnings=list(dict.fromkeys(warning.code for warning in payload.warnings)),
         tags=payload.tags,
@@ -223,6 +226,9 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
     match payload:
         case RunClaimed():
             run.parked = None
+            if run.row.parted_at > 1 and run.row.started_at is None:
+                # It goes on: what a run begins with is its origin's.
+                run.change(started_at=event.time)
             run.change(worker=payload.worker, claims=run.row.claims + 1, awaits=[], deadline=None)
         case RunStart():
             run.change(started_at=event.time)
@@ -252,7 +258,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
                 awaits=[],
                 deadline=None,
                 duration_s=_seconds(run.row.started_at, event.time),
-                tokens=payload.usage.tokens,
+                tokens=_tokens(payload, shares=bool(run.row.origin)),
                 models=_models(payload, shares=bool(run.row.origin)),
                 attributes={**run.row.attributes, **attributes(run.paths, {"output": payload.output})},
             )
@@ -265,6 +271,10 @@ def _models(end: RunEnd, *, shares: bool) -> list[ModelUsage]:
     """What a run has used, as its end says. What an older one does not say is of no model that is known; what a fork's
     sum has beyond that, its origin has paid for."""
     return end.models if shares else parts(end.usage, end.models)
+
+
+def _tokens(end: RunEnd, *, shares: bool) -> int:
+    return sum(one.usage.tokens for one in end.models) if shares else end.usage.tokens
 
 
 def _seconds(start: dt.datetime | None, end: dt.datetime) -> float | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.bus.child_ids import child_id
 from callboard.bus.effects import ModelUsage, Usage, parts, used
 from callboard.bus.events import (
     ChildEnd,
@@ -26,7 +27,8 @@ from callboard.bus.events import (
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
 from callboard.projections.effects import PROVIDER, failed_result, kind_and_name, outcome_of
-from callboard.projections.intents import OpenIntents
+from callboard.projections.intents import Opened, OpenIntents
+from callboard.projections.parting import Parting, PartingFold
 from callboard.projections.places import RUN, Place, Places
 from callboard.projections.projection import known
 from callboard.projections.tree import Attempt, Effect, Node, Note, Step, Trace
@@ -43,15 +45,36 @@ class TraceFold:
         self._effects: dict[tuple[str, str], tuple[Place, int]] = {}
         self._places = Places()
         self._open = OpenIntents()
+        self._parting = PartingFold()
 
     def apply(self, event: Event) -> None:
         self._trace = msgspec.structs.replace(self._trace, run=event.run, until=event.time)
         payload = known(event)
-        if payload is None:
-            return
-        self._apply_run(event, payload)
-        self._apply_node(event, payload)
-        self._apply_effect(event, payload)
+        self._parting.apply(event, payload)
+        if payload is not None:
+            self._apply_run(event, payload)
+            self._apply_node(event, payload)
+            self._apply_effect(event, payload)
+        if (parting := self._parting.parting) is not None and event.n <= parting.n + 1:
+            self._part(event, parting)
+
+    def _part(self, event: Event, parting: Parting) -> None:
+        """Say whose fork it is, since when, and what it begins anew."""
+        self._trace = msgspec.structs.replace(
+            self._trace, origin=parting.origin, parted_at=parting.n, shared_until=parting.then
+        )
+        if event.n > parting.n > 1:
+            self._change(RUN, entered_at=event.time)
+        if event.n == parting.n:
+            for opened in self._open:
+                self._begin_anew(opened, event.run)
+
+    def _begin_anew(self, opened: Opened, run: str) -> None:
+        """Give a fork's own name to a child run that its origin had under way."""
+        if isinstance(opened.payload, ChildStart):
+            place, index = self._effects[opened.payload.type, opened.event.key]
+            effects = self._nodes[place].effects
+            effects[index] = msgspec.structs.replace(effects[index], run=child_id(run, opened.event.key))
 
     def view(self) -> Trace:
         return msgspec.structs.replace(self._trace, root=self._grown(RUN))
@@ -79,9 +102,11 @@ class TraceFold:
                 self._trace = msgspec.structs.replace(self._trace, definition=name, language=ref.language)
                 warnings = [(f"{one.where}: {one.message}".removeprefix(": "), one.code) for one in payload.warnings]
                 notes = [Note(event.time, text, code) for text, code in warnings]
-                self._change(RUN, node=name, name=name, entered_at=event.time, first_n=event.n, warnings=notes)
+                entered_at = self._parting.began(event.time)
+                self._change(RUN, node=name, name=name, entered_at=entered_at, first_n=event.n, warnings=notes)
             case RunClaimed():
-                self._trace = msgspec.structs.replace(self._trace, claims=self._trace.claims + 1)
+                own = not self._parting.is_shared(event)
+                self._trace = msgspec.structs.replace(self._trace, claims=self._trace.claims + own)
                 self._taken_on_again()
             case SourcesResolved(sources=sources):
                 self._trace = msgspec.structs.replace(self._trace, sources=sources)
@@ -159,7 +184,9 @@ class TraceFold:
         elif closed:
             place, index = self._effects.pop((closed.payload.type, closed.event.key))
             effects = self._nodes[place].effects
-            effects[index] = _closed(effects[index], event, payload, self._prices)
+            # What a fork has of its origin, that has paid for.
+            prices = None if self._parting.is_shared(event) else self._prices
+            effects[index] = _closed(effects[index], event, payload, prices)
             if isinstance(payload, ChildEnd):
                 for warned in payload.warnings:
                     of = f"run {warned.run or effects[index].run}"
@@ -201,7 +228,7 @@ def _opened(event: Event, payload: Payload) -> Effect:
     )
 
 
-def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices) -> Effect:
+def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices | None) -> Effect:
     outcome, error = outcome_of(payload)
     if effect.kind == PROVIDER and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)):
         outcome, error = "failed", failed
@@ -212,7 +239,7 @@ def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices) -> E
         outcome=outcome,
         error=error,
         usage=usage,
-        cost=prices.bill(models, event.time).cost if usage is not None and usage.tokens else None,
+        cost=prices.bill(models, event.time).cost if prices and usage is not None and usage.tokens else None,
         last_n=event.n,
     )
 

@@ -94,12 +94,20 @@ class Node(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Trace(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A run's tree with its times; ``until`` is the time of the last event, ``claims`` how often it was taken on."""
+    """A run's tree with its times; ``until`` is the time of the last event, ``claims`` how often it was taken on.
+
+    A fork names its ``origin``, and by ``parted_at`` the last event that they share, which is as old as
+    ``shared_until``; the run itself began when it went on. Nodes and effects have the times that they had at its
+    origin, as far as they were carried out there.
+    """
 
     run: str
     definition: str
     language: str
     root: Node
+    origin: str = ""
+    parted_at: int = 0
+    shared_until: dt.datetime | None = None
     until: dt.datetime | None = None
     claims: int = 0
     sources: dict[str, dict[str, JSON]] = {}

@@ -77,7 +77,7 @@ def test_what_a_fork_has_of_its_origin_that_has_paid_for() -> None:
     for n in (1, 2):
         log.add(ev.ModelResult(usage=Usage(1_000, 0), model="scripted"), "a", n, 1, "turn.1")
     result = fold(Results(PRICES), log.events)
-    assert result.usage == Usage(2_000, 0)
+    assert result.usage == Usage(1_000, 0)
     assert result.cost == Cost(0.002)
     charges = Charges(PRICES)
     assert [charges.of(event) for event in log.events] == [None, None, Cost(0.002)]

@@ -28,6 +28,7 @@ from callboard.bus.events import (
     TimerSet,
 )
 from callboard.bus.paths import activation_id
+from callboard.projections.parting import PartingFold
 from callboard.projections.projection import known
 from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
 from callboard.projections.results.view import View
@@ -51,7 +52,10 @@ _NODE_STATUS = {"ok": "COMPLETED", "failed": "FAILED", "cancelled": "FAILED", "s
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """What one knows of an execution. ``next_nodes`` is the interpreter's own affair, and null."""
+    """What one knows of an execution. ``next_nodes`` is the interpreter's own affair, and null.
+
+    That of a fork has the run's own id, and started when that went on; it has used what lies behind the parting.
+    """
 
     id: str
     execution_id: str
@@ -122,6 +126,7 @@ class GraphExecution:
         self._end: RunEnd | None = None
         self._started: dt.datetime | None = None
         self._ended: dt.datetime | None = None
+        self._parting = PartingFold()
         self._status = StatusFold()
         self._people = People()
         self._latest: dict[str, _Run] = {}
@@ -134,6 +139,7 @@ class GraphExecution:
 
     def apply(self, event: Event) -> None:
         payload = known(event)
+        self._parting.apply(event, payload)
         if payload is None:
             return
         self._run = event.run
@@ -146,25 +152,26 @@ class GraphExecution:
                 self._start, self._started = payload, event.time
             case RunEnd():
                 self._end, self._ended = payload, event.time
-            case ModelResult(usage=usage, error=None):
+            case ModelResult(usage=usage, error=None) if not self._parting.is_shared(event):
                 self._usage = usage if self._usage is None else self._usage + usage
-            case EffectResult(usage=usage, model=model) if model:
+            case EffectResult(usage=usage, model=model) if model and not self._parting.is_shared(event):
                 self._usage = usage if self._usage is None else self._usage + usage
             case _:
                 self._apply_node(event, payload)
-        self._people.apply(event, payload, self._workflow_id, self._execution_id)
+        self._people.apply(event, payload, self._workflow_id, self._run)
 
     def view(self) -> Execution:
         nodes = {name: run.told(self._execution_id) for name, run in self._latest.items()}
         status = _STATUS.get(self._status.status, "RUNNING")
+        began = self._parting.began(self._started) if self._started is not None else None
         sequence, current = self._told("execution_sequence", list(self._sequence)), self._current()
         return Execution(
-            id=self._execution_id,
-            execution_id=self._execution_id,
+            id=self._run,
+            execution_id=self._run,
             workflow_id=self._workflow_id,
             workflow_version=self._option("workflow_version", "1.0"),
             status=status,
-            **_span(self._started, self._ended),
+            **_span(began, self._ended),
             trigger_info=self._trigger_info(),
             node_executions=nodes,
             node_runs={name: [run.told(self._execution_id) for run in runs] for name, runs in self._runs.items()},
@@ -226,7 +233,7 @@ class GraphExecution:
         run.exited = left.result if isinstance(left.result, dict) else {}
         if left.outcome == "ok":
             self._sequence.append(run.node.id)
-            self._credits += run.exited.get("credits_consumed", 0)
+            self._credits += 0 if self._parting.is_shared(event) else run.exited.get("credits_consumed", 0)
         elif left.outcome == "cancelled":
             run.error = Failure("CANCELED", left.error.message if left.error else "")
 
@@ -254,6 +261,7 @@ class GraphExecution:
 
     @property
     def _execution_id(self) -> str:
+        """What the definition knows the run by: a fork as its origin."""
         return (self._start.execution_id if self._start else "") or self._run
 
     @property

@@ -7,7 +7,7 @@ from callboard.bus.controls import visible_line
 from callboard.bus.prices import dollars
 from callboard.projections.causes import brief
 from callboard.projections.eliding import elided
-from callboard.projections.renders import duration_text, node_label, placed_label
+from callboard.projections.renders import closed_up, duration_text, node_label, placed_label
 from callboard.projections.tree import Attempt, Effect, Node, Trace
 from callboard.runtime.cli.evidence import evidence_of
 from callboard.runtime.operations.narration import short
@@ -67,8 +67,8 @@ def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
 
     Without ``all_effects`` nodes that are over show none of theirs.
     """
-    root = elided(trace).root
-    head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _node_aside(root), root)
+    root = elided(closed_up(trace)).root
+    head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
     return [head, *_below(root, "", all_effects)]
 
 
@@ -118,6 +118,11 @@ def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
 def _node_text(node: Node) -> str:
     again = f" #{node.iteration}" if node.iteration > 1 else ""
     return f"{node_label(node)}{again}"
+
+
+def _head_aside(trace: Trace, root: Node) -> str:
+    parted = f"parted from {trace.origin} behind event {trace.parted_at}" if trace.origin else ""
+    return "  ".join(part for part in (_node_aside(root), parted) if part)
 
 
 def _node_aside(node: Node) -> str:

@@ -50,6 +50,7 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     """Return how a run came out, for people; ``whole`` says how to see what is cut here."""
     status = style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
+    lines += [f"  goes on from {origin_told(result)}"] if result.origin else []
     lines += [f"  {line}" for line in cause_lines(result.cause)]
     if result.warnings:
         lines += ["", "Warnings:", *warning_lines(result)]
@@ -168,6 +169,11 @@ def took(result: RunResult) -> str:
     if result.accepted_at is None or result.ended_at is None:
         return ""
     return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
+
+
+def origin_told(result: RunResult) -> str:
+    """Whose fork a run is, and where they parted."""
+    return f"{result.origin}, parted behind event {result.parted_at}"
 
 
 def tokens(result: RunResult) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
+from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
 from callboard.projections.execution_log import MILESTONE
 from callboard.projections.questions import Question
@@ -193,7 +194,9 @@ class Executions:
         assert view is not None
         events = await self._client.events(run)
         execution = msgspec.to_builtins(await self._folding.fold(view.result(), events))
-        return {**execution, "created_at": _ms(events[0].time), "updated_at": _ms(events[-1].time)}
+        # Of a fork the first event is read with a time of its origin.
+        created = execution["start_time"] if origin_of(events[0]) else _ms(events[0].time)
+        return {**execution, "created_at": created, "updated_at": _ms(events[-1].time)}
 
 
 def _failed(error: str) -> dict[str, Any]:

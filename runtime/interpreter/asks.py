@@ -4,13 +4,13 @@ This is what node executions (`callboard.runtime.interpreter.nodes`) and the sta
 """
 
 import hmac
-import uuid
 from typing import Any
 
 from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
+from callboard.bus.child_ids import child_id
 from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
@@ -150,8 +150,3 @@ class Asks:
         self.ledger.announce(node, key, awaited)
         self.ledger.close(node, key, received)
         return received
-
-
-def child_id(run: str, key: str) -> str:
-    """The run id of the child that a run starts by the effect of this key."""
-    return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", run.encode(), "sha256").hex()[:32]), key))

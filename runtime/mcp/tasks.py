@@ -24,6 +24,7 @@ from callboard.runtime.mcp.caller import Caller, caller_of, heard, name_of, requ
 from callboard.runtime.mcp.results import answered
 from callboard.runtime.mcp.run_reports import run_of
 from callboard.runtime.mcp.tools import Tools
+from callboard.runtime.operations.results import result_of
 
 POLL_MS = 1_000
 """How often a client is asked to look."""
@@ -112,7 +113,9 @@ def _open(events: Sequence[Event]) -> list[Question]:
 
 def _task(events: Sequence[Event]) -> dict[str, Any]:
     first, last = events[0], events[-1]
-    times = {"createdAt": _time(first.time), "lastUpdatedAt": _time(last.time)}
+    # A fork that has done nothing yet has no time of its own.
+    created = result_of(events).accepted_at or last.time
+    times = {"createdAt": _time(created), "lastUpdatedAt": _time(last.time)}
     return {"taskId": first.run, **times, "ttlMs": None, "pollIntervalMs": POLL_MS}
 
 

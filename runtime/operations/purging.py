@@ -9,12 +9,12 @@ from collections.abc import Collection
 import msgspec
 
 from callboard.bus import events as ev
+from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log import Recorded, Refused
 from callboard.bus.purging import Gone, finish, forks, gone, last_fork, mark_again, mark_gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import Client, UnknownRun
-from callboard.runtime.interpreter.asks import child_id
 
 
 class CannotPurge(CallboardError):

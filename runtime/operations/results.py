@@ -56,6 +56,7 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
     """Return how a run came out, for machines."""
     return {
         "run_id": result.run,
+        **({"origin": result.origin, "parted_at": result.parted_at} if result.origin else {}),
         "status": result.status,
         "output": result.output,
         "results": result.results,

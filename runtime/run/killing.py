@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
+from callboard.bus.child_ids import child_id
 from callboard.bus.commands import Kill
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.encryption import Key, is_encrypted
@@ -21,7 +22,6 @@ from callboard.bus.log import UNREADABLE, EventLog, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.projections.warned import WarnedFold
-from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.interpreter.usage import UsageFold
 from callboard.runtime.run.activation import Command, Services
 from callboard.runtime.run.log import RunLog
