@@ -102,6 +102,8 @@ class Metrics:
             case _:
                 if closed := run.intents.apply(event, payload):
                     self._close(run, closed, event, payload)
+                else:
+                    self._count_unannounced(run, event, payload)
 
     def _run(self, tenant: str, event: Event) -> _Run:
         run = self._runs.get((tenant, event.run))
@@ -163,6 +165,15 @@ class Metrics:
                 return
         _outcome, error = outcome_of(payload)
         self._operation.record(duration_s, {**labels, **_error(error)})
+
+    def _count_unannounced(self, run: _Run, event: Event, payload: Payload) -> None:
+        """Count what was used where the intent was not told here: it is from before, or of a fork's origin."""
+        if isinstance(payload, ModelResult | EffectResult) and payload.model:
+            name, _, model = payload.model.partition(":")
+            operation = semconv.CHAT if isinstance(payload, ModelResult) else semconv.EMBEDDINGS
+            labels: Labels = {semconv.OPERATION_NAME: operation, semconv.REQUEST_MODEL: model or name}
+            self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
+            self._charge(run, event, payload.model, payload.usage)
 
     def _count_tokens(self, usage: Usage, labels: "Labels") -> None:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):

@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus.effects import Failure, Usage
-from callboard.bus.events import EffectCall, EffectCancelled, EffectResult, RunParked
+from callboard.bus.events import EffectCall, EffectCancelled, EffectResult, ForkedFrom, ModelResult, RunParked
 from callboard.projections import semconv
 from callboard.projections.metrics import Metrics
 from tests.logs import Log, cake
@@ -147,3 +147,16 @@ def test_old_runs_are_forgotten_and_no_longer_active() -> None:
     )
     assert [getattr(point, "value", None) for point in active.data.data_points] == [2]
     provider.shutdown()
+
+
+def test_what_a_fork_has_done_that_its_origin_had_asked_for_is_counted(board: Board) -> None:
+    log = Log("fork")
+    log.accepted(forked_from=ForkedFrom("origin", 3))
+    log.claimed()
+    # The call is the origin's: nobody is told of it as the fork's.
+    usage = Usage(1_000_000, 50)
+    log.add(ModelResult(usage=usage, model="openai:gpt-6-sol", provider="openai"), "a", 1, 1, "turn.1")
+    points = board.take(log)
+    tokens = _sums(points[semconv.CLIENT_TOKEN_USAGE], semconv.REQUEST_MODEL, semconv.TOKEN_TYPE)
+    assert tokens == {("gpt-6-sol", "input"): 1_000_000, ("gpt-6-sol", "output"): 50}
+    assert list(_sums(points[semconv.COST], semconv.REQUEST_MODEL)) == [("openai:gpt-6-sol",)]
