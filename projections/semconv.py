@@ -134,6 +134,9 @@ TOOL_SERVER: Final = "callboard.tool.server"
 TOOL_VIA: Final = "callboard.tool.via"
 CHILD_RUN: Final = "callboard.child.run.id"
 PARENT_RUN: Final = "callboard.parent.run.id"
+ORIGIN_RUN: Final = "callboard.origin.run.id"
+PARTED_AT: Final = "callboard.origin.parted_at"
+SHARED: Final = "callboard.origin.shared"
 LINK_KIND: Final = "link.kind"
 
 # Of span events.

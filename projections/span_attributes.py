@@ -60,6 +60,19 @@ def intent_span(payload: Payload, tools: Catalogue) -> tuple[str, SpanKind, dict
             return None
 
 
+SPENDING = frozenset(
+    {
+        semconv.USAGE_INPUT_TOKENS,
+        semconv.USAGE_OUTPUT_TOKENS,
+        semconv.USAGE_CACHE_READ,
+        semconv.USAGE_CACHE_WRITE,
+        semconv.USAGE_CACHE_CREATION,
+        semconv.COST,
+    }
+)
+"""Attributes that backends add up."""
+
+
 def outcome_attributes(payload: Payload) -> Attributes:
     """Return what an outcome adds to the span of its intent."""
     match payload:

@@ -4,10 +4,12 @@ One run is one trace. The run is ``invoke_workflow``, the execution of a node th
 model turn ``chat``, a tool call ``execute_tool``; other nodes and effects are named by what they are. Waits (timers,
 questions, signals, pauses), retries, routes, progress and warnings are events on the span they belong to. A child run
 has a trace of its own; its root and the span of the effect that started it are linked both ways, and the root also to
-whatever span of others the run was started from. Content of messages and calls is left out unless asked for. Names are
-those of `semconv`.
+whatever span of others the run was started from. The trace of a fork has the spans of what it shares with its origin,
+too, marked as such and without what that has used: backends add it up, and the origin's trace has it. Content of
+messages and calls is left out unless asked for. Names are those of `semconv`.
 """
 
+from callboard.bus.child_ids import child_id
 from callboard.bus.effects import Failure
 from callboard.bus.events import (
     CancelRequested,
@@ -33,10 +35,12 @@ from callboard.bus.tracecontext import TraceContext
 from callboard.projections import semconv
 from callboard.projections.effects import failed_result, outcome_of
 from callboard.projections.intents import address_closed
+from callboard.projections.parting import PartingFold
 from callboard.projections.places import RUN, Place, Places
 from callboard.projections.projection import known
 from callboard.projections.span import Attribute, Draft, Span, SpanLink, nanoseconds
 from callboard.projections.span_attributes import (
+    SPENDING,
     Attributes,
     agent_attributes,
     intent_span,
@@ -63,14 +67,20 @@ class SpanFold:
         self._places = Places()
         self._nodes: dict[Place, Draft] = {}
         self._effects: dict[tuple[str, str], Draft] = {}
-        self._claims = 0
+        self._claims = self._own_claims = 0
+        self._parting = PartingFold()
         self._ids = SpanIds()
 
     def apply(self, event: Event) -> list[Span]:
         """Take the next event; return the spans it closes, inner ones first."""
         payload = known(event)
-        if payload is None:
-            return []
+        self._parting.apply(event, payload)
+        closed = self._take(event, payload) if payload is not None else []
+        if (parting := self._parting.parting) is not None and event.n == parting.n:
+            self._begin_anew(event)
+        return closed
+
+    def _take(self, event: Event, payload: Payload) -> list[Span]:
         if RUN not in self._nodes:
             if isinstance(payload, RunAccepted):
                 self._ids = ids_of(payload)
@@ -142,6 +152,7 @@ class SpanFold:
                     root.links.append(SpanLink(caller.trace_id, caller.span_id, "caller", caller.tracestate))
                 if payload.forked_from is not None:
                     root.links.append(self._link(payload.forked_from.run, "fork"))
+                    root.put({semconv.ORIGIN_RUN: payload.forked_from.run, semconv.PARTED_AT: payload.forked_from.n})
             case RunParked():
                 root.note(event, "run.parked", {semconv.AWAITS: tuple(payload.awaits)})
             case CancelRequested():
@@ -154,10 +165,21 @@ class SpanFold:
     def _claim(self, event: Event, payload: RunClaimed) -> None:
         self._nodes[RUN].note(event, "run.claimed", {semconv.WORKER: payload.worker})
         self._claims += 1
+        self._own_claims += not self._parting.is_shared(event)
         if self._claims == 1:
             return
         for draft in (*self._nodes.values(), *self._effects.values()):
             draft.executions += draft.executed
+        # Its origin was another run.
+        self._nodes[RUN].executions = max(self._own_claims, 1)
+
+    def _begin_anew(self, event: Event) -> None:
+        """Behind what a fork shares, it has child runs of its own, whichever its origin had under way."""
+        for (intent, key), draft in self._effects.items():
+            if intent == ChildStart.type:
+                child = child_id(event.run, key)
+                draft.links[:] = [self._link(child, "child")]
+                draft.put({semconv.CHILD_RUN: child})
 
     def _end(self, event: Event, payload: RunEnd) -> list[Span]:
         root = self._nodes.pop(RUN)
@@ -199,7 +221,7 @@ class SpanFold:
         draft = self._nodes.pop(place, None)
         if draft is None:
             return []
-        draft.put({semconv.OUTCOME: payload.outcome})
+        draft.put({semconv.OUTCOME: payload.outcome, semconv.SHARED: self._parting.is_shared(event) or None})
         draft.put(said, cut=False)
         _settle(draft, payload.outcome, payload.error)
         return [draft.finish(event)]
@@ -252,7 +274,10 @@ class SpanFold:
         if isinstance(payload, EffectResult) and error is None and (error := failed_result(payload.value)):
             outcome = "failed"
         _settle(draft, outcome, error)
-        draft.put({**outcome_attributes(payload), **self._cost(event, payload), semconv.OUTCOME: outcome})
+        told = {**outcome_attributes(payload), **self._cost(event, payload), semconv.OUTCOME: outcome}
+        if self._parting.is_shared(event):
+            told = {name: value for name, value in told.items() if name not in SPENDING} | {semconv.SHARED: True}
+        draft.put(told)
         draft.put(said, cut=False)
         return [draft.finish(event)]
 

@@ -6,12 +6,17 @@ from typing import Any
 from callboard.bus.child_ids import child_id
 from callboard.bus.effects import ModelUsage, Usage
 from callboard.bus.events import ChildEnd, ChildStart, ForkedFrom, ModelResult, RunEnd, RunStart
+from callboard.projections import semconv
 from callboard.projections.execution_log import ExecutionLog
 from callboard.projections.projection import fold
 from callboard.projections.renders import StepRow, step_rows, waterfall
 from callboard.projections.results.graph import GraphExecution
 from callboard.projections.run_result import Results, RunResult
 from callboard.projections.runs import Runs
+from callboard.projections.span import Span
+from callboard.projections.span_attributes import SPENDING
+from callboard.projections.span_ids import SpanIds
+from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
 from callboard.runtime.cli.treetext import tree_text
@@ -51,6 +56,11 @@ class Fork(Log):
 
 def told(log: Log) -> RunResult:
     return fold(Results(), log.events)
+
+
+def spans_of(log: Log) -> list[Span]:
+    fold = SpanFold()
+    return [span for event in log.events for span in fold.apply(event)]
 
 
 def traced(log: Log) -> Trace:
@@ -148,3 +158,33 @@ def test_an_execution_of_a_graph_has_the_id_of_the_fork() -> None:
     assert entries[-1].message == "Workflow completed (2/2 steps) in 0.30s"
     left: Any = [entry.data for entry in entries if entry.event_type == "step_completed"]
     assert [data["duration_ms"] for data in left] == [200, 200]
+
+
+def test_spans_of_what_is_shared_are_marked_and_add_nothing_up() -> None:
+    log = Log("fork")
+    log.accepted(forked_from=ForkedFrom("origin", 6))
+    log.claimed()
+    log.enter("a")
+    log.model("a", "turn.0")
+    log.ask_model("a", "turn.1")
+    log.time += AWAY
+    log.claimed()
+    log.add(ModelResult(usage=Usage(7, 0), model="scripted"), "a", 1, 1, "turn.1")
+    log.exit("a")
+    shared, own, _node, root = spans_of(log.ended())
+    assert {span.trace_id for span in (shared, own, root)} == {SpanIds().trace("fork")}
+    assert shared.attributes[semconv.SHARED] is True
+    assert not shared.attributes.keys() & SPENDING
+    assert semconv.SHARED not in own.attributes
+    assert own.attributes[semconv.USAGE_INPUT_TOKENS] == 7
+    assert own.attributes[semconv.EXECUTIONS] == 2, "the fork has begun it anew"
+    assert (root.attributes[semconv.ORIGIN_RUN], root.attributes[semconv.PARTED_AT]) == ("origin", 6)
+    assert semconv.EXECUTIONS not in root.attributes, "whoever performed the origin did not perform the fork"
+
+
+def test_the_span_of_a_child_run_that_was_open_leads_to_the_forks_own() -> None:
+    log = Fork(child=True)
+    log.add(ChildEnd("completed"), "b", 1, 1, "call")
+    own = child_id("fork", log.events[8].key)
+    span = next(span for span in spans_of(log.end()) if span.attributes.get(semconv.CHILD_RUN) == own)
+    assert [link.trace_id for link in span.links] == [SpanIds().trace(own)]
