@@ -15,7 +15,8 @@ from callboard.bus.connection import without_secrets
 from callboard.bus.effects import canonical
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
-from callboard.bus.log import whole
+from callboard.bus.forks import with_origin
+from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.diagram import DiagramFold
 from callboard.projections.otlp import OtlpExporter, SpanExportFailed
@@ -127,14 +128,16 @@ async def _rebuilt(connection: Connection, run: str, *, send: bool) -> Rebuilt:
     ref = connection.client.ref(run)
     read = await connection.client.events(run)
     last = read[-1].n
-    followed: list[Event] = []
+    own: list[Recorded] = []
     async with standing_events(connection.log, connection.log.subjects.run(ref)) as events:
         async for recorded in events:
             # What has been appended since is not what was read.
             if recorded.event.n <= last:
-                followed.append(await whole(connection.log, recorded))
-    if not followed:
+                own.append(recorded)
+    if not own:
         raise UnknownRun(ref)
+    # What a fork has of its origin nobody is told as the fork's: it is read.
+    followed = [await whole(connection.log, item) for item in await with_origin(connection.log, ref, own, 0, None)]
     rebuilt = _compared(ref, read, followed)
     return msgspec.structs.replace(rebuilt, spans_sent=await _send(connection, ref)) if send else rebuilt
 

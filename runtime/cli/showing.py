@@ -8,6 +8,7 @@ from callboard.bus.controls import visible_line
 from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeExit, Payload, RunEnd, ToolResult
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
+from callboard.projections.parting import PartingFold
 from callboard.projections.places import above
 from callboard.projections.projection import known
 from callboard.runtime.cli.evidence import evidence_of
@@ -83,13 +84,17 @@ class Lines(Quietly):
     def __init__(self, *, named: bool = False) -> None:
         self._named = named
         self._begin: dict[str, dt.datetime] = {}
+        self._partings: dict[str, PartingFold] = {}
         self._open: dict[str, dict[tuple[str, int], None]] = {}
 
     def event(self, sequence: int, event: Event) -> None:
         payload = known(event)
         if payload is None:
             return
-        passed_s = (event.time - self._begin.setdefault(event.run, event.time)).total_seconds()
+        parting = self._partings.setdefault(event.run, PartingFold())
+        parting.apply(event, payload)
+        # What a fork has of its origin stands right before it.
+        passed_s = parting.lasted_s(self._begin.setdefault(event.run, event.time), event.time)
         run = f"{event.run}  " if self._named else ""
         # What belongs to a node stands below its enter, what belongs to an inner node further in.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
@@ -110,7 +115,7 @@ class Lines(Quietly):
                 nodes.pop((event.path, event.iteration), None)
                 return ""
             case RunEnd():
-                del self._open[event.run]
+                del self._open[event.run], self._begin[event.run], self._partings[event.run]
                 return ""
             case _ if not event.path:
                 return ""

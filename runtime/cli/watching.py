@@ -1,11 +1,15 @@
 """Watching events at a server that stands."""
 
+from collections.abc import AsyncIterator
+
 import click
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import TYPES, Event, RunEnd, payload_of
-from callboard.bus.log import whole
+from callboard.bus.forks import origin_of, prefix, with_origin
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import Recorded, whole
 from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.streaming import stream
@@ -121,6 +125,22 @@ async def _watch_all(connection: Connection, watched: Watched, shower: Shower) -
                 break
 
 
+async def _with_origin(log: JetStreamLog, feed: AsyncIterator[Recorded], after: int) -> AsyncIterator[Recorded]:
+    """The events of one run that is followed behind a sequence; of a fork with what it has of its origin."""
+    async for recorded in feed:
+        forked = origin_of(await whole(log, recorded)) if recorded.event.n == 1 else None
+        if forked is None:
+            yield recorded
+            continue
+        if not after:
+            told = await with_origin(log, recorded.ref, [recorded], 0, None)
+        else:
+            # Whoever has been told the last one that is shared, or one before, has been told the first event, too.
+            told = await prefix(log, recorded.ref, forked, after) or [recorded]
+        for item in told:
+            yield item
+
+
 async def _watch_one(connection: Connection, run: str, watched: Watched, settings: Settings) -> Event | None:
     """Show one run's events; return the one behind which nothing more is wanted.
 
@@ -137,6 +157,7 @@ async def _watch_one(connection: Connection, run: str, watched: Watched, setting
     try:
         # All of the run is followed, whatever is to be shown, so that its end is noticed.
         async with hearing(connection, run, shower), connection.client.follow(run, after=after) as feed:
-            return await follow(connection.log, feed, shown, watched.wants, watched.ends_at)
+            whole_run = _with_origin(connection.log, feed, after)
+            return await follow(connection.log, whole_run, shown, watched.wants, watched.ends_at)
     finally:
         shower.close()
