@@ -5,17 +5,27 @@ or as the run's very beginning, which is no fork but the same start once more.
 """
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure
-from callboard.bus.errors import CallboardError
+from callboard.bus.commands import Resume
+from callboard.bus.copying import copied
 from callboard.bus.events import Event
 from callboard.runtime.admission.forks import started_alike
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.api.client import VERDICT_WAIT_S, Client
+from callboard.runtime.api.retrying import NowhereToFork, retried_at, stands_still
 
-ENDED_BADLY = ("failed", "expired", "cancelled")
+_RESUMED = "retry of {}"
+"""By which name a run is resumed that was begun by a retry."""
+
+
+class _Told(Struct, frozen=True):
+    id: str | None = None
 
 
 class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,11 +45,37 @@ class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
     start: dict[str, Any] = {}
 
 
-class NowhereToFork(CallboardError):
-    """A run has no such place to be gone on from."""
+async def begun(client: Client, asked: ForkRun, events: Sequence[Event], *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
+    """Begin the run that is asked for, by the events of the one that it is about; return its verdict.
 
-    def __init__(self, run: str, message: str, remedy: str) -> None:
-        super().__init__("fork.nowhere", message, run, remedy)
+    What was paused when it was cancelled, or until its time was over, is resumed where it is retried.
+
+    :raises NowhereToFork: if there is no such place, or not exactly one
+    :raises NoVerdict: if no worker admitted or refused it in time
+    :raises StoreFull: if there is no room for it
+    :raises NoAnswer: if the log does not answer
+    """
+    message = message_of(asked, events)
+    verdict = await client.start(message, wait_s=wait_s)
+    paused = asked.failure and stands_still(events, message["fork"]["at"])
+    if paused and verdict.status == "accepted" and verdict.run_id is not None:
+        resume = Resume(id=_RESUMED.format(verdict.run_id), by=message.get("by"))
+        # Begun before, it may have been resumed then; once is enough.
+        if not (verdict.duplicate and await was_told(client, verdict.run_id, "resume", resume.id)):
+            await client.tell(verdict.run_id, "resume", resume, wait_s=wait_s)
+    return verdict
+
+
+async def was_told(client: Client, run: str, verb: str, id: str | None) -> bool:
+    """Whether the stream has a tell of a run under this name: it was durable then, whatever became of it."""
+    async with aclosing(copied(client.log, client.log.subjects.tell(client.ref(run), verb))) as messages:
+        async for message in messages:
+            try:
+                if msgspec.json.decode(message.data or b"{}", type=_Told).id == id:
+                    return True
+            except msgspec.DecodeError:
+                continue  # somebody else's, and none
+    return False
 
 
 def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
@@ -60,7 +96,7 @@ def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
     elif asked.node is not None:
         at = entry_of(asked.run_id, events, asked.node) - 1
     else:
-        at = failure_of(asked.run_id, events, anew="model" in asked.start) - 1
+        at = retried_at(asked.run_id, events, anew="model" in asked.start)
     fork: dict[str, Any] = {"run": asked.run_id, "at": at}
     otherwise: dict[str, Any] = {"outcome": asked.outcome, "variables": asked.variables or None}
     given = {name: value for name, value in otherwise.items() if value is not None}
@@ -86,42 +122,3 @@ def entry_of(run: str, events: Sequence[Event], node: str) -> int:
         return found
     known = ", ".join(dict.fromkeys(entered)) or "none"
     raise NowhereToFork(run, f"the run has not entered {node!r}", f"Name a node that it has entered: {known}.")
-
-
-def failure_of(run: str, events: Sequence[Event], *, anew: bool = False) -> int:
-    """Return the number of the event that made a run fail: the last outcome that its first failed node was told.
-
-    What is behind it is undone, and the effect is carried out once more; ``anew``: it is asked for once more, too, so
-    that it may be asked for otherwise. A node that failed by itself is entered once more.
-
-    :raises NowhereToFork: if it has not failed, or none of its nodes has
-    """
-    end = ev.payload_of(events[-1])
-    if not isinstance(end, ev.RunEnd) or end.status not in ENDED_BADLY:
-        told = f"it {end.status}" if isinstance(end, ev.RunEnd) else "it goes on"
-        raise NowhereToFork(run, f"the run has no failure to try again: {told}", "Fork it at an event or a node.")
-    failed = _failed_exit(events, end.error)
-    if failed is None:
-        raise NowhereToFork(run, "none of the run's nodes failed", "Fork it at an event or a node.")
-    own = [event for event in events if event.n < failed.n and _place(event) == _place(failed)]
-    outcomes = [event for event in own if ev.TYPES[event.type].kind == "outcome" and event.key]
-    if not outcomes:
-        return next(event.n for event in reversed(own) if event.type == ev.NodeEnter.type)
-    last = outcomes[-1]
-    return next(event.n for event in own if event.key == last.key) if anew else last.n
-
-
-def _failed_exit(events: Sequence[Event], error: Failure | None) -> Event | None:
-    """The exit of the node that a run's failure comes from: the first that has the same error, else the last failed."""
-    last: Event | None = None
-    for event in events:
-        payload = ev.payload_of(event) if event.type == ev.NodeExit.type else None
-        if isinstance(payload, ev.NodeExit) and payload.outcome == "failed":
-            if error is not None and payload.error is not None and payload.error.code == error.code:
-                return event
-            last = event
-    return last
-
-
-def _place(event: Event) -> tuple[str, int]:
-    return event.path, event.iteration

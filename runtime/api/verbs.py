@@ -65,8 +65,9 @@ from callboard.runtime.api.bodies import (
     Versions,
 )
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
-from callboard.runtime.api.forking import ForkRun, NowhereToFork, message_of
+from callboard.runtime.api.forking import ForkRun, begun
 from callboard.runtime.api.keeping import Folding
+from callboard.runtime.api.retrying import NowhereToFork
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
 from callboard.runtime.api.version_lists import listed
@@ -164,10 +165,10 @@ class Verbs:
         # An event's number needs no look at them.
         events = [] if request.at is not None else await client.events(request.run_id)
         try:
-            message = message_of(request, events)
+            verdict = await begun(client, request, events, wait_s=self._verdict_wait_s)
         except NowhereToFork as error:
             raise ApiError(409, error.code, error.message, run_id=request.run_id, remedy=error.remedy) from error
-        return _accepted("start", await client.start(message, wait_s=self._verdict_wait_s))
+        return _accepted("start", verdict)
 
     async def tell(self, tenant: str, body: bytes) -> Told:
         """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""

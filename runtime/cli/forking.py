@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.runtime.api.forking import ForkRun, message_of
+from callboard.runtime.api.forking import ForkRun, begun
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.starting import tell_started
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
@@ -68,7 +68,7 @@ async def begin(asked: dict[str, Any], config: Config, settings: Settings) -> No
     async with reach(config, reads=False, name="callboard fork") as connection:
         # An event's number needs no look at them.
         events = [] if request.at is not None else await connection.client.events(request.run_id)
-        verdict = await connection.client.start(message_of(request, events))
+        verdict = await begun(connection.client, request, events)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, request.run_id)
     tell_started(verdict, verdict.warnings, settings, request.run_id)

@@ -2,19 +2,17 @@
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from callboard.bus.commands import TELLS
-from callboard.bus.copying import copied
 from callboard.bus.purging import Gone
 from callboard.bus.side_by_side import side_by_side
 from callboard.projections.where import Both, Either, Not, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
-from callboard.runtime.api.forking import ENDED_BADLY, ForkRun, NowhereToFork, message_of
+from callboard.runtime.api.forking import ForkRun, begun, was_told
+from callboard.runtime.api.retrying import ENDED_BADLY, NowhereToFork
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 
 AT_ONCE = 16
@@ -49,10 +47,6 @@ class Heard(Struct, frozen=True):
     begun: str = ""
 
 
-class _Told(Struct, frozen=True):
-    id: str | None = None
-
-
 def hearing(verb: str, question: Where) -> Where:
     """The runs that are wanted and of which that can be asked."""
     if verb == "purge":
@@ -81,7 +75,7 @@ async def tell_all(
     said = TELLS[verb](id=operation, **fields)
 
     async def tell(run: str) -> Heard:
-        if again and await _was_told(client, run, verb, operation):
+        if again and await was_told(client, run, verb, operation):
             return Heard(run, "told already")
         verdict = await client.tell(run, verb, said)
         problem = verdict.problems[0] if verdict.status == "rejected" else None
@@ -111,7 +105,7 @@ async def begin_all(
         id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{operation}/{verb}/{client.tenant}/{run}"))
         asked = ForkRun(run, failure=verb == "retry", again=verb == "rerun", start={**start, "run_id": id})
         try:
-            verdict = await client.start(message_of(asked, await client.events(run)))
+            verdict = await begun(client, asked, await client.events(run))
         except (NowhereToFork, UnknownRun) as error:
             return Heard(run, "refused", error.code, error.message)
         if verdict.status == "rejected":
@@ -150,15 +144,3 @@ async def _each(
         return heard
 
     return await side_by_side(runs, one, AT_ONCE)
-
-
-async def _was_told(client: Client, run: str, verb: str, operation: str) -> bool:
-    """Whether the stream has this operation's tell of a run: it was durable then, whatever became of it."""
-    async with aclosing(copied(client.log, client.log.subjects.tell(client.ref(run), verb))) as messages:
-        async for message in messages:
-            try:
-                if msgspec.json.decode(message.data or b"{}", type=_Told).id == operation:
-                    return True
-            except msgspec.DecodeError:
-                continue  # somebody else's, and none
-    return False
