@@ -19,6 +19,7 @@ from playwright.async_api import Page, Request, Route, expect
 from callboard.bus.effects import Usage
 from callboard.bus.events import ModelCall, ModelResult, NodeOutcome, Outline, OutlineNode, decode_event
 from callboard.projections.projection import fold
+from callboard.projections.renders import step_rows
 from callboard.projections.run_result import Results
 from callboard.projections.status import RunStatus
 from callboard.projections.trace import TraceFold
@@ -160,6 +161,7 @@ FOLDED = """async (recorded) => {
     const {rowOf} = await import('/static/lib/rows.js')
     const {Run} = await import('/static/lib/run.js')
     const run = new Run()
+    run.parted = recorded[0].payload.forked_from?.n ?? 0
     run.take(recorded.map((event, i) => rowOf(event, i + 1)))
     const told = (outcome) => outcome === '' || outcome === 'caller' ? null : outcome
     const shaped = (one) => one.kind === 'node' || one.kind === 'run'
@@ -546,6 +548,16 @@ async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
 # -- forks -------------------------------------------------------------------------------------------------------------
 
 
+WATERFALL = """() => {
+    const {waterfall} = document.querySelector('cb-run'), {run, n, scale} = waterfall
+    const lines = waterfall.lines.filter(({kind}) => kind === 'run' || kind === 'node')
+    const name = ({path, iteration}) => path && `${path}#${iteration}`
+    const named = (what) => Object.fromEntries(lines.map((one) => [name(one), what(one)]))
+    return [named((one) => waterfall.length(one)), named((one) => scale.place(run.beganAt(one, n))), scale.folds.length]
+}"""
+"""How long the run and its nodes lasted, where their bars begin, and how many stretches are folded."""
+
+
 def here(page: Page) -> str:
     """The run whose page it is."""
     return httpx.URL(page.url).path.rpartition("/")[2]
@@ -579,7 +591,20 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     views = [fold(Results(), events[:n]) for n in range(1, len(events) + 1)]
     assert statuses == [[one.status, one.usage.input_tokens + one.usage.output_tokens] for one in views]
     assert tree == shaped(fold(TraceFold(), events).root)
+    # The waterfall has what is shared right before what the fork did itself, and neither lasts the time between.
+    rows = {f"{row.path}#{row.iteration}": row.duration_s for row in step_rows(fold(TraceFold(), events))}
+    assert views[-1].ended_at is not None
+    assert views[-1].started_at is not None
+    rows[""] = (views[-1].ended_at - views[-1].started_at).total_seconds()
+    lasted, begun, folds = await asked(page, WATERFALL)
+    assert lasted == {name: pytest.approx(seconds, abs=0.002) for name, seconds in rows.items()}
+    assert begun["a#1"] < begun[""]
+    assert folds >= 1
+    # Behind an event of its origin there is nothing of that time.
     await asked(page, "n => document.querySelector('cb-run').choose(n)", told)
+    lasted, begun, folds = await asked(page, WATERFALL)
+    assert (begun[""], folds) == (0, 0)
+    assert lasted[""] == pytest.approx((events[told - 1].time - events[1].time).total_seconds(), abs=0.002)
     await page.get_by_role("tab", name="Said").click()
     await expect(page.locator(".inspector-body")).to_contain_text("otherwise")
     await asked(page, "() => document.querySelector('cb-run').choose(1)")

@@ -17,6 +17,7 @@ from anyio import to_thread
 from callboard.bus.blobs import TooLarge
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event, ModelCall, ModelResult, RunAccepted, payload_of
+from callboard.bus.forks import origin_of
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -120,8 +121,10 @@ class Readings:
         if final and key in self._pieces:
             self._pieces.move_to_end(key)
             return self._pieces[key]
+        forked = origin_of(history.events[0])
         found = Index(
             run=asked.run_id,
+            parted_at=forked.n if forked is not None else 0,
             definition=history.events[0].definition,
             after=asked.after,
             last=rows[-1].event.n if rows else asked.after,

@@ -64,7 +64,8 @@ class TwoRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Index(Columns, frozen=True, kw_only=True):
     """Answer of ``index``. ``last`` is the number of the last event in it, ``more`` says that there are others behind
-    it by now; ``ended`` that what was read so far has the run's end in it."""
+    it by now; ``ended`` that what was read so far has the run's end in it. Behind event ``parted_at`` a fork has parted
+    from its origin; of any other run it is 0."""
 
     run: str
     definition: str
@@ -73,6 +74,7 @@ class Index(Columns, frozen=True, kw_only=True):
     count: int
     more: bool
     ended: bool
+    parted_at: int
 
 
 class At(Standing, frozen=True, kw_only=True):

@@ -70,6 +70,8 @@ export class Run {
     this.ways = new Map()
     /** @type {number[]} events that cannot be had */
     this.lost = []
+    /** Of a fork the last event that it has of its origin: what is up to there was done, and paid for, by that. */
+    this.parted = 0
     this.started = false
     this.cancelling = false
     this.final = ''
@@ -119,7 +121,7 @@ export class Run {
     else if (row.type === 'effect.cancelled') this.cancel(row)
     else if (CLOSES[row.type]) this.close(row, CLOSES[row.type])
     else this.fact(row)
-    if (row.tokens) {
+    if (row.tokens && row.n > this.parted) {
       const before = this.tokens.at(-1)?.[1] ?? 0
       this.tokens.push([row.n, before + row.tokens])
     }
@@ -229,6 +231,29 @@ export class Run {
       if (found) return found
     }
     return this.root
+  }
+
+  /**
+   * What a fork was not at work, if events up to n are looked at: from the last event of its origin until it went on.
+   * @param {number} n @param {number} until when it has not gone on yet, that is now
+   */
+  away(n, until) {
+    if (this.parted < 2 || n < this.parted || !this.rows[this.parted - 1]) return null
+    const start = this.rows[this.parted - 1].time
+    const end = n > this.parted ? this.rows[this.parted]?.time ?? until : until
+    return end > start ? {start, end} : null
+  }
+
+  /** When a span began, if events up to n are looked at: a fork when it went on, and before that, with its origin. @param {Span} one @param {number} n */
+  beganAt(one, n) {
+    return one.kind === 'run' && this.parted > 1 && n > this.parted ? this.rows[this.parted]?.time ?? one.t0 : one.t0
+  }
+
+  /** How long a span has lasted, in milliseconds, without the time that a fork was away. @param {Span} one @param {number} n @param {number} until */
+  lasted(one, n, until) {
+    const begin = this.beganAt(one, n), end = one.n1 <= n ? one.t1 : until
+    const away = this.away(n, until)
+    return end - begin - (away && begin <= away.start && end >= away.end ? away.end - away.start : 0)
   }
 
   /** How the run stands now. */

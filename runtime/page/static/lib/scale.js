@@ -21,7 +21,9 @@ const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10
  */
 export function scaleOf(run, n, until) {
   const from = run.rows[0]?.time ?? until
-  const gaps = idle(run, Math.min(n, run.last), from, until)
+  const shown = Math.min(n, run.last)
+  const away = run.away(shown, until)
+  const gaps = joined([...idle(run, shown, from, until, away), ...(away ? [{...away}] : [])])
   const most = Math.max(1, until - from - gaps.reduce((sum, gap) => sum + gap.end - gap.start, 0))
   const width = most * Math.max(FOLDED_SHARE, FOLDED_SHARE_MAX / Math.max(gaps.length, 1))
   const whole = most + gaps.length * width
@@ -38,14 +40,18 @@ export function scaleOf(run, n, until) {
   return {place, folds, marks: marks(place, from, until, most, gaps), from, until}
 }
 
-/** @param {Run} run @param {number} n how many events @param {number} from @param {number} until */
-function idle(run, n, from, until) {
+/**
+ * @param {Run} run @param {number} n how many events @param {number} from @param {number} until
+ * @param {{start: number, end: number}|null} away what is folded in any case
+ */
+function idle(run, n, from, until, away) {
   const {rows} = run
   const time = (/** @type {number} */ i) => (i < n ? rows[i].time : until)
   // Of very many gaps some say well enough how long they are.
   const apart = Math.max(1, Math.ceil(n / SAMPLED_MAX))
   const lengths = Float64Array.from({length: Math.ceil(n / apart)}, (_, i) => time(i * apart + 1) - time(i * apart)).filter((gap) => gap > 0).sort()
-  const bound = Math.max(SHORT_MS, LONG * (lengths[lengths.length >> 1] ?? 0), (until - from) * FOLDED_SHARE * 2)
+  const whole = until - from - (away ? away.end - away.start : 0)
+  const bound = Math.max(SHORT_MS, LONG * (lengths[lengths.length >> 1] ?? 0), whole * FOLDED_SHARE * 2)
   /** @type {{start: number, end: number}[]} */
   const found = []
   for (const [at, status] of run.statuses) {
@@ -53,11 +59,15 @@ function idle(run, n, from, until) {
     // A run that waits tells little; its idle stretches lie close behind the event from which on it waited.
     for (let i = at - 1; i < n && run.statusAt(i + 1) === status; i++) {
       const start = time(i), end = time(i + 1)
-      if (end - start > bound && found.at(-1)?.start !== start) found.push({start, end})
+      if (end - start > bound && start !== away?.start && found.at(-1)?.start !== start) found.push({start, end})
     }
   }
+  return found
+}
+
+/** Gaps in their order; those that touch are one. @param {{start: number, end: number}[]} found */
+function joined(found) {
   found.sort((a, b) => a.start - b.start)
-  // Gaps that touch are one.
   return found.filter((gap, i) => {
     const before = found[i - 1]
     if (!before || before.end < gap.start) return true

@@ -114,7 +114,7 @@ export class Inspector {
         span ? chip(run.outcomeAt(span, Math.max(n, done ? span.n1 : run.last))) : null,
         h('code', {}, row.type), h('span', {}, `n=${row.n}`),
         row.path ? h('code', {class: 'path'}, `${row.path}#${row.iteration}`) : null,
-        done && span.kind !== 'run' ? h('span', {}, duration((span.t1 - span.t0) / 1000)) : null,
+        done && span.kind !== 'run' ? h('span', {}, duration(run.lasted(span, run.last, span.t1) / 1000)) : null,
         span?.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
         span?.cost ? h('span', {title: 'what it has cost, with what is inside of it'}, spent(span.cost)) : null,
         h('time', {class: 'soft', datetime: new Date(row.time).toISOString()}, instant(row.time)),

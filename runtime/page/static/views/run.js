@@ -173,6 +173,7 @@ export class RunView extends HTMLElement {
     try {
       for await (const index of indexOf(id, this.run.last, signal)) {
         clearTimeout(waiting)
+        this.run.parted = index.parted_at
         this.run.take(rowsOf(index), true)
         this.run.charge(index.costs)
         this.priced = this.run.last
@@ -471,10 +472,10 @@ export class RunView extends HTMLElement {
     const {run, ending} = this
     const id = /** @type {string} */ (this.run_id)
     const status = run.last ? run.statusAt(run.last) : 'accepted'
-    const {t0, t1} = run.root
+    const t0 = run.beganAt(run.root, run.last)
     // How it stands is known once it has been read to its end.
     const read = this.loaded || over(status)
-    const lasted = run.last && read ? duration(((over(status) ? t1 : Date.now()) - t0) / 1000) : ''
+    const lasted = run.last && read ? duration(run.lasted(run.root, run.last, Date.now()) / 1000) : ''
     const tokens = run.tokensAt(run.last)
     const cost = spent(run.root.cost)
     const parts = `${status} ${read} ${this.trouble.hasChildNodes()} ${lasted} ${tokens} ${cost} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
@@ -538,7 +539,8 @@ export class RunView extends HTMLElement {
   /** @param {number} index @returns {HTMLElement} */
   event(index) {
     const row = this.events[index]
-    const after = row.time - this.run.root.t0
+    const away = this.run.away(row.n, row.time)
+    const after = row.time - this.run.root.t0 - (away ? away.end - away.start : 0)
     return line('event-row', [
       String(row.n),
       h('time', {datetime: new Date(row.time).toISOString(), title: moment(row.time)}, `+${duration(after / 1000)}`),

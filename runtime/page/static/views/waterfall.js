@@ -109,7 +109,7 @@ export class Waterfall {
 
   /** How long a span took, or takes until now. @param {Span} one */
   length(one) {
-    return ((one.n1 <= this.n ? one.t1 : this.until()) - one.t0) / 1000
+    return /** @type {Run} */ (this.run).lasted(one, this.n, this.until()) / 1000
   }
 
   /** @param {Span} one @param {boolean} shut */
@@ -208,7 +208,7 @@ export class Waterfall {
     const run = /** @type {Run} */ (this.run)
     const inner = width - 76
     const done = one.n1 <= this.n
-    const x0 = 4 + scale.place(one.t0) * inner
+    const x0 = 4 + scale.place(run.beganAt(one, this.n)) * inner
     const x1 = 4 + scale.place(done ? one.t1 : scale.until) * inner
     const long = Math.max(x1 - x0, 2)
     const [kind] = look(run.outcomeAt(one, this.n))
