@@ -339,3 +339,25 @@ async def test_a_fork_begins_before_what_it_has_of_its_origin(
     file, late = tmp_path / "fork.jsonl", msgspec.structs.replace(whole[0].event, time=times[-1])
     file.write_bytes(b"\n".join(encode_event(event) for event in [late, *(item.event for item in whole[1:])]))
     assert read_runs(file)[fork] == [item.event for item in whole]
+
+
+async def test_what_is_no_fork_keeps_no_list_from_being_told(connection: Connection, caller: Caller) -> None:
+    source = '# Ask\n\n## STEP 1: Who\n\n@elicit(input, "Who?")\n'
+    asking = await caller.start(definition={"language": "playbook", "source": source}, script=None, model=None)
+    await _asked(caller, asking)
+    (first, *_) = await events_of(connection, asking)
+    born = json.loads(bytes(first.payload))
+    # Whoever may publish may leave anything: origins that are none, names that are none, runs that are shorter.
+    for number, origin in enumerate(["*", ">", "a b", "", "x.y", "é" * 300, "nobody", asking]):
+        run = f"hostile-{number}"
+        payload = {**born, "forked_from": {"run": origin, "n": 1_000}}
+        for n, event_type, told in ((1, "run.accepted", payload), (1_001, "run.claimed", {"worker": "w", "epoch": 1})):
+            event = {**json.loads(encode_event(first)), "run": run, "n": n, "type": event_type, "payload": told}
+            subject = connection.log.subjects.event(RunRef(TENANT, run), "ask", event_type)
+            await connection.nc.jetstream().publish(subject, json.dumps(event).encode())
+    rows = {row["run"]: row for row in (await caller.ask("runs", {}))["runs"]}
+    assert len(rows) == 9
+    assert [one["run"] for one in (await caller.ask("questions", {}))["questions"]] == [asking]
+    for status in ("running", "waiting:human"):
+        found = (await caller.ask("runs", {"where": f"status={status}"}))["runs"]
+        assert (asking in [row["run"] for row in found]) == (status == "waiting:human")

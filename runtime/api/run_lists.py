@@ -24,6 +24,7 @@ from callboard.runtime.api.statuses import Statuses, depends
 from callboard.runtime.index.following import Following
 from callboard.runtime.index.store import By, RunIndex, Spending
 from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.run.orphans import UNREADABLE, is_orphan
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
@@ -151,7 +152,12 @@ class Listings:
 
     async def _shared(self, fork: RunRef) -> list[Question]:
         """The questions that a fork's origin had asked, and that are open in it."""
-        recorded = await read_run(self._log, fork)
+        try:
+            recorded = await read_run(self._log, fork)
+        except UNREADABLE:
+            if await is_orphan(self._log, fork):
+                return []  # one that nobody can perform keeps no others from being told
+            raise
         forked = origin_of(recorded[0].event) if recorded else None
         found = fold(Questions(), events_of(recorded))
         return [one for one in found if forked is not None and one.n <= forked.n]

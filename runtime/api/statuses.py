@@ -11,13 +11,15 @@ import anyio
 import msgspec
 from msgspec import Struct, field
 
-from callboard.bus.log import EventLog, whole
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import whole
 from callboard.bus.side_by_side import side_by_side
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
 from callboard.projections.runs import AT_WORK, TOLD_BY_EVENTS, RowStatus, RunRow
 from callboard.projections.status import RunStatus, StatusFold
 from callboard.projections.where import Where, terms
+from callboard.runtime.run.orphans import UNREADABLE, is_orphan
 
 KEPT_MAX = 10_000
 """Runs whose status is kept; that which nobody has asked for the longest goes first."""
@@ -42,7 +44,7 @@ class _Known(Struct):
 class Statuses:
     """The statuses of runs at work, each as its own events have it; of the runs asked for last it is kept."""
 
-    def __init__(self, log: EventLog, kept_max: int = KEPT_MAX) -> None:
+    def __init__(self, log: JetStreamLog, kept_max: int = KEPT_MAX) -> None:
         self._log = log
         self._kept_max = kept_max
         self._kept: OrderedDict[RunRef, _Known] = OrderedDict()
@@ -57,8 +59,17 @@ class Statuses:
 
     async def all(self, tenant: str, runs: Sequence[str]) -> dict[str, RowStatus]:
         """Return the status of each run now. Raises as `told`."""
-        found = await side_by_side([RunRef(tenant, run) for run in runs], self.of, READ_AT_ONCE)
-        return dict(zip(runs, found, strict=True))
+        found = await side_by_side([RunRef(tenant, run) for run in runs], self._seen, READ_AT_ONCE)
+        return {run: status for run, status in zip(runs, found, strict=True) if status is not None}
+
+    async def _seen(self, ref: RunRef) -> RowStatus | None:
+        """A run's status now; None if nobody can perform it: it stands as its own events say."""
+        try:
+            return await self.of(ref)
+        except UNREADABLE:
+            if not await is_orphan(self._log, ref):
+                raise
+            return None
 
     async def of(self, ref: RunRef) -> RunStatus:
         """Return a run's status now.
