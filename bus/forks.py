@@ -5,6 +5,7 @@ Stream sequences tell the place in that order as well: all of the origin's are s
 """
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +13,9 @@ from msgspec.structs import replace
 from callboard.bus.events import Event, ForkedFrom, encode_event
 from callboard.bus.log import Behind, Reading, Recorded, is_full, whole
 from callboard.bus.subjects import RunRef
+
+_underway: ContextVar[tuple[RunRef, ...]] = ContextVar("forks", default=())
+"""Forks that are being read, each for the one before it."""
 
 
 class _Born(msgspec.Struct):
@@ -77,10 +81,23 @@ async def prefix(
     :raises Behind: if not all of it is there
     :raises NoAnswer: if no answer came
     """
+    origin = RunRef(ref.tenant, forked.run)
+    if origin in (ref, *_underway.get()):
+        raise Behind(f"run {ref.run} is said to go on from itself")
+    begun = _underway.set((*_underway.get(), ref))
+    try:
+        return await _read_prefix(log, ref, forked, origin, after, limit, bytes_max)
+    finally:
+        _underway.reset(begun)
+
+
+async def _read_prefix(
+    log: Reading, ref: RunRef, forked: ForkedFrom, origin: RunRef, after: int, limit: int | None, bytes_max: int | None
+) -> list[Recorded]:
     most = forked.n if limit is None else min(limit + 1, forked.n)  # the origin's first event is not among them
     behind, cut, shared = after, True, list[Recorded]()
     while cut and not shared:
-        found = await log.read(RunRef(ref.tenant, forked.run), behind, most, bytes_max)
+        found = await log.read(origin, behind, most, bytes_max)
         shared = [_shared(ref, item, forked) for item in found if 1 < item.event.n <= forked.n]
         cut = is_full(sum(len(item.data) for item in found), bytes_max)
         behind = found[-1].sequence if found else behind

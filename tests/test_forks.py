@@ -348,7 +348,9 @@ async def test_what_is_no_fork_keeps_no_list_from_being_told(connection: Connect
     (first, *_) = await events_of(connection, asking)
     born = json.loads(bytes(first.payload))
     # Whoever may publish may leave anything: origins that are none, names that are none, runs that are shorter.
-    for number, origin in enumerate(["*", ">", "a b", "", "x.y", "é" * 300, "nobody", asking]):
+    for number, origin in enumerate(
+        ["*", ">", "a b", "", "x.y", "é" * 300, "nobody", asking, "hostile-8", "hostile-10", "hostile-9"]
+    ):
         run = f"hostile-{number}"
         payload = {**born, "forked_from": {"run": origin, "n": 1_000}}
         for n, event_type, told in ((1, "run.accepted", payload), (1_001, "run.claimed", {"worker": "w", "epoch": 1})):
@@ -356,7 +358,7 @@ async def test_what_is_no_fork_keeps_no_list_from_being_told(connection: Connect
             subject = connection.log.subjects.event(RunRef(TENANT, run), "ask", event_type)
             await connection.nc.jetstream().publish(subject, json.dumps(event).encode())
     rows = {row["run"]: row for row in (await caller.ask("runs", {}))["runs"]}
-    assert len(rows) == 9
+    assert len(rows) == 12
     assert [one["run"] for one in (await caller.ask("questions", {}))["questions"]] == [asking]
     for status in ("running", "waiting:human"):
         found = (await caller.ask("runs", {"where": f"status={status}"}))["runs"]
