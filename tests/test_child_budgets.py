@@ -2,17 +2,24 @@
 
 from typing import Any
 
+import anyio
+import msgspec
 import pytest
 
 from callboard.bus import events as ev
+from callboard.bus.commands import Hold
 from callboard.bus.events import Event, decode_event
 from callboard.bus.log import Entry
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Stage
 from callboard.runtime.run import budget
+from callboard.runtime.run.activation import Command
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import VIRTUAL
 from tests.families import Hands, family_theatre
+from tests.plays import after
+from tests.simulation import theatre_for
 from tests.theatre import end_of, types
 
 ROOT = RunRef("acme", "r1")
@@ -223,3 +230,27 @@ async def test_children_that_one_batch_does_not_hold_go_with_the_next(
     assert bool(every) == bool(hands.crashes)
     assert end_of(await hands.theatre.events(ROOT)).status == "completed"
     assert len(await turns(hands)) == WIDTH * TURNS
+
+
+async def napping(stage: Stage) -> End:
+    node = stage.enter("a")
+    await node.sleep("nap", after(stage.now(), 60))
+    node.exit("ok")
+    await stage.gate(None, "b")
+    stage.enter("b").exit("ok")
+    return End("completed")
+
+
+async def test_whoever_lets_a_run_go_on_ends_no_breakpoint_that_it_has_come_to() -> None:
+    theatre = theatre_for(napping)
+    ref = await theatre.accept("p", breakpoints=["b"])
+    by = msgspec.json.encode(Hold("run parent", "used up"))
+    assert await theatre.perform(ref, Command(100, "hold", by)) == "parked"
+    with anyio.move_on_after(120):
+        await anyio.sleep_forever()
+    assert await theatre.perform(ref) == "parked"
+    assert await theatre.perform(ref, Command(101, "release", by)) == "parked"
+    assert await theatre.perform(ref, theatre.command("resume")) == "ended"
+    events = await theatre.events(ref)
+    check_log(events)
+    check_replay(theatre.language, ref, events)
