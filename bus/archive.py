@@ -6,7 +6,7 @@ file that was cut off, or changed anywhere, is noticed before anything of the ru
 """
 
 import datetime as dt
-import os
+import secrets
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ class ArchiveWriter:
 
     def __init__(self, path: Path, prefix: str) -> None:
         self._path = path
-        self._aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+        self._aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
         self._prefix = prefix
         self.runs: list[ArchivedRun] = []
 

@@ -1,6 +1,6 @@
 """Archiving: runs of the log into an archive, and those of an archive into a log again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
@@ -10,13 +10,14 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.archive import Archive, ArchivedRun, ArchiveWriter
-from callboard.bus.blobs import COUNT
+from callboard.bus.blobs import COUNT, TooLarge
+from callboard.bus.child_ids import child_id
 from callboard.bus.commit import Message
 from callboard.bus.copying import copied
 from callboard.bus.errors import CallboardError, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Entry, OriginGone, Recorded, Shares, append, recorded, unreadable
+from callboard.bus.log import Behind, Entry, OriginGone, Recorded, Shares, append, recorded, unreadable
 from callboard.bus.purging import come_back, goes_on, gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import UnknownRun
@@ -112,13 +113,15 @@ async def archive_runs(
 async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
     """Take a run in: its events first, so that every large value that one of them names is there behind them."""
     first: Event | None = None
-    parent, origin, status, kin, events = "", "", "", list[str](), 0
+    parent, origin, status, events, last = "", "", "", 0, 0
+    begun, wanted, there = dict[str, str](), set[str](), set[str]()
     with writer.member(ref.run) as member:
         async with aclosing(copied(log, log.subjects.run(ref))) as messages:
             async for message in messages:
                 member.add(message)
-                events += 1
+                events, last = events + 1, message.sequence
                 event = recorded(message.subject, message.sequence, ref, "", message.data).event
+                wanted.update(event.blobs)
                 first = first or event
                 match event.type:
                     case RunAccepted.type:
@@ -126,7 +129,7 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
                         parent = accepted.parent.run if accepted.parent is not None else ""
                         origin = accepted.forked_from.run if accepted.forked_from is not None else ""
                     case ChildStart.type:
-                        kin.append(msgspec.json.decode(event.payload, type=_Child).child)
+                        begun[event.key] = msgspec.json.decode(event.payload, type=_Child).child
                     case RunEnd.type:
                         status = msgspec.json.decode(event.payload, type=_Ended).status
                     case _:
@@ -136,6 +139,8 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
         async with aclosing(copied(log, log.subjects.blob(ref, "*") + ".*")) as pieces:
             async for piece in pieces:
                 member.add(piece)
+                there.add(piece.subject.split(".")[-2])
+        await _check_copied(log, ref, last, wanted - there)
     found = ArchivedRun(
         tenant=ref.tenant,
         run=ref.run,
@@ -146,11 +151,38 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
         messages=member.messages,
         parent=parent,
         origin=origin,
-        children=kin,
+        children=await _children(log, ref, begun, shared=bool(origin)),
         sha256=member.sha256,
     )
     writer.runs.append(found)
     return found
+
+
+async def _check_copied(log: JetStreamLog, ref: RunRef, last: int, lacking: Collection[str]) -> None:
+    """Check that a run was read up to its end, with its large values: what is archived may be purged then.
+
+    :raises Behind: if a replica was read that lags
+    """
+    end = await log.last(ref)
+    if end is not None and end.sequence > last:
+        raise Behind(f"run {ref.run} was read up to sequence {last}, and goes up to {end.sequence}")
+    for digest in lacking:
+        try:
+            await log.get_blob(ref, digest, bytes_max=0)
+        except KeyError:
+            continue  # It has gone from the log as well.
+        except TooLarge:
+            raise Behind(f"run {ref.run} was read without its large value {digest}") from None
+
+
+async def _children(log: JetStreamLog, ref: RunRef, begun: Mapping[str, str], *, shared: bool) -> list[str]:
+    """The child runs of a run: those that it has ``begun``, by the keys of their effects, and of a fork those that it
+    has started anew because its origin had them under way."""
+    if not shared:
+        return list(begun.values())
+    keys = [item.event.key for item in await log.read(ref) if item.event.type == ChildStart.type]
+    anew = [child_id(ref.run, key) for key in keys if key not in begun]
+    return [*begun.values(), *[child for child in anew if await log.last(RunRef(ref.tenant, child)) is not None]]
 
 
 async def import_runs(
@@ -199,21 +231,26 @@ async def stand(log: JetStreamLog, tenant: str, archive: Archive) -> None:
 
 async def _checked(log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun) -> list[Recorded]:
     """Check that a run can be put into a log; return what is there of it, if an import was broken off."""
-    if not run.status:
-        raise NotOver(run.run)
     archive.verify(run)
     if run.origin and not archive.has(run.origin) and await log.last(RunRef(ref.tenant, run.origin)) is None:
         raise OriginLacks(run.run, run.origin)
-    if await log.last(ref) is None:
-        return []
-    if await gone(log, ref) is not None and not await goes_on(log, ref):
-        return []  # What is left of it goes before it comes back.
-    # Of a fork only what is its own: the rest is its origin's.
-    there = [one for one in await log.read(ref) if one.ref == ref]
+    there = await _there(log, ref)
+    if not run.status and len(there) < run.events:
+        raise NotOver(run.run)
+    there = there if run.status else there[: run.events]  # It has gone on here.
     wanted = list(islice(_entries(archive, run, ref), len(there)))
     if [(one.id, one.data) for one in there] != [(one.id, one.data) for one in wanted]:
         raise IdTaken(ref)
     return there
+
+
+async def _there(log: JetStreamLog, ref: RunRef) -> list[Recorded]:
+    """What a log has of a run; of a fork only what is its own: the rest is its origin's."""
+    if await log.last(ref) is None:
+        return []
+    if await gone(log, ref) is not None and not await goes_on(log, ref):
+        return []  # What is left of it goes before it comes back.
+    return [one for one in await log.read(ref) if one.ref == ref]
 
 
 async def _put(
