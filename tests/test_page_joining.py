@@ -71,7 +71,7 @@ async def test_each_runs_once_when_it_is_first_imported() -> None:
 
 async def _told(browser: Opened) -> object:
     page = await browser.page("about:blank")
-    document = '<script type="module" src="/static/page.js"></script>'
+    document = '<script type="module" src="/static/joined.js"></script>'
 
     async def answer(route: Route) -> None:
         if route.request.url.endswith(".js"):

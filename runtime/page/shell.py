@@ -54,7 +54,7 @@ DOCUMENTS_MAX = 64
 """Documents that are kept, by what their views ask first."""
 
 DOCUMENT = "index.html"
-SCRIPT = "page.js"
+SCRIPT = "joined.js"
 WORKER = "stream-worker.js"
 TENANT = b"{{tenant}}"
 VERSION = b"{{version}}"
