@@ -395,3 +395,21 @@ async def test_others_run_on_while_runs_are_purged(connection: Connection, calle
 
 def _start() -> dict[str, Any]:
     return {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
+
+
+async def test_a_start_that_is_sent_again_leaves_nothing_for_a_purge_to_find(
+    connection: Connection, caller: Caller
+) -> None:
+    log, start = connection.log, {**_start(), "run_id": "mine", "input": {"who": "s3cr3t-of-a-person"}}
+    assert await caller.finished(**start) == "mine"
+    assert (await caller.ask("start", start))["duplicate"]
+    assert await purged(connection, "mine") > 0
+    # One that comes when the run has gone, with a large value, leaves nothing either.
+    large = {**start, "input": {"who": "s3cr3t-of-a-person " * 20_000}}
+    for given in (start, large):
+        error = await caller.refused("start", given)
+        assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
+    sequence = 0
+    while (found := await log.next_message("cb.>", sequence + 1)) is not None:
+        sequence = found.sequence
+        assert b"s3cr3t" not in found.data, found.subject

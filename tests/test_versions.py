@@ -12,12 +12,16 @@ import pytest
 from callboard.bus.commands import Registration
 from callboard.bus.commit import Message
 from callboard.bus.events import Traced
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.log import NoAnswer
+from callboard.bus.subjects import RunRef
 from callboard.projections.span_ids import SpanIds
+from callboard.runtime.admission import admission
 from callboard.runtime.admission import versions as known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.api.connection import Connection
-from tests.callers import SCRIPT, SOURCE, Caller, standing
+from tests.callers import PATIENCE_S, SCRIPT, SOURCE, Caller, standing
 from tests.flows import call, flow, returned
 
 TENANT = "acme"
@@ -208,3 +212,27 @@ async def test_a_rollback_is_refused_if_somebody_registers_meanwhile(
     # Nothing of the refused one stands under the hash either: it is one batch.
     of_hash = await known.versions(log, TENANT, found[0].kept.hash or "")
     assert len(of_hash) == 1
+
+
+async def test_what_has_been_admitted_is_performed_whatever_has_changed_since(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever admits it dies before the run is called for, and the name is withdrawn before it is looked at again."""
+    await pushed(caller, "passing", "Once.")
+    routed, deaths = admission.route, 0
+
+    async def dying(log: JetStreamLog, ref: RunRef, verb: str, *given: Any) -> int:
+        nonlocal deaths
+        if verb == "start" and not deaths:
+            deaths += 1
+            await log.register(ref.tenant, Registration(name="passing"))
+            raise NoAnswer("killed")
+        return await routed(log, ref, verb, *given)
+
+    monkeypatch.setattr(admission, "route", dying)
+    start = {"definition": {"name": "passing"}, "model": "scripted", "script": SCRIPT, "run_id": "mine"}
+    verdict = await caller.ask("start", start)
+    assert (verdict["status"], verdict.get("duplicate", False), deaths) == ("accepted", False, 1)
+    assert (await caller.ask("result", {"run_id": "mine", "wait_s": PATIENCE_S}))["status"] == "completed"
+    error = await caller.refused("start", {**start, "run_id": "other"})
+    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]

@@ -24,6 +24,7 @@ from callboard.bus.commands import (
     StartRun,
 )
 from callboard.bus.discretion import be_discreet
+from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -31,7 +32,7 @@ from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, 
 from callboard.bus.purging import Gone, gone, purge_again
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.run_ids import derived_run_id, named_run_id
-from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
+from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, is_name, token
 from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
@@ -58,6 +59,8 @@ REPLY_CHARS_MAX = 1_000
 """Longest such subject: one that exceeds the server's control line (4 KiB) would cost us the connection."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
+
+PURGED = "run.purged"
 
 GATHERED_AT_ONCE = 2
 """Starts with large values that are held in memory at once before they are admitted."""
@@ -155,7 +158,8 @@ class Admission:
     # -- starts -------------------------------------------------------------------------------------------------------
 
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
-        """Admit or refuse a start; of one with a key nothing is left but what is encrypted."""
+        """Admit or refuse a start. Of one with a key nothing is left but what is encrypted; of one whose run is there
+        already, or has been purged, nothing: a purge would not find it."""
         document = decoded(delivery.data)
         secret = await is_secret(self._log, tenant, delivery.data, document)
         if secret:
@@ -165,19 +169,34 @@ class Admission:
         verdict = await self._started(ref, document, delivery, secret)
         if verdict.status == "rejected":
             await record_refusal(self._log, tenant, "start", withheld(verdict) if secret else verdict, delivery)
-        if secret:
+        if secret or any(problem.code == PURGED for problem in verdict.problems):
             await erase_start(self._log, ref, delivery.sequence, document)
+        elif verdict.duplicate:
+            await erase(self._log, delivery.sequence)
         return verdict
 
     async def _started(
         self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool
     ) -> Verdict:
-        examined = await self._examined(ref.tenant, document, delivery.data)
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
+        if delivery.deliveries > 1 and (before := await self._admitted(ref, delivery.sequence)) is not None:
+            return await self._called(ref, call, before)
+        examined = await self._examined(ref.tenant, document, delivery.data)
         before = await taken_in(self._log, ref, delivery.sequence, examined.problems) if secret else None
         if before is not None:
             return before if before.duplicate else await self._called(ref, call, before)
         return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
+
+    async def _admitted(self, ref: RunRef, sequence: int) -> Verdict | None:
+        """The verdict of a start that has been admitted, if it has been: whoever did so was broken off before they
+        could say it. It is not looked at again: by now it might be refused."""
+        first = await self._log.last_of_type(ref, ev.RunAccepted.type) if is_name(ref.run) else None
+        if first is None or first.event.cause != sequence:
+            return None
+        event = await whole(self._log, first)
+        accepted = ev.payload_of(event) if event.type != UNREADABLE and not first.encrypted else None
+        warnings = accepted.warnings if isinstance(accepted, ev.RunAccepted) else []
+        return Verdict("accepted", ref.run, warnings=warnings)
 
     async def _examined(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
         """Look at a start message, with what stands beside it."""
@@ -386,7 +405,7 @@ def _forgotten(key: str) -> Problem:
 
 def _purged(run: str) -> Problem:
     message = f"the run {run!r} has been purged, and its id is not used again"
-    return Problem("run.purged", message, "run_id", expected="another run_id")
+    return Problem(PURGED, message, "run_id", expected="another run_id")
 
 
 def distinct(warnings: Sequence[Problem]) -> list[Problem]:
