@@ -239,10 +239,22 @@ async def test_what_becomes_of_a_run_that_is_due_while_the_one_before_goes_on(
         assert all(cancel["reason"] == "schedule.overlap" for cancel in cancels)
 
 
-async def test_a_run_before_that_has_ended_is_in_nobodys_way(log: JetStreamLog) -> None:
+@pytest.mark.parametrize(
+    ("event_type", "payload"),
+    [
+        (ev.RunEnd.type, {"status": "completed"}),
+        (
+            ev.RunQuarantined.type,
+            {"code": "log.unreadable", "sequence": 7, "subject": "cb.run.x", "reason": "no event"},
+        ),
+    ],
+)
+async def test_a_run_before_that_stands_still_for_good_is_in_nobodys_way(
+    log: JetStreamLog, event_type: str, payload: dict[str, Any]
+) -> None:
     async with keeping(log, hour(12)) as bench:
         await bench.add(hourly())
-        await bench.at_work(BEFORE, ev.RunEnd.type, status="completed")
+        await bench.at_work(BEFORE, event_type, **payload)
         await bench.tick(hour(12), last=BEFORE, skipped=3)
         assert (await bench.clock()).skipped == 0
         assert await bench.started() == ["12"]

@@ -133,7 +133,8 @@ class Keeper:
         if schedule.overlap == "allow" or not last:
             return True
         event = await self._log.last(RunRef(tenant, last))
-        if event.event.type == ev.RunEnd.type if event is not None else not begun:
+        # One that is quarantined goes on as little as one that has ended.
+        if event.event.type in ev.AT_REST if event is not None else not begun:
             return True
         if schedule.overlap == "cancel":
             cancel = Cancel(id=f"{schedule.name}-overlap", by=f"schedule {schedule.name}", reason="schedule.overlap")
