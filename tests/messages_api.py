@@ -38,6 +38,18 @@ def text_block(index: int, text: str) -> list[dict[str, Any]]:
     return _block(index, {"type": "text", "text": ""}, deltas)
 
 
+def thinking_block(index: int, text: str, signature: str) -> list[dict[str, Any]]:
+    """A block of thinking, its text in pieces and its signature behind it."""
+    deltas = [{"type": "thinking_delta", "thinking": text[at : at + 5]} for at in range(0, len(text), 5)]
+    sealed = {"type": "signature_delta", "signature": signature}
+    return _block(index, {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, sealed])
+
+
+def redacted_block(index: int, data: str) -> list[dict[str, Any]]:
+    """A block of thinking that nobody can read."""
+    return _block(index, {"type": "redacted_thinking", "data": data}, [])
+
+
 def tool_block(index: int, id: str, name: str, raw_input: str) -> list[dict[str, Any]]:
     """A tool call whose input is streamed as the given text, JSON or not."""
     deltas = [

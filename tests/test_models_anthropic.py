@@ -22,7 +22,16 @@ from callboard.bus.effects import (
     user,
 )
 from callboard.bus.tracecontext import sent_as, within
-from tests.messages_api import failing, saying, start, stop, text_block, tool_block
+from tests.messages_api import (
+    failing,
+    redacted_block,
+    saying,
+    start,
+    stop,
+    text_block,
+    thinking_block,
+    tool_block,
+)
 from tests.model_api import Answer, ModelApi, model_api, streaming
 
 QUICK = RetryPolicy(tries_max=3, total_s=60.0, delay_first_s=0.001, delay_max_s=0.001)
@@ -177,6 +186,73 @@ async def test_a_tool_call_beside_a_schema_is_no_structured_answer_yet() -> None
     reply = await ask(answer, a_turn(schema={"type": "object"}, tools=[ToolSpec("f")]))
     assert reply.data is None
     assert [call.tool for call in reply.tool_calls] == ["f"]
+
+
+THINKING = [
+    *start(),
+    *thinking_block(0, "Which one first?", "sig-1"),
+    *text_block(1, "I look."),
+    *redacted_block(2, "sealed"),
+    *text_block(3, " Twice."),
+    *tool_block(4, "toolu_1", "f", "{}"),
+    *thinking_block(5, "", "sig-2"),
+    *tool_block(6, "toolu_2", "f", "{}"),
+    *tool_block(7, "toolu_3", "f", "{}"),
+    *stop("tool_use"),
+]
+
+
+def going_on(reply: ModelReply) -> ModelTurn:
+    """The turn after one that called tools, as a run puts it together from its log."""
+    answers = [ToolOutput(call.id, output="ok") for call in reply.tool_calls]
+    said = Message("assistant", [Text(reply.text), *reply.tool_calls])
+    return a_turn(tools=[ToolSpec("f")], messages=[user("Go."), said, Message("user", [*answers])])
+
+
+async def test_what_a_model_thought_before_its_calls_is_told_again_at_its_place() -> None:
+    async with claude(streaming(THINKING), saying("ok")) as (model, api):
+        reply = await model.turn(a_turn(tools=[ToolSpec("f")]), lambda _: None)
+        await model.turn(going_on(reply), lambda _: None)
+    assert reply.text == "I look. Twice."
+    assert [bool(call.thought) for call in reply.tool_calls] == [True, True, False]
+    assert "I look" not in reply.tool_calls[0].thought
+    call = {"type": "tool_use", "name": "f", "input": {}}
+    assert api.requests[1].body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Which one first?", "signature": "sig-1"},
+        {"type": "text", "text": "I look."},
+        {"type": "redacted_thinking", "data": "sealed"},
+        {"type": "text", "text": " Twice."},
+        {**call, "id": "toolu_1"},
+        {"type": "thinking", "thinking": "", "signature": "sig-2"},
+        {**call, "id": "toolu_2"},
+        {**call, "id": "toolu_3"},
+    ]
+
+
+def types_of(request: Any) -> list[str]:
+    return [block["type"] for block in request.body["messages"][1]["content"]]
+
+
+async def test_thoughts_that_the_api_refuses_are_left_away_at_once_and_all_of_them() -> None:
+    words = (
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+    )
+    refused = failing(400, "invalid_request_error", words)
+    async with claude(streaming(THINKING), refused, saying("ok")) as (model, api):
+        turn = going_on(await model.turn(a_turn(tools=[ToolSpec("f")]), lambda _: None))
+        assert (await model.turn(turn, lambda _: None)).tries == 2
+        assert types_of(api.requests[1]).count("thinking") == 2
+        assert types_of(api.requests[2]) == ["text", "tool_use", "tool_use", "tool_use"]
+    assert (await fail(refused, refused, turn=turn)).code == "model.bad_request"
+    assert (await fail(refused)).code == "model.bad_request"
+
+
+async def test_what_is_no_thought_of_claudes_is_not_told() -> None:
+    strange = ("bm90IGF0IGFsbA==", "5", '[{"type":"reasoning","id":"r"},{"type":"thinking"},-3,true]', "{")
+    calls = [ToolUse("c", "f", {}, thought=thought) for thought in strange]
+    async with claude(saying("ok")) as (model, api):
+        await model.turn(going_on(ModelReply(text="Hm.", tool_calls=calls)), lambda _: None)
+    assert types_of(api.requests[0]) == ["text", *["tool_use"] * 4]
 
 
 @pytest.mark.parametrize("raw", ['{"q": ', "[1]", "{]"])

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from callboard.actors.models.anthropic_errors import failed
-from callboard.actors.models.anthropic_messages import request_of
+from callboard.actors.models.anthropic_messages import THOUGHTS, request_of
 from callboard.actors.models.anthropic_stream import StreamFold
 from callboard.actors.models.listening import CONNECT_S, SILENCE_S, forget_headers, listen
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.retrying import RetryPolicy, with_retries
-from callboard.actors.models.wording import Request
+from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
 from callboard.bus import tracecontext
-from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.effects import Failure, ModelReply, ToolUse
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -73,21 +72,37 @@ class AnthropicModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        request = request_of(turn)
-        return await with_retries(self._retry, lambda: self._try(request, turn.idempotency_key, on_text), on_retry)
+        without: set[str] = set()
+        return await with_retries(self._retry, lambda: self._try(turn, without, on_text), on_retry)
 
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _try(self, request: Request, idempotency_key: str, on_text: OnText) -> ModelReply:
+    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText) -> ModelReply:
+        request = request_of(turn, without)
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
         # raises a bare ValueError where a model's JSON is broken.
-        stream = self._client.messages.create(
-            **request.params, stream=True, extra_headers={"Idempotency-Key": idempotency_key, **tracecontext.headers()}
-        )
-        reply = await listen(stream, StreamFold(), request, on_text, failed)
+        headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
+        stream = self._client.messages.create(**request.params, stream=True, extra_headers=headers)
+        try:
+            reply = await listen(stream, StreamFold(), request, on_text, failed)
+        except TryFailed as refused:
+            raise _learned(refused, turn, without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
+
+
+def _learned(failed: TryFailed, turn: ModelTurn, without: set[str]) -> TryFailed:
+    """Leave thoughts away that the API refuses, of all calls: then the next try is without them, at once.
+
+    They are bound to the very conversation before them, and a fork may have been given another beginning.
+    """
+    thought = any(isinstance(part, ToolUse) and part.thought for message in turn.messages for part in message.parts)
+    refused = failed.failure.code == "model.bad_request" and "thinking" in failed.failure.message
+    if not (thought and refused) or THOUGHTS in without:
+        return failed
+    without.add(THOUGHTS)
+    return TryFailed(failed.failure, again=True, after_s=0.0)
 
 
 def _client(api_key: str | None, auth_token: str | None, base_url: str | None, silence_s: float) -> "AsyncAnthropic":

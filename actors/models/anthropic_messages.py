@@ -3,9 +3,10 @@
 Pure. The API is version 2026-10-21, described at platform.claude.com under "Messages".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from callboard.actors.models.anthropic_thoughts import told_again
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.schemas import ANTHROPIC, native_schema
 from callboard.actors.models.wording import (
@@ -23,11 +24,14 @@ from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 OUTPUT_TOKENS = 16_384
 """Output tokens of a turn that names no limit of its own; the model's thinking counts among them."""
 
+THOUGHTS = "thoughts"
+"""What of a conversation can be left away: what the model thought before its tool calls."""
+
 _CACHE = {"type": "ephemeral"}
 
 
-def request_of(turn: ModelTurn) -> Request:
-    """Put a turn into the API's words.
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+    """Put a turn into the API's words, ``without`` what it refused.
 
     A schema is enforced by the API's structured output where that has its shape; otherwise the model is asked in words
     and the answer read leniently. A forced tool, the older way to any schema, is refused with status 400 by Claude
@@ -40,7 +44,7 @@ def request_of(turn: ModelTurn) -> Request:
     params: dict[str, Any] = {
         "model": turn.model,
         "max_tokens": turn.max_output_tokens or OUTPUT_TOKENS,
-        "messages": _messages(turn.messages, names),
+        "messages": _messages(turn.messages, names, thoughts=THOUGHTS not in without),
     }
     if blocks := [{"type": "text", "text": text} for text in system_texts(turn, tell_schema=native is None)]:
         params["system"] = _cached(blocks)
@@ -67,10 +71,21 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
     return tool
 
 
-def _messages(messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Message], names: Mapping[str, str], *, thoughts: bool) -> list[dict[str, Any]]:
     """Messages with content; the API refuses empty ones."""
-    shaped = [(message.role, [_block(part, names) for part in in_order(message)]) for message in messages]
+    shaped = [(message.role, _content(message, names, thoughts=thoughts)) for message in messages]
     return [{"role": role, "content": content} for role, content in shaped if content]
+
+
+def _content(message: Message, names: Mapping[str, str], *, thoughts: bool) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = []
+    for part in in_order(message):
+        if isinstance(part, ToolUse) and part.thought and thoughts:
+            texts = [block["text"] for block in content if block["type"] == "text"]
+            first = len(texts) == len(content)  # what a model says beside its calls stands before all of them
+            content = told_again(part, "".join(texts)) if first else content + told_again(part, "")
+        content.append(_block(part, names))
+    return content
 
 
 def _block(part: Text | ToolUse | ToolOutput, names: Mapping[str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from callboard.actors.models.anthropic_thoughts import Thought, begun, sealed
 from callboard.actors.models.draft import Call, Draft
 from callboard.actors.models.wording import Request
 from callboard.bus.effects import JSON, ModelReply, Usage
@@ -14,8 +15,10 @@ class StreamFold:
 
     def __init__(self) -> None:
         self.draft = Draft()
-        self._blocks: dict[int, Call | None] = {}
-        """The open tool calls by their index; None for a block of text."""
+        self._blocks: dict[int, Call | Thought | None] = {}
+        """The open tool calls and thoughts by their index; None for a block of text."""
+        self._since: list[Thought | int] = []
+        """What came since the last call: thoughts, and how many characters of text between them."""
         self._counts: dict[str, int] = {}
         self._stop_details: JSON = None
 
@@ -30,7 +33,7 @@ class StreamFold:
             case {"type": "content_block_delta", "index": int(index), "delta": {**delta}}:
                 return self._add(index, delta)
             case {"type": "content_block_stop", "index": int(index)}:
-                if (call := self._blocks.get(index)) is not None:
+                if isinstance(call := self._blocks.get(index), Call):
                     call.whole = True
             case {"type": "message_delta", "delta": {**delta}, **rest}:
                 if isinstance(reason := delta.get("stop_reason"), str):
@@ -57,28 +60,52 @@ class StreamFold:
             case {"type": "text"}:
                 self._blocks[index] = None
                 text = block.get("text")
-                return self.draft.say(text) if isinstance(text, str) and text else None
+                return self._say(text) if isinstance(text, str) and text else None
             case {"type": "tool_use"}:
                 id, name = block.get("id"), block.get("name")
                 call = Call(
-                    id if isinstance(id, str) else "", name if isinstance(name, str) else "", block.get("input")
+                    id if isinstance(id, str) else "",
+                    name if isinstance(name, str) else "",
+                    block.get("input"),
+                    sealed(self._since),
                 )
+                self._since = []
                 self._blocks[index] = call
                 self.draft.calls.append(call)
+                return None
+            case _ if (thought := begun(block)) is not None:
+                self._blocks[index] = thought
+                self._since.append(thought)
                 return None
             case _:
                 self._blocks.pop(index, None)
                 return None
 
+    def _say(self, piece: str) -> str:
+        if self._since and isinstance(self._since[-1], int):
+            self._since[-1] += len(piece)
+        else:
+            self._since.append(len(piece))
+        return self.draft.say(piece)
+
     def _add(self, index: int, delta: Mapping[str, JSON]) -> str | None:
         match delta:
             case {"type": "text_delta", "text": str(piece)}:
-                return self.draft.say(piece) if self._blocks.get(index, delta) is None else ""
+                return self._say(piece) if self._blocks.get(index, delta) is None else ""
             case {"type": "input_json_delta", "partial_json": str(piece)}:
                 call = self._blocks.get(index)
-                return self.draft.extend(call, piece) if call is not None else ""
+                return self.draft.extend(call, piece) if isinstance(call, Call) else ""
+            case {"type": "thinking_delta", "thinking": str(piece)}:
+                return self._think(index, "thinking", piece)
+            case {"type": "signature_delta", "signature": str(piece)}:
+                return self._think(index, "signature", piece)
             case _:
                 return None
+
+    def _think(self, index: int, member: str, piece: str) -> None:
+        if isinstance(thought := self._blocks.get(index), Thought):
+            self.draft.grow(piece)
+            thought.add(member, piece)
 
     def _count(self, usage: object) -> None:
         """Take running totals: a later one replaces an earlier one. The API counts the cached tokens apart from

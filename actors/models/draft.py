@@ -54,7 +54,7 @@ class Draft:
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
-        self._grow(piece)
+        self.grow(piece)
         self._text.append(piece)
         return piece
 
@@ -63,9 +63,18 @@ class Draft:
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
-        self._grow(piece)
+        self.grow(piece)
         call.pieces.append(piece)
         return ""
+
+    def grow(self, piece: str) -> None:
+        """Count what a stream has brought, be it text or not.
+
+        :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
+        """
+        self._chars += len(piece)
+        if self._chars > REPLY_CHARS_MAX:
+            raise self.bad(f"the reply is longer than {REPLY_CHARS_MAX} characters")
 
     def reply(self, request: Request) -> ModelReply:
         """Return the finished reply.
@@ -98,11 +107,6 @@ class Draft:
         message = message or "the model refused to answer"
         failure = Failure("model.refused", message, details={**self._details(), **details}, retryable=False)
         return TryFailed(failure, again=False)
-
-    def _grow(self, piece: str) -> None:
-        self._chars += len(piece)
-        if self._chars > REPLY_CHARS_MAX:
-            raise self.bad(f"the reply is longer than {REPLY_CHARS_MAX} characters")
 
     def _tool_use(self, call: Call, request: Request) -> ToolUse:
         raw = "".join(call.pieces)

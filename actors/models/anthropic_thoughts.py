@@ -1,0 +1,82 @@
+"""What Claude thought before a tool call, as the text that stands with the call in the log. Pure.
+
+A model that thinks wants its thinking back with the tools' answers, block by block as it was, each at its place (see
+"Preserving thinking blocks" and "Preserved thinking" at platform.claude.com). So the text is a JSON array of all that
+came since the call before: a block of thinking as it is, and for a stretch of text, which the log has anyway, how many
+characters it has.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from callboard.bus.effects import JSON, ToolUse, canonical
+
+KINDS: Mapping[str, Sequence[str]] = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+"""Blocks that hold thinking, with their members, all of them texts."""
+
+
+class Thought(Struct):
+    """A block of thinking in the making."""
+
+    kind: str
+    pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, member: str, piece: str) -> None:
+        self.pieces.setdefault(member, []).append(piece)
+
+    def block(self) -> dict[str, JSON]:
+        """Return it as the API had it, and wants it again."""
+        return {"type": self.kind, **{name: "".join(self.pieces.get(name, [])) for name in KINDS[self.kind]}}
+
+
+def begun(block: Mapping[str, JSON]) -> Thought | None:
+    """Begin with what a block is opened with; None if it holds no thinking."""
+    kind = block.get("type")
+    if not isinstance(kind, str) or kind not in KINDS:
+        return None
+    thought = Thought(kind)
+    for name in KINDS[kind]:
+        if isinstance(piece := block.get(name), str):
+            thought.add(name, piece)
+    return thought
+
+
+def sealed(since: Sequence[Thought | int]) -> str:
+    """Write down what came since the last call; nothing if no thinking was among it."""
+    if not any(isinstance(one, Thought) for one in since):
+        return ""
+    return canonical([one.block() if isinstance(one, Thought) else one for one in since]).decode()
+
+
+def told_again(use: ToolUse, text: str) -> list[dict[str, Any]]:
+    """Return the blocks that stand before a call: the text that was said until then, and its thoughts at their places.
+
+    What is no thought of Claude's counts as none.
+    """
+    blocks: list[dict[str, Any]] = []
+    for one in _items(use.thought):
+        match one:
+            case int(length) if length > 0:
+                blocks.append({"type": "text", "text": text[:length]})
+                text = text[length:]
+            case {"type": "thinking", "thinking": str(), "signature": str()} | {
+                "type": "redacted_thinking",
+                "data": str(),
+            }:
+                blocks.append(one)
+            case _:
+                continue
+    blocks.append({"type": "text", "text": text})
+    # The API refuses empty words.
+    return [block for block in blocks if block["type"] != "text" or block["text"].strip()]
+
+
+def _items(thought: str) -> list[Any]:
+    try:
+        items = msgspec.json.decode(thought) if thought else []
+    except msgspec.DecodeError:
+        return []
+    return items if isinstance(items, list) else []
