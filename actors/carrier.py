@@ -179,7 +179,9 @@ class Carrier:
                 reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text, on_retry)
         except ModelFailed as error:
             _say(reporter, job, call, error.progress)
-            return ev.ModelResult(error=error.failure)
+            return ev.ModelResult(
+                error=error.failure, usage=error.usage, model=model_name(call) if error.usage.tokens else ""
+            )
         except TimeoutError:
             message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
             return ev.ModelResult(error=Failure(code="model.timeout", message=message, retryable=True))

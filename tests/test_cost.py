@@ -40,6 +40,17 @@ def test_a_run_says_what_it_has_used_of_which_model(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
+def test_a_turn_that_failed_has_cost_what_it_has_used(scenario: Scenario) -> None:
+    failing = {"error": "bad_reply", "usage": {"input_tokens": 40_000, "output_tokens": 500}}
+    scenario.start(source=STEPS, script={"turns": {**SCRIPT["turns"], "a": [failing]}})
+    [end] = scenario.payloads("run.end")
+    assert isinstance(end, ev.RunEnd)
+    assert end.usage == Usage(41_000, 700)
+    result = fold(Results(PRICES), scenario.events)
+    assert result.cost_by_path == {"a": Cost(0.085), "b": Cost(0.004)}
+    scenario.crash_everywhere()
+
+
 def test_results_trace_spans_and_figures_say_what_it_has_cost(scenario: Scenario) -> None:
     scenario.start(source=STEPS, script=SCRIPT)
     result = fold(Results(PRICES), scenario.events)

@@ -201,6 +201,13 @@ async def test_vectors_of_another_dimension_than_was_asked_for_are_refused(provi
     assert "2 dimensions, and 3 were asked for" in failure.message
 
 
+async def test_what_was_paid_before_a_part_fails_is_told_with_the_failure() -> None:
+    async with serving("openai", by_openai([[1.0]] * REQUEST_TEXTS_MAX), by_openai([[0.0]])) as (model, _):
+        with pytest.raises(ModelFailed) as caught:
+            await model.embed(a_request(*["x"] * (REQUEST_TEXTS_MAX + 1)))
+    assert caught.value.usage == Usage(14)
+
+
 async def test_vectors_whose_dimension_changes_on_the_way_are_refused() -> None:
     answers = [by_openai([[1, 0]] * REQUEST_TEXTS_MAX), by_openai([[1]])]
     async with serving("openai", *answers) as (model, _):
@@ -351,10 +358,11 @@ async def test_vectors_of_another_dimension_than_those_kept_are_a_failure_by_nam
 async def test_a_model_that_fails_is_the_failure_of_the_memory() -> None:
     class Failing(Placed):
         async def embed(self, request: EmbeddingRequest) -> Embedded:
-            raise ModelFailed(Failure("model.rate_limited", "slower", retryable=True))
+            raise ModelFailed(Failure("model.rate_limited", "slower", retryable=True), usage=Usage(5))
 
     ask = Asking("VECTOR_DATABASE", embedder_of=placing(Failing()))
     assert await ask.refused("store", input={"items": ["tea"]}) == "model.rate_limited"
+    assert ask.spent.usage == Usage(5), "what came before the failure has been paid for"
     assert await ask.store.keys("t") == []
 
 

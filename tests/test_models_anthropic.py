@@ -60,6 +60,11 @@ async def ask(answer: Answer, turn: ModelTurn | None = None, pieces: list[str] |
         return await model.turn(turn or a_turn(), (pieces if pieces is not None else []).append)
 
 
+async def ask_all(*answers: Answer) -> ModelReply:
+    async with claude(*answers) as (model, _):
+        return await model.turn(a_turn(), lambda _: None)
+
+
 async def fail(*answers: Answer, turn: ModelTurn | None = None, retry: RetryPolicy = QUICK) -> Failure:
     async with claude(*answers, retry=retry) as (model, api):
         with pytest.raises(ModelFailed) as caught:
@@ -396,6 +401,28 @@ async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
         reply = await model.turn(a_turn(), lambda _: None)
     assert (reply.text, reply.tries) == ("Whole.", 2)
     assert [request.headers["idempotency-key"] for request in api.requests] == ["idem-1", "idem-1"]
+
+
+async def test_what_failed_tries_have_cost_counts_with_the_reply() -> None:
+    broken = streaming([*start(cache_read_input_tokens=300), *text_block(0, "Half a ")], "reset")
+    reply = await ask_all(broken, saying("Whole."))
+    assert (reply.tries, reply.usage) == (2, Usage(320, 8, cache_read_tokens=300))
+
+
+@pytest.mark.parametrize(
+    ("answer", "used"),
+    [
+        (streaming([*start(), *text_block(0, "I "), *stop("refusal")]), Usage(10, 7)),
+        (streaming([*start(), *tool_block(0, "toolu_1", "f", '{"q": ')[:-1], *stop("max_tokens")]), Usage(10, 7)),
+        (streaming([*start(), {"type": "error", "error": {"type": "invalid_request_error"}}]), Usage(10, 1)),
+        (failing(400, "invalid_request_error"), Usage()),
+    ],
+)
+async def test_a_turn_that_failed_says_what_it_has_cost(answer: Answer, used: Usage) -> None:
+    async with claude(answer) as (model, _):
+        with pytest.raises(ModelFailed) as caught:
+            await model.turn(a_turn(), lambda _: None)
+    assert caught.value.usage == used
 
 
 @pytest.mark.parametrize("case", BROKEN)

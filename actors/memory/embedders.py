@@ -16,7 +16,7 @@ from typing import Any
 from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.memory.embedding import Embedder, Hashing, Made, Vector
+from callboard.actors.memory.embedding import Embedder, Hashing, Made, NotMade, Vector
 from callboard.actors.memory.store import failed
 from callboard.actors.models.catalog import PROVIDERS, Providers
 from callboard.actors.models.embedding import EmbeddingModel, EmbeddingRequest
@@ -118,7 +118,7 @@ class ByModel:
     async def embed(self, texts: Sequence[str], once: str) -> Made:
         """Make a vector of each text.
 
-        :raises EffectFailed: ``model.…``, as turns of a model do
+        :raises NotMade: ``model.…``, as turns of a model do
         """
         if not texts:
             return Made([])
@@ -128,7 +128,7 @@ class ByModel:
         try:
             answer = await self._model.embed(request)
         except ModelFailed as error:
-            raise EffectFailed(error.failure) from error
+            raise NotMade(error.failure, self._spec, error.usage) from error
         # Many or long ones take their time, and everybody waits for the loop.
         vectors = await to_thread.run_sync(lambda: [_unit(vector) for vector in answer.vectors])
         return Made(vectors, self._spec, answer.usage)

@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 from anyio import to_thread
 
-from callboard.bus.effects import Usage
+from callboard.actors.carrier import EffectFailed
+from callboard.bus.effects import Failure, Usage
 
 Vector = list[float]
 """Of length 1."""
@@ -45,6 +46,15 @@ class Made(NamedTuple):
     vectors: list[Vector]
     model: str = ""
     usage: Usage = Usage()
+
+
+class NotMade(EffectFailed):
+    """A model made no vectors; ``model`` and ``usage`` say what that has cost, as those of `Made` do."""
+
+    def __init__(self, failure: Failure, model: str, usage: Usage) -> None:
+        super().__init__(failure)
+        self.model = model
+        self.usage = usage
 
 
 class Embedder(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedding import Embedder, Vector
+from callboard.actors.memory.embedding import Embedder, NotMade, Vector
 from callboard.actors.memory.store import Document, failed
 from callboard.bus.effects import canonical
 
@@ -52,7 +52,12 @@ class Embedding(Struct, frozen=True):
 
     async def of(self, texts: Sequence[str], part: str) -> list[Vector]:
         """Make a vector of each text; ``part`` tells requests of one operation apart."""
-        made = await self.embedder.embed(texts, f"{self.asked.once}.{part}")
+        try:
+            made = await self.embedder.embed(texts, f"{self.asked.once}.{part}")
+        except NotMade as failed:
+            if failed.usage.tokens:
+                self.asked.spent.add(failed.model, failed.usage)
+            raise
         if made.model:
             self.asked.spent.add(made.model, made.usage)
         return made.vectors

@@ -65,12 +65,15 @@ async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask) ->
     vectors: list[list[float]] = []
     usage, tries = Usage(), 1
     for part in _parts(request):
-        answer = await with_retries(policy, lambda part=part: _checked(part, ask))
+        try:
+            answer = await with_retries(policy, lambda part=part: _checked(part, ask))
+        except ModelFailed as failed:
+            raise ModelFailed(failed.failure, usage=usage + failed.usage) from failed.__cause__
+        usage += answer.usage
         if vectors and len(answer.vectors[0]) != len(vectors[0]):
             bad = _bad(f"its vectors have {len(vectors[0])} dimensions, and then {len(answer.vectors[0])}")
-            raise ModelFailed(bad.failure) from bad
+            raise ModelFailed(bad.failure, usage=usage) from bad
         vectors += answer.vectors
-        usage += answer.usage
         tries = max(tries, answer.tries)
     return Embedded(vectors, usage, tries)
 
@@ -100,6 +103,16 @@ def _cut(text: str) -> str:
 
 async def _checked(request: EmbeddingRequest, ask: Ask) -> Embedded:
     answer = await ask(request)
+    try:
+        _check(request, answer)
+    except TryFailed as bad:
+        bad.usage = answer.usage
+        raise
+    return answer
+
+
+def _check(request: EmbeddingRequest, answer: Embedded) -> None:
+    """:raises TryFailed: ``model.bad_reply`` if an answer is not what was asked for"""
     if len(answer.vectors) != len(request.texts):
         raise _bad(f"it has {len(answer.vectors)} vectors of {len(request.texts)} texts")
     lengths = {len(vector) for vector in answer.vectors}
@@ -111,7 +124,6 @@ async def _checked(request: EmbeddingRequest, ask: Ask) -> Embedded:
         raise _bad("its vectors have places that are no numbers")
     if not all(any(vector) for vector in answer.vectors):
         raise _bad("one of its vectors has no direction")
-    return answer
 
 
 def read_as(kind: type[Any], body: Any) -> Any:

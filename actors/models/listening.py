@@ -39,6 +39,21 @@ async def listen(
 
     :raises TryFailed: if there is no usable reply
     """
+    try:
+        first_chunk_ms = await _heard(opening, fold, on_text, failed)
+        return msgspec.structs.replace(fold.reply(request), first_chunk_ms=first_chunk_ms)
+    except TryFailed as known:
+        known.usage = fold.draft.usage
+        raise
+
+
+async def _heard(
+    opening: Awaitable[Stream], fold: Fold, on_text: OnText, failed: Callable[[Exception], TryFailed | None]
+) -> float | None:
+    """Have a fold take a whole stream; return after how many milliseconds its first piece came.
+
+    :raises TryFailed: if the stream breaks off, or says that the turn has failed
+    """
     began = anyio.current_time()
     first_chunk_ms: float | None = None
     try:
@@ -55,7 +70,7 @@ async def listen(
             raise
         if not fold.draft.ended:  # a reply that is whole has been paid for, whatever becomes of the stream behind it
             raise known from error
-    return msgspec.structs.replace(fold.reply(request), first_chunk_ms=first_chunk_ms)
+    return first_chunk_ms
 
 
 def forget_headers(client: Any) -> None:

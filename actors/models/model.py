@@ -5,7 +5,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from callboard.bus.effects import Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec
+from callboard.bus.effects import Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec, Usage
+
+NOTHING = Usage()
+"""What a turn has cost of which its provider has told nothing."""
 
 OnText = Callable[[str], None]
 """Takes each streamed piece of text as it comes; must not block and never raises."""
@@ -67,11 +70,13 @@ class ModelFailed(Exception):
     ``model.not_installed``.
     """
 
-    def __init__(self, failure: Failure, progress: str = "") -> None:
+    def __init__(self, failure: Failure, progress: str = "", usage: Usage = NOTHING) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
         self.progress = progress
         """What was said on the way, as `SpokenReply.progress`."""
+        self.usage = usage
+        """What all tries have cost, as far as the provider has told."""
 
 
 class Model(Protocol):

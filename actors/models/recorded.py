@@ -56,7 +56,7 @@ class RecordedModel:
         if result is None:
             raise ModelFailed(_unrecorded(turn))
         if result.error is not None:
-            raise ModelFailed(result.error)
+            raise ModelFailed(result.error, usage=result.usage)
         if result.text:
             on_text(result.text)
         return result

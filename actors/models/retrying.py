@@ -11,9 +11,9 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from callboard.actors.models.model import ModelFailed, OnRetry, Retrying, unheard
+from callboard.actors.models.model import NOTHING, ModelFailed, OnRetry, Retrying, unheard
 from callboard.bus.backoff import backoff_s
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, Usage
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -26,13 +26,15 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class TryFailed(Exception):
-    """One try failed. ``again`` says whether another may help, ``after_s`` how long the provider asks to wait."""
+    """One try failed. ``again`` says whether another may help, ``after_s`` how long the provider asks to wait,
+    ``usage`` what it has cost all the same, as far as the provider has told."""
 
     def __init__(self, failure: Failure, *, again: bool, after_s: float | None = None) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
         self.again = again
         self.after_s = after_s
+        self.usage = NOTHING
 
 
 def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, jitter: float) -> float | None:
@@ -49,35 +51,39 @@ def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, ji
 
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
-"""What a try comes to; its ``tries`` says how many it took."""
+"""What a try comes to; its ``tries`` says how many it took, its ``usage`` what they have cost."""
 
 
 async def with_retries(
     policy: RetryPolicy, attempt: Callable[[], Awaitable[Reply]], on_retry: OnRetry = unheard
 ) -> Reply:
-    """Try until there is a reply; its ``tries`` counts them, ``on_retry`` is told of each but the first.
+    """Try until there is a reply; its ``tries`` counts them, its ``usage`` is that of all; ``on_retry`` is told of each
+    but the first.
 
     :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
         have ``tries``
     """
     deadline = anyio.current_time() + policy.total_s
     tries = 0
+    spent = NOTHING
     with anyio.CancelScope(deadline=deadline) as scope:
         while True:
             tries += 1
             try:
                 reply = await attempt()
             except TryFailed as failed:
+                spent += failed.usage
                 wait = wait_s(policy, tries, deadline - anyio.current_time(), failed, random.random())
                 if wait is None:
-                    raise ModelFailed(_counted(failed.failure, tries)) from failed
+                    raise ModelFailed(_counted(failed.failure, tries), usage=spent) from failed
                 on_retry(Retrying(failed.failure, tries, policy.tries_max, wait))
             else:
-                return msgspec.structs.replace(reply, tries=tries)
+                used: Usage = cast("Any", reply).usage
+                return msgspec.structs.replace(reply, tries=tries, usage=spent + used)
             await anyio.sleep(wait)
     assert scope.cancelled_caught
     message = f"no reply within {policy.total_s:g} s, in {tries} tries"
-    raise ModelFailed(Failure("model.timeout", message, details={"tries": tries}, retryable=True))
+    raise ModelFailed(Failure("model.timeout", message, details={"tries": tries}, retryable=True), usage=spent)
 
 
 def _counted(failure: Failure, tries: int) -> Failure:

@@ -90,7 +90,7 @@ class ScriptedModel:
             await anyio.sleep(entry.delay_ms / 1000)
         progress = "".join(entry.progress)
         if entry.error is not None:
-            raise ModelFailed(_failure(entry.error), progress)
+            raise ModelFailed(_failure(entry.error), progress, entry.usage)
         return SpokenReply(
             text=text,
             data=_data(turn, entry, text),
