@@ -21,6 +21,8 @@ from callboard.bus.effects import Failure, McpTools
 from callboard.bus.redaction import Redaction
 from callboard.bus.tracecontext import sent_as, within
 from tests.forks import python
+from tests.http_server import http_server as serving
+from tests.mcp_sessions import Forgetful
 from tests.ports import free_ports
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
@@ -280,6 +282,15 @@ async def test_an_http_server_that_dies_in_a_call_is_gone() -> None:
             await failing("pid")
     assert [failure.code for failure in failures] == ["tool.crashed"] * 3
     assert all("MCP server desk" in failure.message for failure in failures)
+
+
+async def test_a_server_that_refuses_is_unavailable_and_its_status_is_told() -> None:
+    class Refusing(Forgetful):
+        refuses = 401
+
+    with serving(Refusing) as url:
+        found = await opening_failure(McpTools(name="desk", url=url))
+    assert (found.code, "(HTTP 401)" in found.message) == ("tool.unavailable", True)
 
 
 async def test_an_address_where_nobody_listens_is_unavailable() -> None:

@@ -23,6 +23,8 @@ from callboard.testing.crashes import CrashingLog, CrashPoint
 from tests.flow_providers import ours, played
 from tests.flows import SCHEMA, FlowTheatre
 from tests.forks import python
+from tests.http_server import http_server
+from tests.mcp_sessions import Forgetful
 
 SERVER = python(str(Path(__file__).parent / "fixtures" / "tools" / "mcp_server.py"))
 DESK = McpTools("desk", SERVER, scope="run")
@@ -92,6 +94,20 @@ async def test_a_server_that_died_is_opened_again_by_the_next_call() -> None:
         assert "the next call of its tools starts a new session" in caught.value.failure.message
         await gone(first)
         assert await pid(toolbox) != first
+
+
+async def test_a_session_that_its_server_has_forgotten_is_begun_anew_by_the_next_call() -> None:
+    class Server(Forgetful):
+        pass
+
+    with http_server(Server) as url:
+        source = McpTools("desk", url=url, scope="run")
+        async with run_here() as standing, open_toolbox([source], ENVIRONMENT, standing) as toolbox:
+            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-1")) == "1"
+            with pytest.raises(ToolFailed) as caught:
+                await toolbox.call("forget", {}, ToolCallContext("r1", "a", "key-2"))
+            assert caught.value.failure.code == "tool.crashed"
+            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-3")) == "2"
 
 
 async def test_with_tries_a_death_in_between_is_not_noticed() -> None:

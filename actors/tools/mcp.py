@@ -27,6 +27,7 @@ from callboard.bus.effects import JSON, McpTools, ToolSpec
 from callboard.bus.log import NoAnswer
 
 if TYPE_CHECKING:
+    from httpx2 import Response
     from mcp import Client
     from mcp_types import CallToolResult, GetPromptResult, Tool
 
@@ -35,6 +36,9 @@ LIST_PAGES_MAX = 100
 
 CONNECT_TIMEOUT_S = 30.0
 """How long connecting and writing to an HTTP server may take; reading is bounded by the source's own limit."""
+
+SESSION_HEADER = "mcp-session-id"
+"""The header by which a request over HTTP belongs to a session."""
 
 IDEMPOTENCY_META = "callboard/idempotency-key"
 """The member of a call's ``_meta`` that carries the idempotency key."""
@@ -116,12 +120,23 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
 
 
 class _Heard:
-    """What a server says besides its answers: what it prints, and how many messages there were that are none."""
+    """What a server says besides its answers: what it prints, how many messages there were that are none, and over HTTP
+    the newest status that is an error, and whether the session is over."""
 
     def __init__(self, redact: Redact) -> None:
         self.stderr: Printed | None = None
         self.garbage = 0
+        self.status: int | None = None
+        self.is_over = False
         self._redact = redact
+
+    async def answered(self, response: "Response") -> None:
+        """Take the head of an HTTP answer. A session that the server does not know any more is said by status 404 (MCP
+        specification, *Transports*, "Session Management")."""
+        if response.is_error:
+            self.status = response.status_code
+        if response.status_code == 404 and response.request.method == "POST":
+            self.is_over = self.is_over or SESSION_HEADER in response.request.headers
 
     @property
     def position(self) -> int:
@@ -161,7 +176,8 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
     elif source.url:
         headers = fill(source.headers, {**environment.env, **env}, who)
         timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None)
-        http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
+        hooks = {"response": [heard.answered]}
+        http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks))
         transport = streamable_http_client(source.url, http_client=http)
     else:
         raise tool_failed("tool.unavailable", f"{who} has neither a command nor a url")
@@ -186,7 +202,8 @@ async def _list(client: "Client") -> "list[Tool]":
 async def _unavailable(source: McpTools, what: str, heard: _Heard) -> ToolFailed:
     where = shlex.join(source.command) if source.command else source.url
     printed = await heard.since(0)
-    remedy = last_words(printed) if source.command else "; see that it runs at this address"
+    answered = f" (HTTP {heard.status})" if heard.status else ""
+    remedy = last_words(printed) if source.command else f"{answered}; see that it runs at this address"
     if heard.garbage and source.command:
         remedy = (
             f"; it wrote {heard.garbage} lines to stdout that are no MCP messages (prints belong on stderr){remedy}"
@@ -227,7 +244,7 @@ class McpTransport:
         from mcp_types import CONNECTION_CLOSED
 
         who = f"MCP server {self._source.name}"
-        if not self.open:
+        if not self.open or self._heard.is_over:
             raise self._gone(tool, "the session had ended")
         if tool in self._tasks_only:
             why = "wants to be called as a task of protocol 2025-11-25, which Callboard does not speak"
@@ -240,7 +257,7 @@ class McpTransport:
             message = f"tool {tool} of {who} did not answer within {timeout_s:g} s"
             raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}) from None
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
+            if error.code == CONNECTION_CLOSED or self._heard.is_over:
                 raise self._gone(tool, described(error)) from error
             raise tool_failed("tool.failed", f"{who}: {error.message}", {"code": error.code}) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:

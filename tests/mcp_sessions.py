@@ -1,0 +1,64 @@
+"""An MCP server over HTTP that has sessions, as in protocol 2025-06-18, and forgets one when it is told to."""
+
+import json
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("session", "forget")]
+
+
+class Forgetful(BaseHTTPRequestHandler):
+    """Tool ``session`` tells which session it is asked in; ``forget`` ends it, before it has answered."""
+
+    protocol_version = "HTTP/1.1"
+    begun = 0
+    """How many sessions there have been; the newest is the only one that is known, if any is."""
+    forgotten = False
+    refuses = 0
+    """The status with which it refuses everything, if it does."""
+
+    def do_POST(self) -> None:
+        server, session = type(self), self.headers["mcp-session-id"]
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if server.refuses:
+            return self._answer(server.refuses, b"who are you?")
+        method, tool = asked.get("method"), asked.get("params", {}).get("name")
+        if tool == "forget":
+            server.forgotten = True
+        if session and (server.forgotten or session != str(server.begun)):
+            return self._answer(404, b"no such session")
+        if "id" not in asked:
+            return self._answer(202, b"")
+        match method:
+            case "initialize":
+                server.begun, server.forgotten = server.begun + 1, False
+                info = {"serverInfo": {"name": "forgetful", "version": "1"}, "capabilities": {"tools": {}}}
+                result: dict[str, Any] = {"protocolVersion": "2025-06-18", **info}
+            case "tools/list":
+                result = {"tools": TOOLS}
+            case "tools/call":
+                result = {"content": [{"type": "text", "text": session}]}
+            case _:
+                error = {"code": -32601, "message": "unknown"}
+                return self._say({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        return self._say({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    def do_GET(self) -> None:
+        self._answer(405, b"")
+
+    def do_DELETE(self) -> None:
+        self._answer(200, b"")
+
+    def _say(self, message: Any) -> None:
+        self._answer(200, json.dumps(message).encode(), "application/json")
+
+    def _answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.send_header("mcp-session-id", str(type(self).begun))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
