@@ -24,6 +24,7 @@ from tests.forks import python
 from tests.http_server import http_server as serving
 from tests.mcp_sessions import Forgetful
 from tests.ports import free_ports
+from tests.waiting import is_gone, until
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 ENVIRONMENT = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
@@ -35,6 +36,10 @@ def program(name: str, *arguments: str) -> list[str]:
 
 def server(**more: Any) -> McpTools:
     return msgspec.structs.replace(McpTools(name="desk", command=program("mcp_server.py"), timeout_s=60.0), **more)
+
+
+def rude() -> McpTools:
+    return McpTools(name="rude", command=program("mcp_rude_server.py"), timeout_s=60.0)
 
 
 async def call(transport: McpTransport, tool: str, input: Any = None, **context: Any) -> Any:
@@ -199,6 +204,39 @@ async def test_a_program_that_never_answers_is_no_mcp_server(behaviour: str, sai
     command = program("mcp_impostor.py", behaviour)
     found = await opening_failure(McpTools(name="odd", command=command, timeout_s=5.0))
     assert (found.code, said in found.message) == ("tool.unavailable", True)
+
+
+# -- rude servers -------------------------------------------------------------------------------------------------
+
+
+async def test_a_byte_that_is_no_text_does_no_harm() -> None:
+    async with open_mcp(rude(), ENVIRONMENT) as transport:
+        assert await call(transport, "bytes") == "fine"
+        assert await call(transport, "fine") == "fine"
+
+
+async def test_a_large_message_arrives_whole() -> None:
+    async with open_mcp(rude(), ENVIRONMENT) as transport:
+        assert await call(transport, "large") == "x" * 3_000_000
+
+
+async def test_a_line_without_end_ends_the_session() -> None:
+    with capture_logs() as logs:
+        async with open_mcp(rude(), replace(ENVIRONMENT, output_bytes_max=1)) as transport:
+            for tool in ("endless", "fine"):
+                with pytest.raises(ToolFailed) as caught:
+                    await call(transport, tool)
+                assert caught.value.failure.code == "tool.crashed"
+    assert "tool.mcp.line_too_long" in {log["event"] for log in logs}
+
+
+async def test_a_server_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "pids"
+    command = [sys.executable, str(FIXTURES / "mcp_rude_server.py"), str(started)]  # a process of its own, and no fork
+    async with open_mcp(McpTools(name="rude", command=command, timeout_s=60.0), ENVIRONMENT) as transport:
+        assert await call(transport, "fine") == "fine"
+    for pid in map(int, started.read_text().split()):
+        await until(lambda pid=pid: is_gone(pid))
 
 
 # -- tasks --------------------------------------------------------------------------------------------------------

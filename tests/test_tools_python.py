@@ -22,7 +22,7 @@ from callboard.bus.effects import Failure, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
 from callboard.bus.tracecontext import sent_as, within
 from tests import forks
-from tests.waiting import until
+from tests.waiting import is_gone, until
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tools"
 CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
@@ -64,14 +64,6 @@ async def opening_failure(dotted: str, timeout_s: float = 60.0) -> Failure:
         async with open_python(PythonTools({"it": dotted}, timeout_s=timeout_s), ENVIRONMENT):
             pytest.fail("opened")
     return caught.value.failure
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return True
-    return state in "ZX"
 
 
 # -- what models see ----------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ LIST_PAGES_MAX = 100
 CONNECT_TIMEOUT_S = 30.0
 """How long connecting and writing to an HTTP server may take; reading is bounded by the source's own limit."""
 
+LINE_BYTES_SLACK = 1024 * 1024
+"""What a message over stdio may have besides a tool's output."""
+
 SESSION_HEADER = "mcp-session-id"
 """The header by which a request over HTTP belongs to a session."""
 
@@ -156,10 +159,10 @@ class _Heard:
 async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: _Heard) -> "Client":
     import httpx2
     from mcp import Client
-    from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
     from mcp_types import Implementation
 
+    from callboard.actors.tools.mcp_stdio import started
     from callboard.actors.tools.mcp_tasks import Tasks
 
     async def heed(message: object) -> None:
@@ -171,8 +174,7 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
     if source.command:
         writer, heard.stderr = open_stderr(_log.bind(server=source.name))
         stderr = stack.enter_context(writer)
-        command, *args = source.command
-        transport = stdio_client(StdioServerParameters(command=command, args=args, env=env), errlog=stderr)
+        transport = started(source.command, env, stderr, environment.output_bytes_max + LINE_BYTES_SLACK)
     elif source.url:
         headers = fill(source.headers, {**environment.env, **env}, who)
         timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None)

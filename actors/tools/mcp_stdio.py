@@ -1,0 +1,147 @@
+"""The pipes of an MCP server: a program that is started, and JSON-RPC in lines of its stdin and stdout.
+
+It stands in for the SDK's own transport, which takes lines without end, in a time that grows with the square of their
+length, and which a byte that is no UTF-8 leaves waiting for good. What is no message is handed on as an error, for
+whoever counts them; a line that is too long ends the session. When it is closed the program is asked to end, as the
+specification has it (MCP specification, *Lifecycle*, "Shutdown"): by the end of its stdin, then with all it has started
+by SIGTERM, then by SIGKILL.
+"""
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from subprocess import PIPE
+from typing import Any, TextIO
+
+import anyio
+import structlog
+from anyio import to_thread
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+GRACE_S = 2.0
+"""How long a program may take to end by itself, and again after each signal."""
+
+FLUSH_S = 0.5
+"""How long it may take to send what was on its way when the session is closed."""
+
+LARGE_BYTES = 1024 * 1024
+"""A longer message is read in a thread: everybody else waits for the event loop."""
+
+_BROKEN = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+
+_log: Any = structlog.get_logger("callboard.tools.mcp")
+
+Heard = SessionMessage | Exception
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str], env: Mapping[str, str], stderr: TextIO, line_bytes_max: int
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Heard], MemoryObjectSendStream[SessionMessage]]]:
+    """Start a server for the length of the block; yields what it says and what it is told.
+
+    It gets ``env`` besides the variables that every program needs, and a process group of its own.
+
+    :raises OSError: if the program cannot be started
+    """
+    process: Process | None = None
+    inherited = {**get_default_environment(), **env}
+    with anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
+        process = await anyio.open_process(
+            command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=inherited, start_new_session=True
+        )
+    assert process is not None, "a shielded spawn either raises or returns"
+    assert process.stdin is not None, "it is spawned with both pipes"
+    assert process.stdout is not None
+    to_session, said = anyio.create_memory_object_stream[Heard](0)
+    told, to_server = anyio.create_memory_object_stream[SessionMessage](0)
+    is_sent = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_listen, process.stdout, to_session, line_bytes_max)
+        tasks.start_soon(_tell, process.stdin, to_server, to_session, is_sent)
+        try:
+            yield said, told
+        finally:
+            with anyio.CancelScope(shield=True):
+                # Nobody reads any more, so that the rest is passed over; nobody writes any more either.
+                said.close()
+                told.close()
+                with anyio.move_on_after(FLUSH_S):
+                    await is_sent.wait()
+                await _stop(process)
+            tasks.cancel_scope.cancel()
+
+
+async def _listen(stdout: ByteReceiveStream, session: MemoryObjectSendStream[Heard], line_bytes_max: int) -> None:
+    """Hand on each line as a message; the session ends with the pipe, and what comes after it is passed over."""
+    pieces: list[bytes] = []
+    size = 0
+    with suppress(*_BROKEN):
+        async with session:
+            async for chunk in stdout:
+                *ends, rest = chunk.split(b"\n")
+                for end in ends:
+                    await session.send(await _read(b"".join([*pieces, end])))
+                    pieces, size = [], 0
+                pieces.append(rest)
+                size += len(rest)
+                if size > line_bytes_max:
+                    _log.warning("tool.mcp.line_too_long", line_bytes_max=line_bytes_max)
+                    return
+    # A program that cannot write may not come to its end.
+    with suppress(*_BROKEN):
+        async for _ in stdout:
+            continue
+
+
+async def _read(line: bytes) -> Heard:
+    try:
+        if len(line) > LARGE_BYTES:
+            return await to_thread.run_sync(_message, line)
+        return _message(line)
+    except ValueError as error:
+        return error
+
+
+def _message(line: bytes) -> SessionMessage:
+    """:raises ValueError: if it is none"""
+    return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+
+async def _tell(
+    stdin: ByteSendStream,
+    messages: MemoryObjectReceiveStream[SessionMessage],
+    session: MemoryObjectSendStream[Heard],
+    is_sent: anyio.Event,
+) -> None:
+    """Send each message as a line; when there is nobody to send to, the session ends."""
+    try:
+        async with messages:
+            async for one in messages:
+                text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await stdin.send(text.encode("utf-8", "replace") + b"\n")
+    except _BROKEN:
+        await session.aclose()
+    finally:
+        is_sent.set()
+
+
+async def _stop(process: Process) -> None:
+    """Have a program end, with all it has started. One that ended before is let be: its number may be another's."""
+    assert process.stdin is not None
+    was_alive = process.returncode is None
+    with suppress(*_BROKEN):
+        await process.stdin.aclose()
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        with anyio.move_on_after(GRACE_S):
+            await process.wait()
+        if was_alive and (process.returncode is None or signum == signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signum)
+    with anyio.move_on_after(GRACE_S):
+        await process.aclose()
