@@ -207,6 +207,16 @@ async def test_the_context_has_config_log_progress_and_the_key() -> None:
     assert logged == [("warning", "a loud warning", "config")]
 
 
+async def test_processes_get_the_variables_of_the_worker_and_none_that_a_start_brings() -> None:
+    source = tools("variable", "config", config={"auth": "${DESK_TOKEN}"})
+    own = {**os.environ, "DESK": "the worker's"}
+    environment = ToolEnvironment(env={**own, "DESK_TOKEN": "t0ken", "PYTHONWARNINGS": "error"}, inherited=own)
+    async with open_python(source, environment) as transport:
+        found = [await transport.call("variable", {"name": name}, CONTEXT) for name in ("DESK", "PYTHONWARNINGS")]
+        assert (await transport.call("config", {}, CONTEXT))["config"] == {"auth": "t0ken"}
+    assert found == ["the worker's", os.environ.get("PYTHONWARNINGS")]
+
+
 async def test_a_variable_the_worker_does_not_have_makes_the_source_unavailable() -> None:
     with pytest.raises(ToolFailed) as caught:
         async with open_python(tools("add", config={"auth": "${NO_SUCH_VARIABLE}"}), ENVIRONMENT):

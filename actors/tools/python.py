@@ -200,7 +200,7 @@ class PythonTransport:
                 host = None
         if host is None and not self._closed:
             limit = self._environment.output_bytes_max
-            host = await HostProcess.start(self._setup, self._environment.env, limit, _log)
+            host = await HostProcess.start(self._setup, self._environment.of_processes, limit, _log)
         if host is None or self._closed:  # nobody would end a process that outlives the closing
             if host is not None:
                 await host.kill()

@@ -52,14 +52,18 @@ class ToolCallContext(Struct, frozen=True):
 
 
 class ToolEnvironment(Struct, frozen=True):
-    """What the worker lends its tools: its environment variables, a NATS request function, the run's tool script, and
-    the time that calls may take whose source says nothing.
+    """What the worker lends its tools: environment variables, a NATS request function, the run's tool script, and the
+    time that calls may take whose source says nothing.
 
+    ``env`` is what sources may name, values that a start has brought among them. ``inherited`` is the worker's own,
+    which processes of Python tools get whole; None: the same. A start must not say what is in there: by variables such
+    as ``PYTHONWARNINGS`` or ``LD_PRELOAD`` it could have such a process run anything, whatever `Permits` say.
     ``redact`` replaces the run's secrets in what tools print. ``keep`` takes what is no JSON in an output. ``opens``
     opens every source, in place of the transport of its kind.
     """
 
     env: Mapping[str, str]
+    inherited: Mapping[str, str] | None = None
     request: Callable[..., Any] | None = None
     script: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output_bytes_max: int = 256 * 1024 * 1024
@@ -67,6 +71,11 @@ class ToolEnvironment(Struct, frozen=True):
     timeout_s: float = TOOL_TIMEOUT_S
     keep: Keep = _kept_nowhere
     opens: "Opens | None" = None
+
+    @property
+    def of_processes(self) -> Mapping[str, str]:
+        """The environment of processes of Python tools."""
+        return self.env if self.inherited is None else self.inherited
 
     def seconds(self, source: PythonTools | McpTools | NatsTools) -> float:
         """How long a call of a source's tools, and its opening, may take."""
