@@ -25,6 +25,7 @@ class _Keeper:
     def __init__(self) -> None:
         self.settled = anyio.Event()
         self.leave = anyio.Event()
+        self.scope = anyio.CancelScope()
         self.toolbox: Toolbox | None = None
         self.failure: ToolFailed | None = None
 
@@ -63,8 +64,11 @@ class Toolboxes:
 
     def close(self, key: str) -> None:
         keeper = self._keepers.pop(key, None)
-        if keeper is not None:
-            keeper.leave.set()
+        if keeper is None:
+            return
+        keeper.leave.set()
+        if not keeper.settled.is_set():
+            keeper.scope.cancel()  # nobody waits for what may take as long as it is allowed to
 
     def close_all(self) -> None:
         """Close them all for good: none can be opened any more."""
@@ -87,10 +91,11 @@ class Toolboxes:
     async def _keep(self, key: str, keeper: _Keeper, sources: list[ToolSource]) -> None:
         try:
             self._carrier.permits.check(sources)
-            async with open_toolbox(sources, self._carrier.tools, self._standing) as toolbox:
-                keeper.toolbox = toolbox
-                keeper.settled.set()
-                await keeper.leave.wait()
+            with keeper.scope:
+                async with open_toolbox(sources, self._carrier.tools, self._standing) as toolbox:
+                    keeper.toolbox = toolbox
+                    keeper.settled.set()
+                    await keeper.leave.wait()
         except ToolFailed as error:
             keeper.failure = error
             # A later call may find the server up again.

@@ -31,6 +31,7 @@ class Stageful:
         self.permits = SimpleNamespace(check=lambda _sources: None)
         self.tools = None
         self.open = 0
+        self.opens = True
         self.running: set[str] = set()
         self.outcomes: list[str] = []
         self.failed: list[str] = []
@@ -66,6 +67,8 @@ class Stageful:
     async def toolbox(self, _sources: Any, _environment: Any, _standing: Any) -> AsyncGenerator[Any]:
         self.open += 1
         try:
+            if not self.opens:
+                await anyio.sleep_forever()
             yield SimpleNamespace(specs=[])
         finally:
             self.open -= 1
@@ -130,6 +133,18 @@ async def test_if_one_fails_all_end_and_the_sessions_are_closed(stage: Stageful,
         await stage.until(lambda: not stage.running and not stage.open)
         assert set(stage.failed) == {"a#1"}
         assert node_actors.call(HERE) is not first
+
+
+async def test_what_does_not_open_is_let_go_when_the_node_is_left(stage: Stageful) -> None:
+    stage.opens = False
+    async with acting(stage) as node_actors:
+        actor = node_actors.call(HERE)
+        actor.take(job("open"))
+        await stage.until(lambda: stage.open)
+        actor.abandon(job("open").key)
+        node_actors.leave(HERE)
+        await stage.until(lambda: not stage.open)
+    assert stage.failed == stage.outcomes == []
 
 
 async def test_nothing_is_opened_behind_a_node_that_was_left(stage: Stageful) -> None:
