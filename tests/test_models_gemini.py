@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ from callboard.bus.effects import (
 from callboard.bus.tracecontext import sent_as, within
 from tests.gemini_api import chunk, end, failing, saying, text_chunks
 from tests.model_api import Answer, ModelApi, model_api, refusing, streaming
+from tests.waiting import until
 
 QUICK = RetryPolicy(tries_max=3, total_s=60.0, delay_first_s=0.001, delay_max_s=0.001)
 
@@ -413,6 +415,15 @@ async def test_the_total_time_bounds_a_try_as_well() -> None:
         with pytest.raises(ModelFailed, match="no reply within") as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.failure.code == "model.timeout"
+
+
+async def test_many_turns_at_once_do_not_wait_for_each_other() -> None:
+    many = 120  # more than an HTTP client has connections by itself
+    async with gemini(*[streaming([], "silent")] * many) as (model, server), anyio.create_task_group() as tasks:
+        for _ in range(many):
+            tasks.start_soon(model.turn, a_turn(), lambda _: None)
+        await until(lambda: len(server.requests) == many)
+        tasks.cancel_scope.cancel()
 
 
 async def test_nobody_at_the_other_end_is_unreachable() -> None:

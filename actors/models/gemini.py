@@ -24,6 +24,11 @@ from callboard.bus.effects import Failure, ModelReply
 DEFAULT_MODEL = "gemini-3.8-flash"
 DEFAULT_EMBEDDING = "gemini-embedding-001"
 
+CONNECTIONS_MAX = 1_000
+IDLE_MAX = 100
+"""How many connections there may be, and how many of them without work: as many as the other providers' SDKs have.
+Turns beyond the first would wait for one, and fail when that has taken as long as a stream may be silent."""
+
 
 class GeminiModel:
     """Turns carried out by Gemini. One client, any number of turns at a time; close it with `aclose`."""
@@ -50,7 +55,9 @@ class GeminiModel:
         httpx2 = sdk("httpx2", "gemini")
         # A client of our own, so that the SDK takes no other library that happens to be installed, whose timeouts mean
         # something else.
-        self._http: Any = httpx2.AsyncClient(timeout=httpx2.Timeout(silence_s, connect=CONNECT_S))
+        timeout = httpx2.Timeout(silence_s, connect=CONNECT_S)
+        limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_MAX)
+        self._http: Any = httpx2.AsyncClient(timeout=timeout, limits=limits)
         self._client: Any = genai.Client(
             api_key=api_key,
             vertexai=False,
