@@ -25,6 +25,8 @@ from callboard.bus.tracecontext import TraceContext, within
 PROGRESS_CHARS_MAX = 2_000
 """A tool's line of progress, or what a model says beside its tool calls, is cut here in the log."""
 
+PROGRESS_LINES_MAX = 1_000
+"""How many lines of progress of one effect are recorded: people read them, and a tool may report without end."""
 
 RETRY_REASON_CHARS_MAX = 200
 """Why a model is tried again is told in so many characters."""
@@ -86,8 +88,14 @@ class Reporter:
 
     def __init__(self, aside: Callable[[Payload], None]) -> None:
         self._aside = aside
+        self._lines = 0
 
     def progress(self, node: str, text: str) -> None:
+        self._lines += 1
+        if self._lines > PROGRESS_LINES_MAX:
+            return
+        if self._lines == PROGRESS_LINES_MAX:
+            text = f"that is progress {PROGRESS_LINES_MAX}; no more of it is recorded"
         whole = len(text) <= PROGRESS_CHARS_MAX
         self._aside(ev.NodeProgress(node=node, message=text if whole else f"{text[: PROGRESS_CHARS_MAX - 1]}…"))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.carrier import Carrier, Job, Reporter
+from callboard.actors.carrier import PROGRESS_LINES_MAX, Carrier, Job, Reporter
 from callboard.actors.models import anthropic_errors
 from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE
 from callboard.actors.models.anthropic_messages import request_of
@@ -210,6 +210,16 @@ async def test_a_further_try_is_progress_that_a_run_records() -> None:
         "try 2 of 6 failed, again in 0.0 s: model.overloaded busy for now",
     ]
     assert getattr(asides[1], "data", None) == {"code": "model.overloaded", "tries": 2, "wait_s": 0.0}
+
+
+def test_progress_without_end_is_recorded_up_to_its_bound() -> None:
+    asides: list[ev.Payload] = []
+    reporter = Reporter(asides.append)
+    for number in range(1, PROGRESS_LINES_MAX + 5):
+        reporter.progress("a", f"{number} done")
+    told = [getattr(aside, "message", "") for aside in asides]
+    assert (len(told), told[-2]) == (PROGRESS_LINES_MAX, f"{PROGRESS_LINES_MAX - 1} done")
+    assert "no more of it is recorded" in told[-1]
 
 
 # -- schemas ----------------------------------------------------------------------------------------------------------
