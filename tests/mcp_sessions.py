@@ -1,14 +1,16 @@
 """An MCP server over HTTP that has sessions, as in protocol 2025-06-18, and forgets one when it is told to."""
 
 import json
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("session", "forget")]
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("session", "forget", "endless")]
 
 
 class Forgetful(BaseHTTPRequestHandler):
-    """Tool ``session`` tells which session it is asked in; ``forget`` ends it, before it has answered."""
+    """Tool ``session`` tells which session it is asked in; ``forget`` ends it, before it has answered; the answer of
+    ``endless`` has no end."""
 
     protocol_version = "HTTP/1.1"
     begun = 0
@@ -25,6 +27,8 @@ class Forgetful(BaseHTTPRequestHandler):
         method, tool = asked.get("method"), asked.get("params", {}).get("name")
         if tool == "forget":
             server.forgotten = True
+        if tool == "endless":
+            return self._talk()
         if session and (server.forgotten or session != str(server.begun)):
             return self._answer(404, b"no such session")
         if "id" not in asked:
@@ -48,6 +52,16 @@ class Forgetful(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self._answer(200, b"")
+
+    def _talk(self) -> None:
+        """Answer without end, until nobody listens."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b" " * 65536)
 
     def _say(self, message: Any) -> None:
         self._answer(200, json.dumps(message).encode(), "application/json")

@@ -322,6 +322,18 @@ async def test_an_http_server_that_dies_in_a_call_is_gone() -> None:
     assert all("MCP server desk" in failure.message for failure in failures)
 
 
+async def test_an_answer_over_http_without_end_is_a_failure() -> None:
+    class Server(Forgetful):
+        pass
+
+    with serving(Server) as url, capture_logs():
+        async with open_mcp(McpTools(name="desk", url=url), replace(ENVIRONMENT, output_bytes_max=1)) as transport:
+            with pytest.raises(ToolFailed) as caught:
+                await call(transport, "endless")
+            assert caught.value.failure.code == "tool.output_too_large"
+            assert await call(transport, "session") == "1"
+
+
 async def test_a_server_that_refuses_is_unavailable_and_its_status_is_told() -> None:
     class Refusing(Forgetful):
         refuses = 401

@@ -8,7 +8,7 @@ failure of a call.
 import importlib
 import math
 import shlex
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from callboard.bus.effects import JSON, McpTools, ToolSpec
 from callboard.bus.log import NoAnswer
 
 if TYPE_CHECKING:
-    from httpx2 import Response
+    from httpx2 import AsyncByteStream, Response
     from mcp import Client
     from mcp_types import CallToolResult, GetPromptResult, Tool
 
@@ -37,8 +37,11 @@ LIST_PAGES_MAX = 100
 CONNECT_TIMEOUT_S = 30.0
 """How long connecting and writing to an HTTP server may take; reading is bounded by the source's own limit."""
 
-LINE_BYTES_SLACK = 1024 * 1024
-"""What a message over stdio may have besides a tool's output."""
+MESSAGE_BYTES_SLACK = 1024 * 1024
+"""What a message may have besides a tool's output."""
+
+TOO_LARGE = "the answer has more than"
+"""How the failure to read an answer over HTTP begins that is larger than it may be."""
 
 SESSION_HEADER = "mcp-session-id"
 """The header by which a request over HTTP belongs to a session."""
@@ -59,7 +62,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     :raises ToolFailed: ``tool.unavailable`` if the server cannot be started or reached, does not speak MCP, or has not
         listed its tools within ``timeout_s``
     """
-    heard = _Heard(environment.redact)
+    heard = _Heard(environment.redact, environment.output_bytes_max + MESSAGE_BYTES_SLACK)
     opened = False
     # One scope around all, its deadline lifted once open: a scope may not end inside those that the SDK enters.
     timeout_s = environment.seconds(source)
@@ -94,7 +97,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
     """
     from mcp import MCPError
 
-    heard = _Heard(environment.redact)
+    heard = _Heard(environment.redact, environment.output_bytes_max + MESSAGE_BYTES_SLACK)
     found: GetPromptResult | None = None
     refused: MCPError | None = None
     who, timeout_s = f"MCP server {source.name}", environment.seconds(source)
@@ -126,7 +129,8 @@ class _Heard:
     """What a server says besides its answers: what it prints, how many messages there were that are none, and over HTTP
     the newest status that is an error, and whether the session is over."""
 
-    def __init__(self, redact: Redact) -> None:
+    def __init__(self, redact: Redact, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
         self.stderr: Printed | None = None
         self.garbage = 0
         self.status: int | None = None
@@ -136,6 +140,8 @@ class _Heard:
     async def answered(self, response: "Response") -> None:
         """Take the head of an HTTP answer. A session that the server does not know any more is said by status 404 (MCP
         specification, *Transports*, "Session Management")."""
+        if response.request.method == "POST":
+            response.stream = _bounded(response.stream, self.bytes_max)
         if response.is_error:
             self.status = response.status_code
         if response.status_code == 404 and response.request.method == "POST":
@@ -156,6 +162,25 @@ class _Heard:
         return said  # noqa: RET504 - the scope may swallow what is in it, as far as types go
 
 
+def _bounded(stream: Any, bytes_max: int) -> "AsyncByteStream":
+    """Bound what is read of an HTTP answer: its end may never come, and it is held in memory until then."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for chunk in stream:
+                size += len(chunk)
+                if size > bytes_max:
+                    raise httpx2.StreamError(f"{TOO_LARGE} {bytes_max} bytes")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()
+
+
 async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: _Heard) -> "Client":
     import httpx2
     from mcp import Client
@@ -174,7 +199,7 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
     if source.command:
         writer, heard.stderr = open_stderr(_log.bind(server=source.name))
         stderr = stack.enter_context(writer)
-        transport = started(source.command, env, stderr, environment.output_bytes_max + LINE_BYTES_SLACK)
+        transport = started(source.command, env, stderr, heard.bytes_max)
     elif source.url:
         headers = fill(source.headers, {**environment.env, **env}, who)
         timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None)
@@ -261,6 +286,9 @@ class McpTransport:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or self._heard.is_over:
                 raise self._gone(tool, described(error)) from error
+            if TOO_LARGE in error.message:
+                message = f"the output of tool {tool} of {who} is too large: {error.message}"
+                raise tool_failed("tool.output_too_large", message) from error
             raise tool_failed("tool.failed", f"{who}: {error.message}", {"code": error.code}) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             raise self._gone(tool, described(error)) from error
