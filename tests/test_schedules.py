@@ -245,7 +245,7 @@ async def test_what_becomes_of_a_run_that_is_due_while_the_one_before_goes_on(
         (ev.RunEnd.type, {"status": "completed"}),
         (
             ev.RunQuarantined.type,
-            {"code": "log.unreadable", "sequence": 7, "subject": "cb.run.x", "reason": "no event"},
+            {"code": "log.unreadable", "sequence": 7, "subject": "cb.x", "message": "no event"},
         ),
     ],
 )

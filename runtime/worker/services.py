@@ -214,6 +214,7 @@ class Services:
 
         tools = ToolEnvironment(
             env=self._lent(admission.start),
+            inherited=self._env,
             request=self._request,
             script=script,
             redact=Redaction(self.secrets(admission)).text,
