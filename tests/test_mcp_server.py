@@ -19,6 +19,7 @@ from anyio import to_thread
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitRequestParams, ElicitResult
 
 from callboard.bus.serverstore import running_url
 from callboard.runtime.http.address import AddressUnusable, check_address
@@ -59,6 +60,8 @@ PRICED = flow(
     comment="Says what it costs. No more.",
     parameters={"type": "object", "properties": {"limit": LIMIT}},
 )
+ASKED = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "Which?", "options": ["a", "b"]}}
+ASKS = json.dumps(flow({"ask": call(ASKED), "done": returned()}))
 PRICES = 'def price(limit: float) -> str:\n    """Price."""\n    return f"at most {limit}"\n'
 BROKEN = "id: broken\nname: B\nentry: b\nnodes:\n  a: {name: A, instruction: Go., colour: red}\nedges: []\n"
 
@@ -386,41 +389,78 @@ def identity_provider() -> Generator[tuple[str, Provider]]:
         server.shutdown()
 
 
-async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+@contextmanager
+def guarded(place: Place) -> Generator[tuple[str, Provider]]:
+    """A server that takes the token s3cret, and those of a provider; its address."""
     with identity_provider() as (keys, provider):
         oidc = {"issuer": ISSUER, "audience": "callboard", "jwks_url": keys}
         env = {"CALLBOARD_MCP_TOKEN": "s3cret", "CALLBOARD_OIDC": json.dumps(oidc)}
         with place.process("mcp", "--http", "127.0.0.1:0", "--json", env=env) as process:
             assert process.stdout is not None
-            url = json.loads(process.stdout.readline())["url"]
-            metadata = url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
-            async with httpx2.AsyncClient() as http:
-                for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
-                    reply = await http.post(url, json={}, headers=headers)
-                    assert (reply.status_code, reply.json()["error"]["code"]) == (401, "http.unauthorized")
-                    assert f'resource_metadata="{metadata}"' in reply.headers["WWW-Authenticate"]
-                found = (await http.get(metadata)).json()
-                assert (found["resource"], found["authorization_servers"]) == (url, [ISSUER])
-            async with speaking(url, "s3cret") as client:
-                assert (await answer(client, "list_runs"))["runs"] == []
-                operated = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="theirs")
-                assert operated["run_id"] == "theirs"
-            async with speaking(url, provider.token(scope="callboard:read callboard:start")) as client:
-                await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
-                page = await answer(client, "watch_run", run_id="adas", limit=1, detail="full")
-                assert page["events"][0]["event"]["payload"]["start"]["by"] == "user:ada"
-                assert (await refusal(client, "cancel_run", run_id="adas"))["code"] == "http.scope"
-            async with speaking(url, provider.token(scope="callboard:start")) as client:
-                with pytest.raises(MCPError, match="takes the scope 'read'"):
-                    await client.list_resources()
+            yield json.loads(process.stdout.readline())["url"], provider
+
+
+async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> None:
+    with guarded(Place(tmp_path)) as (url, provider):
+        metadata = url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
+        async with httpx2.AsyncClient() as http:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
+                reply = await http.post(url, json={}, headers=headers)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "http.unauthorized")
+                assert f'resource_metadata="{metadata}"' in reply.headers["WWW-Authenticate"]
+            found = (await http.get(metadata)).json()
+            assert (found["resource"], found["authorization_servers"]) == (url, [ISSUER])
+        async with speaking(url, "s3cret") as client:
+            assert (await answer(client, "list_runs"))["runs"] == []
+            operated = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="theirs")
+            assert operated["run_id"] == "theirs"
+        async with speaking(url, provider.token(scope="callboard:read callboard:start")) as client:
+            await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
+            page = await answer(client, "watch_run", run_id="adas", limit=1, detail="full")
+            assert page["events"][0]["event"]["payload"]["start"]["by"] == "user:ada"
+            assert (await refusal(client, "cancel_run", run_id="adas"))["code"] == "http.scope"
+        async with speaking(url, provider.token(scope="callboard:start")) as client:
+            with pytest.raises(MCPError, match="takes the scope 'read'"):
+                await client.list_resources()
+
+
+async def test_who_may_not_answer_is_not_asked_and_answers_nothing(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
+        heard.append(params.message)
+        return ElicitResult(action="accept", content={"response": "b"})
+
+    with guarded(Place(tmp_path)) as (url, provider):
+        async with speaking(url, "s3cret") as operator:
+            await answer(operator, "start_workflow", source=ASKS, run_id="asks")
+            page = await answer(operator, "watch_run", run_id="asks", types=["human.asked"], wait_s=60, detail="full")
+            asked = page["events"][0]["event"]
+            reads = provider.token(scope="callboard:read")
+            for mode in ("auto", "legacy"):
+                async with speaking(url, reads, mode=mode, elicitation_callback=person) as reader:
+                    run = await answer(reader, "get_run", run_id="asks", wait_s=0.2)
+                    assert [one["question"] for one in run["waits_for"]] == ["Which?"]
+            async with speaking(url, reads, elicitation_callback=person) as reader:
+                # As if it came back from a question that it was never asked.
+                given = ElicitResult(action="accept", content={"response": "b"})
+                result = await reader.session.call_tool(
+                    "get_run",
+                    {"run_id": "asks"},
+                    request_state=json.dumps({"run_id": "asks"}),
+                    input_responses={f"{asked['key']}@{asked['n']}": given},
+                )
+                assert "http.scope" in str(result.content)
+            run = await answer(operator, "get_run", run_id="asks")
+            assert [one["question"] for one in run["waits_for"]] == ["Which?"]
+    assert heard == []
 
 
 @asynccontextmanager
-async def speaking(url: str, token: str) -> AsyncGenerator[Client]:
+async def speaking(url: str, token: str, **more: Any) -> AsyncGenerator[Client]:
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
-        Client(streamable_http_client(url, http_client=http)) as client,
+        Client(streamable_http_client(url, http_client=http), **more) as client,
     ):
         yield client
 

@@ -11,9 +11,12 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.projections.questions import Question
-from callboard.runtime.access.subject import NOBODY, Subject
+from callboard.runtime.access.subject import NOBODY, Scope, Subject
 from callboard.runtime.mcp.forms import form_of, response_of
 from callboard.runtime.mcp.http import subject_of
+
+ANSWER_SCOPE: Scope = "answer"
+"""What it takes to answer a question, by whichever way."""
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension by which a client takes a task in place of a result."""
@@ -38,6 +41,7 @@ class InputNeeded(Exception):
 class Caller(Struct):
     """Who calls: its ``name``, as it introduced itself, whose request it is, whether it ``asks`` and takes ``tasks``.
 
+    Nobody is asked whose answer would not be taken.
     ``elicit`` puts a form to the person; None where a question goes out with the answer of the call. ``asked`` are the
     questions that were asked: none is asked twice in one call, whatever came of it.
     """
@@ -87,7 +91,7 @@ def request_of(question: Question) -> ElicitRequest:
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     """Say who makes a request."""
-    session = context.session
+    session, subject = context.session, subject_of(context.request)
     introduced = session.client_params
     offers = session.client_capabilities
     modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -109,8 +113,9 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     return Caller(
         name=introduced.client_info.name if introduced else "",
         report=report,
-        subject=subject_of(context.request),
+        subject=subject,
         asks=forms is not None
+        and subject.may(ANSWER_SCOPE)
         and (forms.form is not None or forms.url is None)
         and (modern or session.can_send_request),
         tasks=modern and TASKS in extensions,

@@ -30,7 +30,7 @@ from callboard.bus.tracecontext import read, within
 from callboard.runtime.access.subject import Scope
 from callboard.runtime.http.access import check
 from callboard.runtime.mcp import answers, arguments
-from callboard.runtime.mcp.caller import TASKS, Caller, InputNeeded, State, caller_of, heard, name_of
+from callboard.runtime.mcp.caller import ANSWER_SCOPE, TASKS, Caller, InputNeeded, State, caller_of, heard, name_of
 from callboard.runtime.mcp.completions import Completions
 from callboard.runtime.mcp.http import subject_of
 from callboard.runtime.mcp.prompts import Prompts
@@ -43,7 +43,7 @@ NAME = "callboard"
 
 TOOL_SCOPES: Mapping[str, Scope] = {
     "start_workflow": "start",
-    "answer_question": "answer",
+    "answer_question": ANSWER_SCOPE,
     "signal_run": "operate",
     "resume_run": "operate",
     "cancel_run": "operate",
@@ -57,7 +57,7 @@ METHOD_SCOPES: Mapping[str, Scope] = {
     "prompts/get": "read",
     "completion/complete": "read",
     "tasks/get": "read",
-    "tasks/update": "answer",
+    "tasks/update": ANSWER_SCOPE,
     "tasks/cancel": "operate",
 }
 """What other requests take."""
@@ -191,6 +191,8 @@ async def _resumed(
     except (msgspec.DecodeError, ValidationError) as error:
         raise CallboardError("mcp.arguments", f"the state of the call is none of ours: {error}") from error
     responses = params.input_responses or {}
+    if responses:
+        check(caller.subject, ANSWER_SCOPE)
     for question in await tools.awaiting.questions(state.run_id):
         result = responses.get(name_of(question))
         if isinstance(result, ElicitResult):
