@@ -215,6 +215,7 @@ async def test_a_signed_request_becomes_one_run(desk: tuple[httpx.AsyncClient, C
 async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx.AsyncClient, Connection]) -> None:
     client, _ = desk
     forged = {**signed({"n": 1}), "webhook-id": "m-2"}
+    rebound = {"host": "evil.org:8724", "origin": "http://evil.org:8724", "callboard-page": "1"}
     old = standard(b'{"n": 1}', at=int(time.time()) - 2 * WINDOW_S)
     cases: list[tuple[str, dict[str, str], tuple[int, str]]] = [
         ("/orders", {}, (401, "webhook.unproven")),
@@ -229,6 +230,8 @@ async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx.Async
         ("http://localhost/in/acme/nix/hook", {}, (404, "webhook.unknown")),
         ("http://localhost/in/other/desk/hook", signed({"n": 1}), (404, "webhook.unknown")),
         ("/open", {"host": "evil.org"}, (403, "http.host")),
+        # A page that has made its own name point here sets a cookie for that: it is a token, and none of ours.
+        ("/open", {**rebound, "cookie": "callboard-8724=eA=="}, (401, "http.unauthorized")),
         ("/open", {"origin": "http://evil.org"}, (403, "http.origin")),
         ("/open", {"sec-fetch-site": "cross-site"}, (403, "http.origin")),
         ("/open", {"content-type": "text/plain"}, (415, "http.media_type")),

@@ -27,7 +27,7 @@ from callboard.runtime.http.answering import Answering
 from callboard.runtime.http.answers import answer, fitting, refusal
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
-from callboard.runtime.http.login import Login
+from callboard.runtime.http.login import Login, with_token
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.openapi import document
 from callboard.runtime.http.rings import Rings
@@ -76,7 +76,7 @@ def http_app(
     async def may_start(scope: Scope) -> Subject:
         if (refused := guard.refused(scope)) is not None:
             raise refused
-        subject = await access.subject(scope)
+        subject = await access.subject(with_token(scope))
         check(subject, "start")
         return subject
 

@@ -44,9 +44,7 @@ class Login:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
             await (await self._login(Request(scope, receive)))(scope, receive, send)
             return
-        if scope["type"] == "http" and (token := kept(Headers(scope=scope))) is not None:
-            scope = _bringing(token, scope)
-        await self._app(scope, receive, send)
+        await self._app(with_token(scope) if scope["type"] == "http" else scope, receive, send)
 
     async def _login(self, request: Request) -> Response:
         try:
@@ -59,6 +57,15 @@ class Login:
             # Whoever brings another token has none any more; whoever cannot be known at the moment keeps theirs.
             return _keeping(b"", request, refusal(error)) if error.status == 401 else refusal(error)
         return _keeping(token, request, Response(status_code=204, headers=HEADERS))
+
+
+def with_token(scope: Scope) -> Scope:
+    """Return a request with the token of its cookie, if it has one, as the bearer token that it is.
+
+    Whoever asks who makes a request asks of this one: a cookie that is no token of ours does not come from nobody.
+    """
+    token = kept(Headers(scope=scope))
+    return _bringing(token, scope) if token is not None else scope
 
 
 def kept(headers: Mapping[str, str]) -> bytes | None:
