@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from callboard.bus.events import HumanAnswered, HumanAsked, HumanClosed, payload_of
 from callboard.runtime.access.links import BadLink, Links
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.http.answering import FORM
 from callboard.runtime.http.forms import Unreadable, answer_of, fields_of, form_html
 from tests.http_house import PATIENCE_S, served
 from tests.test_http_reading import asking
@@ -297,6 +299,32 @@ async def test_an_answer_that_is_too_large_is_refused(house: House) -> None:
         assert (await browser.post(url, data={"0": "a <b> c"})).status_code == 200
     given, _ = await answers(house, "large")
     assert [one.user_response for one in given] == ["a <b> c"]
+
+
+async def test_what_is_no_whole_form_answers_nothing(house: House) -> None:
+    _, url = await asked(house, "part", question="What?")
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        for body, kind, status in (
+            (b'{"0": "yes"}', "application/json", 415),
+            (b"--x\r\n", "multipart/form-data; boundary=x", 415),
+            (b"1=yes", FORM, 422),
+            (b"", "text/plain", 422),
+        ):
+            page = await browser.post(url, content=body, headers={"content-type": kind})
+            assert page.status_code == status, body
+        # Somebody who goes away in the middle of the answer:.
+        address = httpx.URL(url)
+        async with await anyio.connect_tcp(address.host, address.port or 80) as gone:
+            head = f"POST {address.path} HTTP/1.1\r\nhost: x\r\ncontent-type: {FORM}\r\ncontent-length: 99\r\n\r\n"
+            await gone.send(head.encode() + b"0=ye")
+            await gone.send_eof()
+            with anyio.fail_after(PATIENCE_S), suppress(anyio.EndOfStream):
+                while await gone.receive():
+                    pass
+        assert (await answers(house, "part"))[0] == []
+        assert (await browser.post(url, data={"0": "yes"})).status_code == 200
+    given, _ = await answers(house, "part")
+    assert [one.user_response for one in given] == ["yes"]
 
 
 async def test_the_key_of_links_is_none_of_a_request(house: House, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ PATH = "/answer/{link}"
 CHANNEL = "api"
 """How answers come: past the filter for messages that may not be meant as one."""
 
+FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 256 * 1024
 DATA_CHARS_MAX = 20_000
 """How much is shown of what a question is about."""
@@ -69,6 +70,8 @@ class Answering:
                 return await self._answer(link, fate.asked, await _filled(request))
             except BadLink as error:
                 return _bad(error)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody hears it
             except ApiError as error:
                 return notice("This did not work", error.message, error.status)
             except (CallboardError, NoAnswer):
@@ -134,14 +137,18 @@ class Answering:
 
 
 async def _filled(request: Request) -> Mapping[str, Sequence[str]]:
+    """Read what was filled in, all of it: a part of an answer is none.
+
+    :raises ApiError: if it is too large, or no form
+    :raises ClientDisconnect: if whoever answers went before all had come
+    """
     received = bytearray()
-    try:
-        async for chunk in request.stream():
-            received += chunk
-            if len(received) > FORM_BYTES_MAX:
-                raise ApiError(413, "http.too_large", f"An answer has at most {FORM_BYTES_MAX} bytes.")
-    except ClientDisconnect:
-        return {}
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > FORM_BYTES_MAX:
+            raise ApiError(413, "http.too_large", f"An answer has at most {FORM_BYTES_MAX} bytes.")
+    if received and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise ApiError(415, "http.media_type", "An answer comes with the form of its question.", expected=FORM)
     return parse_qs(received.decode(errors="replace"), keep_blank_values=True)
 
 

@@ -102,12 +102,15 @@ def _shown(value: JSON) -> str:
 def answer_of(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> JSON:
     """Return the answer that somebody has filled in; members that were left empty are left out.
 
-    :raises Unreadable: if a field has something that it cannot have
+    :raises Unreadable: if a field has something that it cannot have, or the one that is the whole answer did not come
     """
     found: dict[str, JSON] = {}
     for number, field in enumerate(fields):
         given = [one for one in filled.get(str(number), ()) if one.strip()]
         if field.name is None:
+            # A form that was left empty has its field all the same; only of boxes none comes that was not ticked.
+            if str(number) not in filled and field.kind != "choices":
+                raise Unreadable(f"{field.title}: nothing was filled in")
             return _value(field, given) if given or field.kind == "choices" else ""
         if given or field.kind == "choices":
             found[field.name] = _value(field, given)
