@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.http_house import PATIENCE_S, served
 from tests.workflows import document as workflow
 
 STARTS = 200
+PLACES = 2
 TOKEN = "t0ken"
 
 ONE: dict[str, Any] = {
@@ -281,6 +283,33 @@ async def test_a_body_without_end_is_not_read_to_its_end(
 ) -> None:
     monkeypatch.setattr(module, "START_BYTES_MAX", 1_000)
     assert code_of(await client.post("/runs", json={"input": "x" * 2_000})) == (413, "http.too_large")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_whoever_goes_or_sends_no_end_leaves_their_place(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REQUESTS_MAX", PLACES)
+    monkeypatch.setattr(module, "BODY_WAIT_S", 1.0)
+    path, more = "/runs/long/result?wait_s=300", ""
+    if method == "POST":
+        path, more = "/runs", "content-type: application/json\r\ncontent-length: 9\r\n"
+    async with served(tmp_path) as (client, _):
+        assert (await client.post("/runs", json={**LONG, "run_id": "long"})).status_code == 202
+        with ExitStack() as stack, anyio.fail_after(PATIENCE_S):
+            address = client.base_url.host, client.base_url.port or 0
+            refused = await client.get("/runs")
+            while refused.status_code == 200:
+                # One that finds no place because we ask is refused itself: meanwhile we ask what takes none.
+                one = stack.enter_context(socket.create_connection(address))
+                one.sendall(f"{method} /api/acme{path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{more}\r\n".encode())
+                await client.get(root(client, "/healthz"))
+                refused = await client.get("/runs")
+            assert code_of(refused) == (503, "api.busy")
+            if method == "GET":
+                stack.close()
+            while (await client.get("/runs")).status_code != 200:
+                pass
 
 
 async def test_a_token_is_brought_by_every_request_but_that_for_health(tmp_path: Path) -> None:

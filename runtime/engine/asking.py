@@ -19,6 +19,7 @@ from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import check
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.live import Live
+from callboard.runtime.http.receiving import Places, received
 
 logger = structlog.get_logger(__name__)
 
@@ -31,8 +32,9 @@ def said(error: ApiError) -> str:
     return f"{error.message}: {problems}" if problems else error.message
 
 
-def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Response | Live]]:
-    """Answer requests of who has a scope with what a handler returns; errors are ``{"detail": …}``."""
+def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request], Awaitable[Response | Live]]:
+    """Answer requests of who has a scope with what a handler returns, as far as there are places; errors are
+    ``{"detail": …}``."""
 
     async def handle(request: Request) -> Response | Live:
         try:
@@ -41,7 +43,8 @@ def answering(scope: str, handler: Handler) -> Callable[[Request], Awaitable[Res
             return refusal(error)
         with discretion():
             try:
-                found = await handler(request)
+                with places.taken():
+                    found = await handler(request)
                 return found if isinstance(found, Live) else answer(found)
             except ApiError as error:
                 return answer({"detail": said(error)}, error.status)
@@ -75,15 +78,10 @@ def subject_of(request: Request) -> Subject:
 async def object_of(request: Request) -> dict[str, Any]:
     """Read the body of a request: a JSON object, empty if there is none.
 
-    :raises ApiError: if it is none, or too large
+    :raises ApiError: if it is none, too large or too slow
     """
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > START_BYTES_MAX:
-            raise ApiError(413, "http.too_large", f"the body has more than {START_BYTES_MAX} bytes")
     try:
-        found = msgspec.json.decode(bytes(received) or b"{}")
+        found = msgspec.json.decode(await received(request, START_BYTES_MAX) or b"{}")
     except (msgspec.DecodeError, RecursionError) as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

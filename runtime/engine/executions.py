@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import WAIT_MAX_S, ApiError
 from callboard.runtime.engine.asking import number_in, object_of, run_of, said, subject_of
+from callboard.runtime.http.receiving import Gone, while_there
 
 CHANNEL = "api"
 """How answers come: past the filter for messages that may not be meant as one."""
@@ -87,7 +90,8 @@ class Executions:
             told = {"id": run, "workflow_id": name, "status": "RUNNING", "start_time": int(time.time() * 1000)}
             return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}}
         asked = msgspec.json.encode({"run_id": run, "wait_s": WAIT_MAX_S})
-        await outcome(self._verbs["result"], self._tenant, asked)
+        with suppress(Gone):
+            await while_there(request, partial(outcome, self._verbs["result"], self._tenant, asked))
         execution = await self._execution(run)
         success = execution["status"] == "SUCCESS"
         error = {} if success else {"error": _reason(execution)}

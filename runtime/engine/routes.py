@@ -18,9 +18,13 @@ from callboard.runtime.engine.openapi import Fields, Operation, document
 from callboard.runtime.engine.workflows import Workflows
 from callboard.runtime.http.answers import answer
 from callboard.runtime.http.live import MEDIA_TYPE
+from callboard.runtime.http.receiving import Places
 
 VERSION = "2.0.0"
 SERVICE = "workflow_engine_v2"
+
+REQUESTS_MAX = 256
+"""Requests answered at once, executions that are waited for included."""
 
 _START: Fields = {
     "trigger_data": "object",
@@ -74,15 +78,15 @@ def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> lis
 
 def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Route]:
     """Return the routes below ``/v2``, and that of the document that describes them."""
-    asked = operations(log, tenant, verbs)
+    asked, places = operations(log, tenant, verbs), Places(REQUESTS_MAX)
     described = document(asked, VERSION)
 
     async def describe(_request: Request) -> Any:
         return described
 
     return [
-        Route("/v2/openapi.json", answering("read", describe), methods=["GET"]),
-        *(Route(one.path, answering(one.scope, one.handler), methods=[one.method]) for one in asked),
+        Route("/v2/openapi.json", answering("read", describe, places), methods=["GET"]),
+        *(Route(one.path, answering(one.scope, one.handler, places), methods=[one.method]) for one in asked),
     ]
 
 

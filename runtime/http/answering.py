@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from callboard.bus.answer_schemas import answer_schema, choice
@@ -30,6 +30,7 @@ from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.forms import Unreadable, answer_of, fields_of, form_html
 from callboard.runtime.http.plain_pages import notice, page
+from callboard.runtime.http.receiving import received
 
 PATH = "/answer/{link}"
 
@@ -70,8 +71,6 @@ class Answering:
                 return await self._answer(link, fate.asked, await _filled(request))
             except BadLink as error:
                 return _bad(error)
-            except ClientDisconnect:
-                return Response(status_code=400)  # nobody hears it
             except ApiError as error:
                 return notice("This did not work", error.message, error.status)
             except (CallboardError, NoAnswer):
@@ -139,17 +138,12 @@ class Answering:
 async def _filled(request: Request) -> Mapping[str, Sequence[str]]:
     """Read what was filled in, all of it: a part of an answer is none.
 
-    :raises ApiError: if it is too large, or no form
-    :raises ClientDisconnect: if whoever answers went before all had come
+    :raises ApiError: if it is too large or too slow, did not come to its end, or is no form
     """
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > FORM_BYTES_MAX:
-            raise ApiError(413, "http.too_large", f"An answer has at most {FORM_BYTES_MAX} bytes.")
-    if received and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+    body = await received(request, FORM_BYTES_MAX)
+    if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise ApiError(415, "http.media_type", "An answer comes with the form of its question.", expected=FORM)
-    return parse_qs(received.decode(errors="replace"), keep_blank_values=True)
+    return parse_qs(body.decode(errors="replace"), keep_blank_values=True)
 
 
 def _schema(asked: HumanAsked) -> Any:

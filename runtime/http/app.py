@@ -30,6 +30,7 @@ from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.login import Login, with_token
 from callboard.runtime.http.metrics import Metrics
 from callboard.runtime.http.openapi import document
+from callboard.runtime.http.receiving import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, received, while_there
 from callboard.runtime.http.rings import Rings
 from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.sender_secrets import SenderSecrets, sender_secrets
@@ -109,7 +110,7 @@ class Front:
         self._log = log
         self._tenant = tenant
         self._verbs = verbs
-        self._active = 0
+        self._places = Places(REQUESTS_MAX)
         self._live = 0
         self.rings = Rings(log)
 
@@ -117,25 +118,23 @@ class Front:
         """Return what answers the requests of a route."""
 
         async def handle(request: Request) -> Response:
-            if self._active >= REQUESTS_MAX:
-                return refusal(ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered"))
-            self._active += 1
             try:
-                return await self._answer(route, request)
-            finally:
-                self._active -= 1
+                with self._places.taken():
+                    return await self._answer(route, request)
+            except ApiError as error:
+                return refusal(error)
+            except Gone:
+                return Response(status_code=400)
 
         return handle
 
     async def _answer(self, route: Route, request: Request) -> Response:
-        try:
-            self._check(request, route.scope)
-            path = {name: value for name, value in request.path_params.items() if name != "tenant"}
-            asked = route.asked(path, request.query_params, _named(route, request, await _body(route, request)))
-            asked = route.signed(asked, request.state.subject)
-        except ApiError as error:
-            return refusal(error)
-        found = await outcome(self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
+        self._check(request, route.scope)
+        path = {name: value for name, value in request.path_params.items() if name != "tenant"}
+        asked = route.asked(path, request.query_params, _named(route, request, await _body(route, request)))
+        asked = route.signed(asked, request.state.subject)
+        work = partial(outcome, self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
+        found = await while_there(request, work, 0.0 if route.method == "GET" else SAID_WAIT_S)
         return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
 
     async def live(self, request: Request) -> Response | Live:
@@ -185,17 +184,12 @@ class Front:
 async def _body(route: Route, request: Request) -> Any:
     """Read the body of a request.
 
-    :raises ApiError: if it is too large, or no JSON
+    :raises ApiError: if it is too large or too slow, or no JSON
     """
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > START_BYTES_MAX:
-            raise ApiError(413, "http.too_large", f"the body has more than {START_BYTES_MAX} bytes")
-    if not received or route.body is None:
+    if route.body is None or not (body := await received(request, START_BYTES_MAX, BODY_WAIT_S)):
         return {}
     try:
-        found = msgspec.json.decode(bytes(received))
+        found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}", expected="a JSON object") from None
     if not isinstance(found, dict):

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request, cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.answers import HEADERS, refusal
+from callboard.runtime.http.receiving import received
 
 COOKIE = "callboard"
 """How the cookie's name begins; the port is the rest, since cookies of a host are shared by all its ports."""
@@ -51,8 +52,6 @@ class Login:
             token = (await _brought(request)).token.encode()
             if token:
                 await self._access.subject(_bringing(token, request.scope))
-        except ClientDisconnect:
-            return Response(status_code=400)
         except ApiError as error:
             # Whoever brings another token has none any more; whoever cannot be known at the moment keeps theirs.
             return _keeping(b"", request, refusal(error)) if error.status == 401 else refusal(error)
@@ -93,15 +92,11 @@ def _bringing(token: bytes, scope: Scope) -> Scope:
 async def _brought(request: Request) -> _Login:
     """Read the body of a login.
 
-    :raises ApiError: if it is too large, or none
+    :raises ApiError: if it is too large or too slow, or none
     """
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > TOKEN_BYTES_MAX:
-            raise ApiError(413, "http.too_large", f"a token has at most {TOKEN_BYTES_MAX} bytes")
+    body = await received(request, TOKEN_BYTES_MAX)
     try:
-        return msgspec.json.decode(bytes(received), type=_Login)
+        return msgspec.json.decode(body, type=_Login)
     except msgspec.DecodeError as error:
         raise ApiError(400, "api.malformed", str(error), expected='{"token": "…"}') from None
 

@@ -19,6 +19,7 @@ from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answering import Answering
 from callboard.runtime.http.answers import answer, refusal
 from callboard.runtime.http.proofs import Sent, Unproven, prove
+from callboard.runtime.http.receiving import received
 from callboard.runtime.http.sender_secrets import SenderSecrets
 
 PATH = "/slack/{tenant}"
@@ -27,6 +28,7 @@ SECRET = "slack/buttons"
 """Where Slack's signing secret stands among those of webhooks."""
 
 BODY_BYTES_MAX = 256 * 1024
+BODY_WAIT_S = 10.0
 TELL_WAIT_S = 2.0
 """How long Slack takes to be told what became of it; it waits 3 s for our answer."""
 
@@ -70,12 +72,7 @@ class SlackButtons:
         secrets = await self._secrets(SECRET)
         if not secrets:
             raise ApiError(403, "webhook.no_secret", "there is no secret by which Slack could prove itself")
-        received = bytearray()
-        async for chunk in request.stream():
-            received += chunk
-            if len(received) > BODY_BYTES_MAX:
-                raise ApiError(413, "http.too_large", f"the body has more than {BODY_BYTES_MAX} bytes")
-        sent = Sent(dict(request.headers), {}, bytes(received))
+        sent = Sent(dict(request.headers), {}, await received(request, BODY_BYTES_MAX, BODY_WAIT_S))
         try:
             prove("slack", sent, secrets, time.time())
         except Unproven as reason:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 import anyio
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Scope
 
@@ -34,6 +34,7 @@ from callboard.runtime.api.outcomes import outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import HEADERS, answer, refusal
 from callboard.runtime.http.proofs import Sent, Unproven, prove, without_tokens
+from callboard.runtime.http.receiving import Places, received
 from callboard.runtime.http.sender_secrets import SenderSecrets
 from callboard.runtime.operations.json_values import NotJson, json_of
 from callboard.runtime.operations.receiving import begin
@@ -68,17 +69,15 @@ class Webhooks:
         self._may_start = may_start
         self._definitions = Definitions()
         self._client = Client(log, tenant)
-        self._active = 0
+        self._places = Places(REQUESTS_MAX)
 
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
-        if self._active >= REQUESTS_MAX:
-            return refusal(ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered"))
-        self._active += 1
         try:
-            found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
-        finally:
-            self._active -= 1
+            with self._places.taken():
+                found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
+        except ApiError as error:
+            return refusal(error)
         if isinstance(found, ApiError):
             logger.info("webhook refused", path=request.url.path[:200], code=found.code)
             return refusal(found)
@@ -89,7 +88,8 @@ class Webhooks:
         definition, entrance = await self._entrance(request.path_params["tenant"], name, place)
         if request.method not in entrance.methods:
             raise ApiError(405, "http.method", f"{request.method} is not taken", expected=", ".join(entrance.methods))
-        sent = Sent(_headers(request), dict(request.query_params), await _body(request))
+        brought = await received(request, START_BYTES_MAX, BODY_WAIT_S)
+        sent = Sent(_headers(request), dict(request.query_params), brought)
         by = await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
         body = _read(sent)
         if entrance.proof == "slack" and isinstance(body, dict) and body.get("type") == "url_verification":
@@ -97,8 +97,8 @@ class Webhooks:
         headers, query = without_tokens(entrance.proof, sent)
         client = request.client.host if request.client is not None else ""
         path = entrance.path or f"/{place}"
-        received = Received(dt.datetime.now(dt.UTC), body, headers, request.method, path, query, client)
-        made = authoring(definition.language).begun(definition.document, received, entrance.trigger)
+        came = Received(dt.datetime.now(dt.UTC), body, headers, request.method, path, query, client)
+        made = authoring(definition.language).begun(definition.document, came, entrance.trigger)
         return await self._begin(name, definition.name, entrance, made[0], by)
 
     async def _entrance(self, tenant: str, name: str, place: str) -> tuple[Definition[Any], Entrance]:
@@ -151,21 +151,6 @@ def _headers(request: Request) -> dict[str, str]:
     for name, value in request.headers.items():
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
-
-
-async def _body(request: Request) -> bytes:
-    received = bytearray()
-    try:
-        with anyio.fail_after(BODY_WAIT_S):
-            async for chunk in request.stream():
-                received += chunk
-                if len(received) > START_BYTES_MAX:
-                    raise ApiError(413, "http.too_large", f"the body has more than {START_BYTES_MAX} bytes")
-    except TimeoutError:
-        raise ApiError(408, "http.slow", f"the body did not come within {BODY_WAIT_S:g} s") from None
-    except ClientDisconnect:
-        raise ApiError(400, "http.slow", "the sender went before its body had come") from None
-    return bytes(received)
 
 
 def _read(sent: Sent) -> Any:
