@@ -121,6 +121,8 @@ async def test_a_workflow_is_made_shown_changed_and_listed(house: House) -> None
 async def test_what_is_no_workflow_is_told(house: House) -> None:
     client, _ = house
     assert "nodes" in (await said(client, "POST", "/v2/workflows", 400, json={"name": "x"}))["detail"]
+    nothing = {**body(SORT), "nodes": None}
+    assert "nodes" in (await said(client, "POST", "/v2/workflows", 400, json=nothing))["detail"]
     odd = body({**SORT, "id": "go"})
     assert "go" in (await said(client, "POST", "/v2/workflows", 400, json=odd))["detail"]
     assert "no JSON object" in (await said(client, "POST", "/v2/workflows", 400, json=[1]))["detail"]

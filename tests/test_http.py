@@ -233,7 +233,16 @@ async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx.Asy
     assert (response.status_code, response.headers["content-type"].partition(";")[0]) == (200, live.MEDIA_TYPE)
 
 
-@pytest.mark.parametrize("query", [{"after": "x"}, {"run": "x" * 500}, {"topics": "nix"}, {"topics": "run:a," * 33}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"after": "x"},
+        {"run": "x" * 500},
+        {"topics": "nix"},
+        {"topics": "run:a," * 33},
+        *({"type": type} for type in ("run..end", "run end", ">.end", "run.>.x", "r*n", "run.end." * 40)),
+    ],
+)
 async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query: dict[str, str]) -> None:
     assert code_of(await client.get("/live", params=query)) == (400, "api.malformed")
 

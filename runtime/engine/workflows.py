@@ -65,7 +65,7 @@ class Workflows:
     async def create(self, request: Request) -> Any:
         """``POST /v2/workflows``."""
         body = await object_of(request)
-        if missing := [name for name in REQUIRED if name not in body]:
+        if missing := [name for name in REQUIRED if body.get(name) is None]:
             raise ApiError(400, "api.malformed", f"{', '.join(missing)} missing")
         id = uuid4().hex
         given: Any = body.get("metadata")

@@ -36,7 +36,7 @@ from callboard.runtime.http.routes import ROUTES, Route
 from callboard.runtime.http.sender_secrets import SenderSecrets, sender_secrets
 from callboard.runtime.http.slack_buttons import PATH as BUTTONS
 from callboard.runtime.http.slack_buttons import SlackButtons
-from callboard.runtime.http.topics import filters_of, runs_of
+from callboard.runtime.http.topics import filters_of, runs_of, type_filter
 from callboard.runtime.http.tracing import Traced
 from callboard.runtime.http.webhooks import METHODS, Webhooks
 from callboard.runtime.page.shell import shell_routes
@@ -170,7 +170,8 @@ class Front:
         try:
             if topics:
                 return filters_of(topics, self._log.subjects, self._tenant)
-            return [self._log.subjects.events(self._tenant, run, definition, type or ">")]
+            wanted = type_filter(type) if type else ">"
+            return [self._log.subjects.events(self._tenant, run, definition, wanted)]
         except ValueError as error:
             raise ApiError(400, "api.malformed", str(error)) from None
 

@@ -4,6 +4,7 @@
 them all, in the order of the log, so that one place says how far a reader has come.
 """
 
+import re
 from collections.abc import Sequence
 
 from callboard.bus.events import TYPES
@@ -24,6 +25,22 @@ FAMILIES = sorted({f"{head}.>" if dot else head for head, dot, _ in (name.partit
 def runs_of(topics: Sequence[str]) -> list[str]:
     """The runs that are followed whole."""
     return list(dict.fromkeys(topic.removeprefix(ONE) for topic in topics if topic.startswith(ONE)))
+
+
+_TYPE = re.compile(r"(?:(?:[a-z_]+|\*)\.)*(?:[a-z_]+|\*|>)")
+TYPE_CHARS_MAX = 80
+
+
+def type_filter(type: str) -> str:
+    """Return the filter of types of events that is meant: ``run.end``, ``run.>``, ``*.end``.
+
+    :raises ValueError: if they cannot
+    """
+    if len(type) > TYPE_CHARS_MAX or not _TYPE.fullmatch(type):
+        raise ValueError(
+            f"{type[:TYPE_CHARS_MAX]!r} is no type of events, such as run.end, or run.> for all that begin so"
+        )
+    return type
 
 
 def filters_of(topics: Sequence[str], subjects: Subjects, tenant: str) -> list[str]:
