@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from callboard.bus import events as ev
 from callboard.runtime.access.account import Account
 from callboard.runtime.access.credentials import Credentials
 from callboard.runtime.access.keyring import FILE_NAME, Keyring, KeyringUnusable, founded_keyring, keyring_of, new_key
+from callboard.runtime.access.store import DeskStore
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
@@ -150,6 +152,33 @@ async def test_without_any_account_the_error_says_what_to_do(api: ServiceApi, tm
         _, value = await acted(connection, "none", "ada")
     assert (value["error_code"], value["success"]) == ("missing_oauth_token", False)
     assert "callboard credentials add" in value["error_details"]["solution"]
+
+
+async def test_what_is_changed_or_removed_while_keys_are_rotated_stays_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_connection(load({"data_dir": tmp_path, "sync": "1s"}, env={}, cwd=tmp_path)) as connection:
+        kept = Credentials(connection.log, "acme")
+
+        async def put(user: str, token: str) -> None:
+            await kept.put(keyring(b"o"), "telegram", user, Account({"TELEGRAM_BOT_TOKEN": token}), NOW)
+
+        for user in ("ada", "bob", "cy"):
+            await put(user, "first")
+        others = [partial(kept.remove, "telegram", "bob"), partial(put, "cy", "second")]
+        read = DeskStore.all
+
+        async def and_then_others(store: DeskStore) -> list[bytes]:
+            found = await read(store)
+            while others:
+                await others.pop()()
+            return found
+
+        monkeypatch.setattr(DeskStore, "all", and_then_others)
+        assert await kept.rotate(keyring(b"n", b"o")) == 2
+        assert [one.user for one in await kept.all()] == ["ada", "cy"]
+        found = [await kept.found(keyring(b"n"), "telegram", user) for user in ("ada", "cy")]
+        assert [one and one.account.values["TELEGRAM_BOT_TOKEN"] for one in found] == ["first", "second"]
 
 
 # -- at the command line ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import pytest
 
 from callboard.actors.credentials import AccountUnreadable
 from callboard.bus.errors import ConfigInvalid
+from callboard.runtime.access import oauth
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.access.credentials import Credentials, Wallet
 from callboard.runtime.access.keyring import Keyring
@@ -213,6 +214,24 @@ async def test_an_account_is_renewed_before_it_ends_and_once(connection: Connect
     with pytest.raises(AccountUnreadable) as caught:
         await wallets[0].account("acme", "ada", "github")
     assert (caught.value.code, caught.value.again) == ("credentials.oauth", False)
+
+
+async def test_an_account_that_is_removed_while_it_is_renewed_stays_so(
+    connection: Connection, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = Keyring([b"k" * 32])
+    kept = Credentials(connection.log, "acme")
+    first = Account({"GITHUB_TOKEN": "t0ken-0-of-the-test"}, "first-renewal", int(NOW))
+    await kept.put(ring, "github", "ada", first, dt.datetime.fromtimestamp(NOW, dt.UTC))
+    wallet = Wallet(connection.log, lambda: ring, 1, {"github": application(service)}, lambda: NOW)
+
+    async def meanwhile(*given: Any) -> Account:
+        await kept.remove("github", "ada")
+        return await renewed(*given)
+
+    monkeypatch.setattr(oauth, "renewed", meanwhile)
+    assert await wallet.account("acme", "ada", "github") is None
+    assert (service.tokens, await kept.all()) == (1, [])
 
 
 # -- at the command line ----------------------------------------------------------------------------------------------

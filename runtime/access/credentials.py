@@ -7,6 +7,7 @@ where an action is carried out, and nowhere else; no event has them.
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -17,7 +18,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.jetstream import JetStreamLog
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.access.keyring import Keyring, Sealed
-from callboard.runtime.access.store import DeskStore
+from callboard.runtime.access.store import TRIES_MAX, DeskStore, StoreSilent
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 
 VALUE_BYTES_MAX = 64 * 1024
@@ -34,6 +35,14 @@ class Credential(Struct, frozen=True, omit_defaults=True):
     variables: list[str]
     changed_at: dt.datetime
     sealed: Sealed
+
+
+class Found(NamedTuple):
+    """An account, whose it is, and the document that it was read from."""
+
+    whose: str
+    account: Account
+    document: bytes
 
 
 class CredentialUnknown(CallboardError):
@@ -57,9 +66,15 @@ class Credentials:
 
         :raises StoreSilent: if no answer came
         """
-        sealed = keyring.seal(msgspec.json.encode(account), self._place(provider, user))
-        kept = Credential(provider, user, sorted(account.values), now, sealed)
-        await self._store.put(msgspec.json.encode(kept), user, provider)
+        await self._store.put(self._document(keyring, provider, user, account, now), user, provider)
+
+    async def replace(self, keyring: Keyring, provider: str, found: Found, account: Account, now: dt.datetime) -> bool:
+        """Keep another account in the place of one, unless that was changed or removed meanwhile; say whether it is.
+
+        :raises StoreSilent: if no answer came
+        """
+        document = self._document(keyring, provider, found.whose, account, now)
+        return await self._store.replace(found.document, document, found.whose, provider)
 
     async def all(self) -> list[Credential]:
         """Return what there is.
@@ -78,8 +93,8 @@ class Credentials:
         if not await self._store.remove(user, provider):
             raise CredentialUnknown(provider, user)
 
-    async def found(self, keyring: Keyring, provider: str, user: str) -> tuple[str, Account] | None:
-        """Return the account of a user, or else the tenant's own, and whose it is; None if there is none.
+    async def found(self, keyring: Keyring, provider: str, user: str) -> Found | None:
+        """Return the account of a user, or else the tenant's own; None if there is none.
 
         :raises KeyringUnusable: if it cannot be decrypted
         :raises StoreSilent: if no answer came
@@ -89,7 +104,7 @@ class Credentials:
             if kept is not None:
                 found = msgspec.json.decode(kept, type=Credential)
                 said = keyring.open(found.sealed, self._place(provider, whose))
-                return whose, msgspec.json.decode(said, type=Account)
+                return Found(whose, msgspec.json.decode(said, type=Account), kept)
         return None
 
     async def of_sender(self, keyring: Keyring, name: str) -> list[str]:
@@ -99,23 +114,32 @@ class Credentials:
         :raises StoreSilent: if no answer came
         """
         found = await self.found(keyring, f"{SENDER}{name}", "")
-        return list(found[1].values.values()) if found is not None else []
+        return list(found.account.values.values()) if found is not None else []
 
     async def rotate(self, keyring: Keyring) -> int:
         """Encrypt with the current key whatever was encrypted with an older one; return how many there were.
 
+        What is changed or removed meanwhile stays so, and is looked at again.
+
         :raises KeyringUnusable: if one cannot be decrypted
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if no answer came, or others change them all the time
         """
         count = 0
-        for one in await self.all():
-            if one.sealed.key != keyring.current:
+        for _ in range(TRIES_MAX):
+            kept = [(each, msgspec.json.decode(each, type=Credential)) for each in await self._store.all()]
+            older = [(each, one) for each, one in kept if one.sealed.key != keyring.current]
+            if not older:
+                return count
+            for each, one in older:
                 place = self._place(one.provider, one.user)
                 sealed = keyring.seal(keyring.open(one.sealed, place), place)
-                kept = msgspec.structs.replace(one, sealed=sealed)
-                await self._store.put(msgspec.json.encode(kept), one.user, one.provider)
-                count += 1
-        return count
+                anew = msgspec.json.encode(msgspec.structs.replace(one, sealed=sealed))
+                count += await self._store.replace(each, anew, one.user, one.provider)
+        raise StoreSilent("others change credentials all the time")
+
+    def _document(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> bytes:
+        sealed = keyring.seal(msgspec.json.encode(account), self._place(provider, user))
+        return msgspec.json.encode(Credential(provider, user, sorted(account.values), now, sealed))
 
     def _place(self, provider: str, user: str) -> str:
         return msgspec.json.encode([self._tenant, user, provider]).decode()
@@ -153,34 +177,32 @@ class Wallet:
                 return None
             credentials = Credentials(self._log, tenant, self._replicas)
             found = await credentials.found(keyring, provider, user)
-            if found is not None and found[1].refresh_token and found[1].ends_soon(self._clock()):
+            if found is not None and found.account.refresh_token and found.account.ends_soon(self._clock()):
                 async with self._renewing:
                     found = await self._renewed(credentials, keyring, provider, user)
-            return found[1].values if found is not None else None
+            return found.account.values if found is not None else None
         except OAuthFailed as error:
             raise AccountUnreadable(error.code, error.message, again=not error.refused) from error
         except CallboardError as error:
             raise AccountUnreadable(error.code, error.message, again=error.code == "log.unavailable") from error
 
-    async def _renewed(
-        self, credentials: Credentials, keyring: Keyring, provider: str, user: str
-    ) -> tuple[str, Account] | None:
-        """Renew an account, unless somebody else has meanwhile."""
+    async def _renewed(self, credentials: Credentials, keyring: Keyring, provider: str, user: str) -> Found | None:
+        """Renew an account, unless somebody else has meanwhile, or has put another in its place, or removed it."""
         # What speaks HTTP is imported where it is needed: most workers renew nothing.
         from callboard.runtime.access.oauth import renewed
 
         now = self._clock()
         found = await credentials.found(keyring, provider, user)
-        if found is None or not found[1].ends_soon(now) or (settings := self._oauth.get(provider)) is None:
+        if found is None or not found.account.ends_soon(now) or (settings := self._oauth.get(provider)) is None:
             return found
-        whose, account = found
         try:
-            account = await renewed(provider, settings, account, now)
+            account = await renewed(provider, settings, found.account, now)
         except OAuthFailed:
             # Another worker may have been faster, and have used up what renews it.
             found = await credentials.found(keyring, provider, user)
-            if found is not None and found[1].expires_at > now:
+            if found is not None and found.account.expires_at > now:
                 return found
             raise
-        await credentials.put(keyring, provider, whose, account, dt.datetime.fromtimestamp(now, dt.UTC))
-        return whose, account
+        if await credentials.replace(keyring, provider, found, account, dt.datetime.fromtimestamp(now, dt.UTC)):
+            return found._replace(account=account)
+        return await credentials.found(keyring, provider, user)

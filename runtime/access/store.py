@@ -67,6 +67,20 @@ class DeskStore:
                 continue
         raise StoreSilent("others change the same document all the time")
 
+    async def replace(self, before: bytes, value: bytes, *names: str) -> bool:
+        """Keep a document in the place of one of this name that is still as it was ``before``; say whether it was.
+
+        :raises StoreSilent: if no answer came
+        """
+        found = await self._answered(self._kept.get(self._key(names)))
+        if found is None or found.value != before:
+            return False
+        try:
+            await self._answered(self._kept.put(found.key, value, found.revision))
+        except Conflict:
+            return False
+        return True
+
     async def add(self, value: bytes, *names: str) -> bool:
         """Keep a document unless there is one of this name; say whether it is kept.
 
