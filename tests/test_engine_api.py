@@ -324,6 +324,15 @@ async def test_it_asks_who_somebody_is_but_for_health(house: House) -> None:
         "/v2/executions/x/milestone",
     ):
         await said(client, "POST", path, 403, headers=bearer, json={})
+    # Who may only start is told of what they have started, and of no other, though they know its id.
+    starter, _ = await Keys(connection.log, "acme").add("starts", ["start"], (await _first(connection)).time)
+    id = await made(client, SORT)
+    for keys, status in (("theirs", 403), ("own", 200)):
+        begun = {"idempotency-key": keys, **({"authorization": f"Bearer {starter}"} if keys == "own" else {})}
+        execute, waits = f"/v2/workflows/{id}/execute", {"async_execution": False}
+        await said(client, "POST", execute, headers=begun, json=waits)
+        again = begun | {"authorization": f"Bearer {starter}"}
+        await said(client, "POST", execute, status, headers=again, json=waits)
 
 
 async def _first(connection: Connection) -> Any:

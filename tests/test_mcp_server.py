@@ -414,6 +414,15 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
             assert (await answer(client, "list_runs"))["runs"] == []
             operated = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="theirs")
             assert operated["run_id"] == "theirs"
+        async with httpx2.AsyncClient() as http:
+            who = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            begun = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": who}
+            headers = {"Authorization": "Bearer s3cret", "Accept": "application/json, text/event-stream"}
+            session = (await http.post(url, json=begun, headers=headers)).headers["mcp-session-id"]
+            ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            for token, status in (("s3cret", 200), (provider.token(scope="callboard:read"), 404)):
+                own = headers | {"Authorization": f"Bearer {token}", "Mcp-Session-Id": session}
+                assert (await http.post(url, json=ping, headers=own)).status_code == status
         async with speaking(url, provider.token(scope="callboard:read callboard:start")) as client:
             await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
             page = await answer(client, "watch_run", run_id="adas", limit=1, detail="full")
@@ -422,6 +431,15 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
         async with speaking(url, provider.token(scope="callboard:start")) as client:
             with pytest.raises(MCPError, match="takes the scope 'read'"):
                 await client.list_resources()
+            # Of their own they are told, however often they send it; of others not, whatever they call it.
+            for _ in range(2):
+                own = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
+                assert own["duplicate"]
+            started = {"source": ONE_NODE, "script": SLOW, "run_id": "theirs"}
+            assert (await refusal(client, "start_workflow", **started))["code"] == "http.scope"
+            state = json.dumps({"run_id": "theirs"})
+            result = await client.session.call_tool("start_workflow", started, request_state=state)
+            assert "http.scope" in str(result.content)
 
 
 async def test_who_may_not_answer_is_not_asked_and_answers_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import WAIT_MAX_S, ApiError
 from callboard.runtime.engine.asking import number_in, object_of, run_of, said, subject_of
+from callboard.runtime.http.access import check_sees
 from callboard.runtime.http.receiving import Gone, while_there
 
 CHANNEL = "api"
@@ -89,6 +90,8 @@ class Executions:
         if body.get("async_execution", True) is not False:
             told = {"id": run, "workflow_id": name, "status": "RUNNING", "start_time": int(time.time() * 1000)}
             return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}}
+        if begun.duplicate:
+            check_sees(subject_of(request), await self._client.events(run))
         asked = msgspec.json.encode({"run_id": run, "wait_s": WAIT_MAX_S})
         with suppress(Gone):
             await while_there(request, partial(outcome, self._verbs["result"], self._tenant, asked))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hmac
+from collections.abc import Sequence
 from functools import partial
 
 import anyio
@@ -9,6 +10,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event, RunAccepted
+from callboard.projections.projection import known
 from callboard.runtime.access.keys import PREFIX, Keys
 from callboard.runtime.access.rates import Rates
 from callboard.runtime.access.subject import NOBODY, OPERATOR, Subject
@@ -114,6 +117,18 @@ def check(subject: Subject, wanted: str) -> None:
     if not subject.may(wanted):
         has = ", ".join(sorted(subject.scopes)) or "none"
         raise ApiError(403, "http.scope", f"this takes the scope {wanted!r}; {subject.name} has {has}", expected=wanted)
+
+
+def check_sees(subject: Subject, events: Sequence[Event]) -> None:
+    """See to it that somebody may be told what has become of a run: who may only start, of what they have started.
+
+    :raises ApiError: if they may not
+    """
+    if not subject.may("read"):
+        accepted = known(events[0])
+        by = accepted.start.get("by") if isinstance(accepted, RunAccepted) else None
+        if not by or by != subject.name:
+            check(subject, "read")
 
 
 class Known:

@@ -12,6 +12,7 @@ from callboard.bus.log import whole
 from callboard.projections.projection import fold, known
 from callboard.projections.questions import Question, Questions
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.http.access import check_sees
 from callboard.runtime.mcp import answers
 from callboard.runtime.mcp.caller import Caller
 from callboard.runtime.mcp.run_reports import run_of
@@ -38,8 +39,12 @@ class Awaiting:
         self._client = connection.client
 
     async def run(self, run_id: str, wait_s: float, caller: Caller) -> answers.Run:
-        """Wait for a run's end, with what it asks put to the person at the client; say how the run stands then."""
+        """Wait for a run's end, with what it asks put to the person at the client; say how the run stands then.
+
+        :raises ApiError: if the caller may not know
+        """
         events = await self._client.events(run_id)
+        check_sees(caller.subject, events)
         after = 0
         while wait_s > 0 and events[-1].type not in ev.AT_REST:
             began = anyio.current_time()

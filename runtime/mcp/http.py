@@ -8,6 +8,8 @@ import socket
 from typing import Any
 
 from mcp.server import Server
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -54,7 +56,8 @@ class Door:
         except ApiError as refused:
             await self._refusal(request, refused)(scope, receive, send)
             return
-        await self._app({**scope, "state": {**scope.get("state", {}), "subject": subject}}, receive, send)
+        state = {**scope.get("state", {}), "subject": subject}
+        await self._app({**scope, "state": state, "user": _owner(subject)}, receive, send)
 
     def _metadata(self, request: HTTPConnection, issuer: str) -> Response:
         found = {
@@ -74,6 +77,11 @@ class Door:
             where = _at(request, METADATA + PATH)
             answer.headers["WWW-Authenticate"] = f'Bearer resource_metadata="{where}", scope="{scopes}"'
         return answer
+
+
+def _owner(subject: Subject) -> AuthenticatedUser:
+    """Whose a session is that is begun with a request: nobody else gets into it, whatever they know of it."""
+    return AuthenticatedUser(AccessToken(token="", client_id=subject.name, scopes=[], subject=subject.name))
 
 
 def _at(request: HTTPConnection, path: str) -> str:
