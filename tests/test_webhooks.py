@@ -201,15 +201,28 @@ async def test_a_signed_request_becomes_one_run(desk: tuple[httpx.AsyncClient, C
     client, connection = desk
     order = {"n": 2**60, "name": "Ada"}
     done = await sent(client, "/orders", order, signed(order), params={"q": "1"})
-    assert (done.status_code, done.json()) == (202, {"status": "stored", "run_id": "desk-m-1"})
-    given = await input_of(connection, "desk-m-1")
+    assert (done.status_code, done.json()) == (202, {"status": "stored", "run_id": "desk-hook-m-1"})
+    given = await input_of(connection, "desk-hook-m-1")
     for path in ("/orders", "/hook"):
         # The same delivery again, at either of its addresses.
-        assert (await sent(client, path, order, signed(order))).json()["run_id"] == "desk-m-1"
+        assert (await sent(client, path, order, signed(order))).json()["run_id"] == "desk-hook-m-1"
     assert (given["body"], given["method"], given["path"]) == (order, "POST", "/orders")
     assert given["query_params"] == {"q": "1"}
-    events = await connection.client.events("desk-m-1")
+    events = await connection.client.events("desk-hook-m-1")
     assert [event.type for event in events].count("run.accepted") == 1
+
+
+async def test_what_another_sender_calls_the_same_is_another_run(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+    client, connection = desk
+    # The same document under a name of its own, and another trigger of it, each with senders of its own.
+    wanted = Registration(source=json.dumps(DESK), name="branch")
+    assert isinstance(await register(connection.log, Definitions(), "acme", wanted), Registered)
+    named = {"idempotency-key": "7"}
+    for path, body in (("/open", 1), ("/named", 2), ("http://localhost/in/acme/branch/open", 3)):
+        run = path.rpartition("/in/acme/")[2].replace("/", "-") if "branch" in path else f"desk-{path[1:]}"
+        done = await sent(client, path, {"n": body}, named, params={"token": SECRET})
+        assert done.status_code == 202
+        assert (await input_of(connection, f"{run}-7"))["body"] == {"n": body}
 
 
 async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx.AsyncClient, Connection]) -> None:
@@ -252,8 +265,8 @@ async def test_a_trigger_that_asks_for_no_proof_takes_what_a_start_takes(
 ) -> None:
     client, connection = desk
     done = await client.get("/open", params={"q": "1"}, headers={"idempotency-key": "k-1"})
-    assert (done.status_code, done.text) == (202, "stored desk-k-1\n")
-    assert (await input_of(connection, "desk-k-1"))["query_params"] == {"q": "1"}
+    assert (done.status_code, done.text) == (202, "stored desk-open-k-1\n")
+    assert (await input_of(connection, "desk-open-k-1"))["query_params"] == {"q": "1"}
     behind = http_app(connection.log, "acme", {}, access=Access("t0ken", open=True))
     base = "http://example.org/in/acme/desk"
     async with httpx.AsyncClient(transport=httpx.ASGITransport(behind), base_url=base) as other:
@@ -270,7 +283,7 @@ async def test_a_secret_may_be_kept_with_the_credentials(desk: tuple[httpx.Async
     for number, secret in enumerate(secrets.values()):
         headers = {"authorization": f"Bearer {secret}", "idempotency-key": f"kept-{number}"}
         assert (await sent(client, "/forgotten", {"n": 1}, headers)).status_code == 202
-        assert (await input_of(connection, f"desk-kept-{number}"))["body"] == {"n": 1}
+        assert (await input_of(connection, f"desk-forgotten-kept-{number}"))["body"] == {"n": 1}
     # Another tenant's opens nothing here, nor does one that was encrypted with a key that is away.
     await Credentials(connection.log, "other").put(KEYRING, "webhook:desk/forgotten", "", Account({"S": SECRET}), now)
     headers = {"authorization": f"Bearer {SECRET}"}
@@ -291,9 +304,9 @@ async def test_what_is_secret_is_not_recorded(desk: tuple[httpx.AsyncClient, Con
     )
     assert (done.status_code, done.headers["content-type"]) == (202, "text/html; charset=utf-8")
     assert "default-src 'none'" in done.headers["content-security-policy"]
-    given = await input_of(connection, "desk-k-2")
+    given = await input_of(connection, "desk-named-k-2")
     assert (given["body"], given["query_params"]) == ({"name": "<b>Ada</b>", "empty": ""}, {"q": "1"})
-    assert SECRET not in "".join(repr(event) for event in await connection.client.events("desk-k-2"))
+    assert SECRET not in "".join(repr(event) for event in await connection.client.events("desk-named-k-2"))
 
 
 async def test_github_and_slack_are_understood(desk: tuple[httpx.AsyncClient, Connection]) -> None:
@@ -301,8 +314,8 @@ async def test_github_and_slack_are_understood(desk: tuple[httpx.AsyncClient, Co
     body = json.dumps(PUSH).encode()
     github = {"x-github-event": "push", "x-github-delivery": "d-1"}
     done = await sent(client, "/pushed", body, of_github(body) | github)
-    assert done.json() == {"status": "stored", "run_id": "desk-d-1"}
-    assert (await input_of(connection, "desk-d-1"))["commit_sha"] == "abc"
+    assert done.json() == {"status": "stored", "run_id": "desk-pushed-d-1"}
+    assert (await input_of(connection, "desk-pushed-d-1"))["commit_sha"] == "abc"
     passed = await sent(client, "/pushed", body, of_github(body) | {**github, "x-github-event": "ping"})
     assert (passed.status_code, passed.json()["status"]) == (200, "passed_over")
     challenge = json.dumps({"type": "url_verification", "challenge": "c-1", "token": "old"}).encode()

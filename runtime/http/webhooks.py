@@ -99,7 +99,7 @@ class Webhooks:
         path = entrance.path or f"/{place}"
         came = Received(dt.datetime.now(dt.UTC), body, headers, request.method, path, query, client)
         made = authoring(definition.language).begun(definition.document, came, entrance.trigger)
-        return await self._begin(name, definition.name, entrance, made[0], by)
+        return await self._begin(name, definition, entrance, made[0], by)
 
     async def _entrance(self, tenant: str, name: str, place: str) -> tuple[Definition[Any], Entrance]:
         kept = await meant(self._log, self._tenant, name) if tenant == self._tenant else None
@@ -132,10 +132,13 @@ class Webhooks:
             raise ApiError(401, "webhook.late" if reason.late else "webhook.unproven", str(reason)) from None
         return f"webhook:{key}"
 
-    async def _begin(self, name: str, called: str, entrance: Entrance, made: Begun | PassedOver, by: str) -> Response:
+    async def _begin(
+        self, name: str, definition: Definition[Any], entrance: Entrance, made: Begun | PassedOver, by: str
+    ) -> Response:
         if isinstance(made, PassedOver):
             return _answered(entrance, {"status": "passed_over", "why": made.why}, 200)
-        message = begin({"definition": {"name": name}, **({"by": by} if by else {})}, made, called or name)
+        # By the name in the address, and not by that in the document: others may be registered with the same.
+        message = begin({"definition": {"name": name}, **({"by": by} if by else {})}, made, definition, name)
         message.setdefault("run_id", new_run_id())
         with anyio.move_on_after(STORE_WAIT_S):
             problem = await self._client.store(message)

@@ -64,13 +64,15 @@ def begun_of(definition: Definition[Any], received: Received, trigger: str | Non
     raise UsageInvalid(f"no trigger{named} begins with it{f': {reasons}' if reasons else ''}", OPTION)
 
 
-def begin(message: dict[str, Any], begun: Begun, called: str) -> dict[str, Any]:
+def begin(message: dict[str, Any], begun: Begun, definition: Definition[Any], called: str) -> dict[str, Any]:
     """Return a start message of a definition that is called so, as a trigger has it begin.
 
-    What the sender has a name for starts one run, however often it comes.
+    What the sender has a name for starts one run, however often it comes. Where several triggers take something in, the
+    name is that of one: their senders know nothing of each other.
     """
     options: Mapping[str, Any] = message.get("options", {})
-    known = {"run_id": _run_id(called, begun.id)} if begun.id else {}
+    several = len(authoring(definition.language).entrances(definition.document)) > 1
+    known = {"run_id": _run_id(f"{called}-{begun.trigger}" if several else called, begun.id)} if begun.id else {}
     return {**known, **message, "input": begun.input, "options": {**begun.options, **options}}
 
 

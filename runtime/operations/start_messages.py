@@ -99,7 +99,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     skills = Path(request.skills) if request.skills else skills_beside(folder, known)
     message = _message(request, message, skills, option_values(request.options, definition.language))
     if begun is not None:
-        message = begin(message, begun, definition.name or unnamed.name)
+        message = begin(message, begun, definition, definition.name or unnamed.name)
     if request.strict and found.warnings:
         problems = [msgspec.structs.replace(one, severity="error") for one in found.warnings]
         raise RequestRefused("start", problems, request.file)
