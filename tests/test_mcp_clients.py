@@ -27,7 +27,8 @@ ASKS = json.dumps(flow({"ask": call(ASKED), "done": returned()}))
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, str]]:
-    with serving(tmp_path_factory.mktemp("mcp"), ("tools/none_of_the_test.py", "")) as found:
+    files = (("tools/none_of_the_test.py", ""), ("flows/token", "s3cret"), ("flows/token.yaml", "token: s3cret"))
+    with serving(tmp_path_factory.mktemp("mcp"), *files) as found:
         yield found
 
 
@@ -86,6 +87,8 @@ async def test_definitions_results_and_traces_are_resources(client: Client) -> N
     ("uri", "said"),
     [
         ("callboard://files/..%2Fsecret.md", "no definition of this server has that path"),
+        ("callboard://files/token", "the file is no definition"),
+        ("callboard://files/token.yaml", "the file is no definition"),
         ("callboard://definitions/nobody", "no definition 'nobody' is registered"),
         ("callboard://runs/nobody/trace", "there is no run 'nobody'"),
         (f"callboard://runs/{'x' * 5000}/trace", "names no run that there could be"),

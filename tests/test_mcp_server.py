@@ -21,6 +21,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestParams, ElicitResult
 
+from callboard.bus.errors import CallboardError
 from callboard.bus.serverstore import running_url
 from callboard.runtime.http.address import AddressUnusable, check_address
 from callboard.runtime.mcp.arguments import WatchRun
@@ -631,6 +632,26 @@ def test_the_library_is_bounded_and_passes_over_what_is_hidden(tmp_path: Path) -
     found, more = library([tmp_path, tmp_path / "d"]).workflows(None)
     assert sorted(one.file or "" for one in found) == ["a.yaml", f"{deep}/b.yaml", f"{deep}/d/c.yaml"]
     assert not more
+
+
+def test_what_lies_in_the_store_is_none_of_the_library(tmp_path: Path) -> None:
+    for name in ("flow.yaml", ".callboard/nats/token", ".callboard/flow.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(ONE_NODE)
+    (tmp_path / "link.yaml").symlink_to(tmp_path / ".callboard" / "nats" / "token")
+    store = tmp_path / ".callboard"
+    here = library([tmp_path], [store])
+    assert here.find("flow.yaml") == tmp_path / "flow.yaml"
+    for name in (".callboard/nats/token", ".callboard/flow.yaml", "link.yaml"):
+        with pytest.raises(CallboardError) as caught:
+            here.find(name)
+        assert caught.value.code == "mcp.file_unknown"
+        with pytest.raises(CallboardError):
+            here.check_named(tmp_path / "flow.yaml", name)
+    with pytest.raises(CallboardError):
+        here.folder(".callboard")
+    # Whoever names a folder in there means it.
+    assert library([store], [store]).find("flow.yaml") == store / "flow.yaml"
 
 
 def test_bounds_of_a_page_are_told() -> None:

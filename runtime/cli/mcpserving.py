@@ -91,7 +91,7 @@ async def _over_http(serving: Serving, host: str, port: int) -> None:
 
 @asynccontextmanager
 async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
-    shelves = library(serving.folders)
+    shelves = library(serving.folders, [serving.config.data_dir])
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(
             join(serving.config, name="callboard mcp", say=partial(say, err=True))

@@ -30,9 +30,13 @@ _PASSED_OVER = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 class Library(Struct, frozen=True):
-    """The folders, resolved. Relative paths are looked up in each of them, the first one first."""
+    """The folders, resolved. Relative paths are looked up in each of them, the first one first.
+
+    What lies in the folders ``apart``, such as the store with its token and keys, is none of theirs.
+    """
 
     folders: tuple[Path, ...]
+    apart: tuple[Path, ...] = ()
 
     def find(self, file: str) -> Path:
         """Return the file of this name.
@@ -111,12 +115,25 @@ class Library(Struct, frozen=True):
         first = self.folders[0]
         return str(path.relative_to(first)) if path.is_relative_to(first) else str(path)
 
+    def definition(self, file: str) -> str:
+        """Return the text of a definition's file; a file that is anything else is none of this server.
+
+        :raises CallboardError: ``mcp.file_outside``, ``mcp.file_unknown``, or as `text_of`
+        """
+        source = text_of(self.find(file))
+        if isinstance(detect(source), list):
+            raise CallboardError("mcp.file_unknown", "the file is no definition", file, "See list_workflows.")
+        return source
+
     def _holds(self, path: Path) -> bool:
-        return any(path.is_relative_to(folder) for folder in self.folders)
+        return any(path.is_relative_to(folder) and not self._is_apart(path, folder) for folder in self.folders)
+
+    def _is_apart(self, path: Path, folder: Path) -> bool:
+        return any(path.is_relative_to(apart) and not folder.is_relative_to(apart) for apart in self.apart)
 
 
-def library(folders: Sequence[str | Path]) -> Library:
-    return Library(tuple(Path(folder).resolve() for folder in folders))
+def library(folders: Sequence[str | Path], apart: Sequence[Path] = ()) -> Library:
+    return Library(tuple(Path(folder).resolve() for folder in folders), tuple(path.resolve() for path in apart))
 
 
 def described(source: str, *, name: str | None = None, file: str | None = None, fallback: str = "") -> Workflow:

@@ -24,7 +24,6 @@ from callboard.runtime.mcp.remedies import told
 from callboard.runtime.mcp.results import ANSWER_BYTES_MAX
 from callboard.runtime.mcp.tools import Tools
 from callboard.runtime.mcp.uris import JSON_TYPE, TEMPLATES, Address, address_of, definition_uri, file_uri
-from callboard.runtime.operations.files import text_of
 
 _TYPES = {".json": JSON_TYPE, ".md": "text/markdown"}
 YAML_TYPE = "application/yaml"
@@ -90,7 +89,7 @@ class Resources:
             case "definition":
                 return await self._tools.registered(address.name), YAML_TYPE
             case "file":
-                return text_of(self._tools.library.find(address.name)), _type_of(address.name)
+                return self._tools.library.definition(address.name), _type_of(address.name)
             case "trace":
                 return msgspec.json.encode(await self._tools.trace(address.name)).decode(), JSON_TYPE
             case _:
