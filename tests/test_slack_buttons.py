@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from callboard.bus.events import HumanAnswered, HumanAsked, payload_of
+from callboard.bus.log import NoAnswer
 from callboard.runtime.access.links import Links
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection
@@ -89,6 +90,17 @@ async def test_what_slack_did_not_sign_or_mean_answers_nothing(desk: Desk) -> No
     assert (await desk.press("forged.link#0")).json()["text"] == "This holds no longer."
     events = await desk.connection.client.events("one")
     assert [event for event in events if event.type == HumanAnswered.type] == []
+
+
+async def test_a_log_that_does_not_answer_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = await link_of(desk)
+
+    async def silent(*_: Any) -> None:
+        raise NoAnswer("silent")
+
+    monkeypatch.setattr(Answering, "chosen", silent)
+    done = await desk.press(f"{link}#0")
+    assert (done.status_code, done.json()["error"]["code"]) == (503, "log.unavailable")
 
 
 async def test_one_press_counts_and_the_others_are_told_whose(desk: Desk) -> None:

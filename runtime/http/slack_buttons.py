@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callboard.runtime.api.outcomes import outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answering import Answering
 from callboard.runtime.http.answers import answer, refusal
@@ -61,10 +62,8 @@ class SlackButtons:
 
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/slack/<tenant>``."""
-        try:
-            return await self._taken(request)
-        except ApiError as error:
-            return refusal(error)
+        found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
+        return refusal(found) if isinstance(found, ApiError) else found
 
     async def _taken(self, request: Request) -> Response:
         if request.path_params["tenant"] != self._tenant:
