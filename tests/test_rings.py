@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import anyio
@@ -11,7 +11,7 @@ import pytest
 from callboard.bus.asking import api
 from callboard.bus.events import NodeProgress, encode_event
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Entry, append
+from callboard.bus.log import Entry, NoAnswer, append
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.http import rings as module
@@ -133,6 +133,32 @@ async def test_a_reader_that_falls_behind_the_ring_misses_nothing(
     async with rings.open():
         with anyio.fail_after(PATIENCE_S):
             assert await read(rings, writer.filters, 0, 41, slow) == writer.sequences
+
+
+async def test_a_ring_that_has_broken_is_followed_by_another(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rings, writer = Rings(log), Writer(log, "broken")
+    await writer.write(1)
+    told, breaks, feeds = module._told, anyio.Event(), list[Any]()  # pyright: ignore[reportPrivateUsage]
+
+    async def breaking(feed: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        feeds.append(feed)
+        if len(feeds) == 1:
+            await breaks.wait()
+            raise NoAnswer("broken")
+        async for one in told(feed):
+            yield one
+
+    monkeypatch.setattr(module, "_told", breaking)
+    with anyio.fail_after(PATIENCE_S):
+        # One who reads the log, and has not come to where the ring ended, keeps nobody from following.
+        async with rings.open(), aclosing(rings.follow(writer.filters, 0)) as behind:
+            assert [(await anext(behind)).sequence for _ in range(2)] == [0, *writer.sequences]
+            breaks.set()
+            with suppress(NoAnswer):
+                await read(rings, writer.filters, None, 1)
+            assert await read(rings, writer.filters, 0, 1) == writer.sequences
 
 
 @pytest.mark.parametrize("turning", [True, False])

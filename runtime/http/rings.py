@@ -49,7 +49,7 @@ class Ring:
         self.base = 0
         self.readers = 0
         self.scope = anyio.CancelScope()
-        self._over = False
+        self.over = False
 
     async def run(self) -> None:
         """Take in what comes, until cancelled."""
@@ -70,7 +70,7 @@ class Ring:
             logger.exception("what is followed cannot be read")
         finally:
             # Readers come back by themselves, with what they have seen.
-            self._over = True
+            self.over = True
             self._ready.set()
             self._grown.set()
 
@@ -90,7 +90,7 @@ class Ring:
         :raises NoAnswer: if nothing can be read
         """
         await self._ready.wait()
-        if self._over:
+        if self.over:
             raise NoAnswer("what is followed cannot be read")
         return self._told[-1].sequence if self._told else self.base
 
@@ -164,6 +164,8 @@ class Rings:
     async def _joined(self, filters: Sequence[str]) -> AsyncGenerator[Ring | None]:
         key = tuple(filters)
         ring = self._rings.get(key)
+        if ring is not None and ring.over:
+            ring = None  # somebody still reads the log to where it ended
         if ring is None and self._tasks is not None and len(self._rings) < RINGS_MAX:
             ring = self._rings[key] = Ring(self._log, key)
             self._tasks.start_soon(ring.run)
