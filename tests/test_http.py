@@ -59,8 +59,9 @@ async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> Non
     span = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
     started = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one", **span})
     assert (started.status_code, started.json()) == (202, {"status": "accepted", "run_id": "one"})
-    again = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
-    assert again.json() == {"status": "accepted", "run_id": "one", "duplicate": True}
+    for same in (ONE, {**ONE, "run_id": None}):
+        again = await client.post("/runs", json=same, headers={"Idempotency-Key": "one"})
+        assert again.json() == {"status": "accepted", "run_id": "one", "duplicate": True}
     result = await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
     assert (result.status_code, result.json()["status"]) == (200, "completed")
     assert (await client.get("/runs/one")).json()["status"] == "completed"

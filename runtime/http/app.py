@@ -201,7 +201,7 @@ async def _body(route: Route, request: Request) -> Any:
 def _named(route: Route, request: Request, body: Any) -> Any:
     """A start without a run id gets the idempotency key of its request."""
     key = request.headers.get("idempotency-key")
-    return {"run_id": key, **body} if route.verb == "start" and key else body
+    return {**body, "run_id": key} if route.verb == "start" and key and body.get("run_id") is None else body
 
 
 def _sequence(text: str | None) -> int | None:
