@@ -54,9 +54,9 @@ async def with_origin(
     if forked is None or (len(own) > 1 and own[1].event.n <= forked.n):
         return own  # of a fork, in a file, all stands together
     # Whoever has read some of the origin's events has had the first one, whose sequence is larger.
-    # At the beginning there is one of them even if it is not wanted: the first event is not later than it.
-    most = None if limit is None else limit if after else max(1, limit - 1)
-    shared = await prefix(log, ref, forked, after, most, bytes_max)
+    if limit == 1 and not after:
+        return [await _alone(log, ref, first, forked)]
+    shared = await prefix(log, ref, forked, after, limit if after or limit is None else limit - 1, bytes_max)
     begun = [] if after else [_before(first, shared)]
     # Where that is not all of it yet, the rest comes before what the fork did itself.
     whole_prefix = not shared or shared[-1].event.n == forked.n
@@ -106,6 +106,14 @@ async def _read_prefix(
         # A replica lags, or somebody has removed the origin: the fork must not go on from anywhere else.
         raise Behind(f"run {forked.run} is not there up to event {forked.n}")
     return shared[:limit]
+
+
+async def _alone(log: Reading, ref: RunRef, first: Recorded, forked: ForkedFrom) -> Recorded:
+    """A fork's first event, if nothing else is wanted, as it is told with the others; if these are there."""
+    try:
+        return _before(first, await prefix(log, ref, forked, limit=1))
+    except Behind:
+        return first
 
 
 def _before(first: Recorded, shared: Sequence[Recorded]) -> Recorded:

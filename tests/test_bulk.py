@@ -164,4 +164,5 @@ def test_every_run_is_meant_in_so_many_words(standing: Place) -> None:
     for run in ("e-1", "e-2"):
         assert standing.here("watch", run, "--plain").exit_code == exits.CANCELLED
     assert {"e-1": "purged", "e-2": "purged"}.items() <= verdicts(standing, "purge", "--all").items()
-    assert standing.here("runs").stdout == "No runs.\n"
+    left = standing.here("runs").stdout
+    assert [run for run in ("e-1", "e-2") if run in left] == []

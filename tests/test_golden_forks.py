@@ -19,6 +19,7 @@ from callboard.bus.events import Environment, Event, ForkedFrom, Payload
 from callboard.bus.log import Entry
 from callboard.bus.memory import MemoryLog
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import RULES
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.activation import Command
@@ -125,10 +126,19 @@ async def _stored(events: Sequence[Event]) -> MemoryLog:
     return log
 
 
+def _as_then(events: Sequence[Event]) -> Admitted:
+    """The recorded run as it was admitted, by the rules of then: a fork that shares no ``run.start`` states its own."""
+    found = admitted(events[0], language)
+    started = next(payload for event in events if isinstance(payload := ev.payload_of(event), ev.RunStart))
+    options = {name: value for name, value in found.plan.options.items() if name != RULES}
+    plan = msgspec.structs.replace(found.plan, options={**options, **started.options})
+    return Admitted(found.accepted, found.start, found.language, plan)
+
+
 @pytest.mark.parametrize("name", golden_names())
 async def test_forked_behind_every_event_a_recorded_run_ends_as_it_did(name: str, quiet_log: None) -> None:
     events = [ev.decode_event(line) for line in golden_lines(name)]
-    log, people, admission = await _stored(events), People(events), admitted(events[0], language)
+    log, people, admission = await _stored(events), People(events), _as_then(events)
     for n in range(1, len(events)):
         theatre = Revival({}, log=log, clock=VirtualClock(), recorded=events, admission=admission)
         assert isinstance(theatre.clock, VirtualClock)

@@ -26,6 +26,7 @@ from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.operations import purging
 from callboard.runtime.operations.archiving import IdTaken, OriginLacks, archive_runs, import_as, import_runs
+from callboard.runtime.operations.bulk import purge_all
 from callboard.runtime.operations.event_files import store
 from callboard.runtime.operations.purging import CannotPurge, purge_run
 from callboard.runtime.worker import purges
@@ -413,3 +414,19 @@ async def test_a_start_that_is_sent_again_leaves_nothing_for_a_purge_to_find(
     while (found := await log.next_message("cb.>", sequence + 1)) is not None:
         sequence = found.sequence
         assert b"s3cr3t" not in found.data, found.subject
+
+
+async def test_of_many_an_origin_goes_behind_its_forks(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished()
+    runs = [origin]
+    for _ in range(2):
+        fork = (await caller.ask("fork", {"run_id": runs[-1], "from": "b"}))["run_id"]
+        assert (await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S}))["status"] == "completed"
+        runs.append(fork)
+    kept = await caller.finished()
+    shares = (await caller.ask("fork", {"run_id": kept, "from": "b"}))["run_id"]
+    assert (await caller.ask("result", {"run_id": shares, "wait_s": PATIENCE_S}))["status"] == "completed"
+    told: list[int] = []
+    heard = await purge_all(Client(connection.log, TENANT), [kept, *runs], MARK, told.append)
+    assert [one.verdict for one in heard] == ["refused", *["purged"] * 3]
+    assert sum(told) == len(heard)

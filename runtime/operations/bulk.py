@@ -13,7 +13,7 @@ from callboard.projections.where import Both, Either, Not, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.forking import ForkRun, begun, was_told
 from callboard.runtime.api.retrying import ENDED_BADLY, NowhereToFork
-from callboard.runtime.operations.purging import CannotPurge, purge_run
+from callboard.runtime.operations.purging import FORKED, CannotPurge, purge_run
 
 AT_ONCE = 16
 """Runs that are told something side by side."""
@@ -117,20 +117,29 @@ async def begin_all(
 
 
 async def purge_all(client: Client, runs: Sequence[str], mark: Gone, progress: Callable[[int], None]) -> list[Heard]:
-    """Take runs out of the log, one after the other: some may be the children of others.
+    """Take runs out of the log, one after the other: some may be the children of others, or their forks, without which
+    they can go.
 
     :raises NoAnswer: if the log does not answer
     """
-    found: list[Heard] = []
-    for run in runs:
-        try:
-            await purge_run(client, run, mark)
-        except (CannotPurge, UnknownRun) as error:
-            found.append(Heard(run, "refused", error.code, error.message))
-        else:
-            found.append(Heard(run, "purged"))
-        progress(1)
-    return found
+    found: dict[str, Heard] = {}
+    before, waiting = 0, list(runs)
+    while len(waiting) != before:
+        before = len(waiting)
+        for run in waiting:
+            found[run] = await _purged(client, run, mark)
+            progress(int(found[run].code != FORKED))
+        waiting = [run for run in waiting if found[run].code == FORKED]
+    progress(len(waiting))
+    return [found[run] for run in runs]
+
+
+async def _purged(client: Client, run: str, mark: Gone) -> Heard:
+    try:
+        await purge_run(client, run, mark)
+    except (CannotPurge, UnknownRun) as error:
+        return Heard(run, "refused", error.code, error.message)
+    return Heard(run, "purged")
 
 
 async def _each(

@@ -16,6 +16,9 @@ from callboard.bus.purging import Gone, finish, forks, gone, last_fork, mark_aga
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import Client, UnknownRun
 
+FORKED = "purge.forked"
+"""Others share the events of a run."""
+
 
 class CannotPurge(CallboardError):
     """A run is still needed."""
@@ -126,4 +129,4 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
 
 
 def _shared(run: str, message: str) -> CannotPurge:
-    return CannotPurge("purge.forked", run, message, "Purge its forks before.")
+    return CannotPurge(FORKED, run, message, "Purge its forks before.")

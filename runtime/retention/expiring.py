@@ -16,7 +16,7 @@ from callboard.projections.where import Both, Either, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.operations.archiving import archive_runs
-from callboard.runtime.operations.purging import CannotPurge, check_purge, purge_run
+from callboard.runtime.operations.purging import FORKED, CannotPurge, check_purge, purge_run
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.runtime.settings.rule_settings import question
 
@@ -77,9 +77,9 @@ class Expiry:
         self._seen.update(runs)
         gone, stays = await self._each(runs, name, rule)
         # The oldest first, so that children go with their runs; then the newest, so that runs go whose forks have gone.
-        forked = [one.run for one in reversed(stays) if one.code == "purge.forked"]
+        forked = [one.run for one in reversed(stays) if one.code == FORKED]
         more, still = await self._each(forked, name, rule)
-        stays = [*(one for one in stays if one.code != "purge.forked"), *still]
+        stays = [*(one for one in stays if one.code != FORKED), *still]
         return Expired(name, self._client.tenant, [*gone, *more], stays)
 
     async def _each(self, runs: Sequence[str], name: str, rule: RetentionRule) -> tuple[list[str], list[Stays]]:
