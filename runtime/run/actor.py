@@ -46,7 +46,9 @@ log = structlog.get_logger(__name__)
 FRESH_EVENTS = 2
 """Events to be read of a run that nobody has claimed, and one more."""
 
-Ending = Literal["ended", "parked", "drained", "finished_before", "claimed_before", "not_found", "quarantined"]
+Ending = Literal[
+    "ended", "parked", "drained", "finished_before", "claimed_before", "parked_before", "not_found", "quarantined"
+]
 
 
 class RunActor:
@@ -104,6 +106,11 @@ class RunActor:
             self._lost_to = event
             self._active.wake()
 
+    @property
+    def sequence(self) -> int:
+        """The stream sequence of the last event that was read or appended."""
+        return self._runlog.sequence
+
     async def run(self) -> Ending:
         """Act until the run parks or ends, or `drain` lets it go.
 
@@ -128,7 +135,7 @@ class RunActor:
         if self._fresh and recorded[-1].event.n > (forked.n if forked is not None else 1):
             return "claimed_before"
         if self._activated_before(recorded):
-            return "parked"
+            return "parked_before"
         if not self._fresh:
             await self._check_read(recorded)
         claim = await self._claim(recorded)

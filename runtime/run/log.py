@@ -95,6 +95,11 @@ class RunLog:
         self._sequence = behind or last.sequence
         self._time = max(self._time, event.time)
 
+    @property
+    def sequence(self) -> int:
+        """The stream sequence of the run's last event, as far as is known here."""
+        return self._sequence
+
     def know_blobs(self, digests: Sequence[str]) -> None:
         """Note which large values the log holds already."""
         self._known_blobs.update(digests)

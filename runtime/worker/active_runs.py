@@ -303,11 +303,18 @@ class ActiveRuns:
             for command in hosted.actor.inbox.waiting:
                 command.again()
             return
-        for delivery in hosted.held:
-            if ending == "claimed_before":
-                self._router.seek_home(ref, delivery, "start")
-            else:
+        activating, *others = hosted.held
+        if ending == "claimed_before":
+            self._router.seek_home(ref, activating, "start")
+        else:
+            activating.ack()
+        over, parked_at = ending in ("ended", "finished_before"), hosted.actor.sequence if ending == "parked" else 0
+        for delivery in others:
+            if over or delivery.sequence < parked_at:
                 delivery.ack()
+            else:
+                # There was nothing to the first one, or this came when the run had been parked: it may wake the run.
+                self._router.take(delivery)
         # Commands that were not looked at are unacknowledged; take them as if they had come just now.
         for command in hosted.actor.inbox.waiting:
             if ending == "quarantined" and command.verb != "kill":
