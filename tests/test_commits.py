@@ -329,3 +329,35 @@ async def test_what_nests_deeper_than_can_be_read_does_no_harm(verb: str) -> Non
     ref = await theatre.accept("answered")
     deep = Command(500, verb, b'{"key":' + b"[" * 100_000)
     assert await theatre.perform(ref, deep) == "parked"
+
+
+async def test_a_child_that_is_there_is_not_begun_again_when_its_parent_is_resumed() -> None:
+    async def play(stage: Stage) -> End:
+        node = stage.enter("a")
+        long = stage.spawn(effect(node, "long"))
+        end = await node.child("kid", {"language": "play", "source": "kid"}, None)
+        await stage.join(long)
+        node.exit("ok")
+        return End("completed", end.output)
+
+    go_on = anyio.Event()
+
+    async def call(_job: object, _request: object) -> tuple[object, object]:
+        await go_on.wait()
+        return {}, None
+
+    theatre = Theatre({"p": play, "kid": kid}, calls=call, always_replay=False)
+    ref = await theatre.accept("p")
+    async with anyio.create_task_group() as tasks:
+        actor = theatre.actor(ref)
+        tasks.start_soon(actor.run)
+        for verb in ("pause", "resume"):
+            await anyio.wait_all_tasks_blocked()
+            actor.tell(theatre.command(verb))
+        await anyio.wait_all_tasks_blocked()
+        assert len(theatre.children.called) == 1
+        await theatre.perform(theatre.children.called[0])
+        (told,) = theatre.children.run_messages
+        actor.tell(Command(5_000, told.verb, told.body))
+        go_on.set()
+    assert end_of(await theatre.events(ref)).output == 7

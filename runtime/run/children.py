@@ -116,6 +116,10 @@ class ChildRuns:
         self._woken: set[str] = set()
         self._looks_around = False
 
+    def is_there(self, key: str) -> bool:
+        """Whether an effect is a child that is known to have been started."""
+        return key in self._underway
+
     def far_away(self, key: str) -> bool:
         """Whether a child is there, and nothing is left to do here until it ends."""
         return key in self._underway and key not in self._woken

@@ -97,7 +97,7 @@ class InFlight:
             return
         if is_far_away(effect.intent) or key in self._carried or self._active.draining:
             return
-        if self._budget.holds_turn(key):
+        if self._budget.holds_turn(key) or self.children.is_there(key):
             return
         self._carried.add(key)
         if isinstance(effect.intent, ev.ChildStart):
