@@ -35,16 +35,18 @@ browser: setup
 	$(BIN)/python -m tests.browser
 
 # Versions that pyproject.toml allows, with the hashes of all their files: for any Python and any system. Those that the
-# lock has stay, unless UPGRADE=--upgrade. The image has the same, without what development needs.
+# lock has stay, unless UPGRADE=--upgrade. The image has the same, without what development needs. Extras stand with their
+# packages: an older pip takes the newest version for what is wanted with one, and then finds that it is not locked.
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-		--no-annotate --no-emit-index-url --custom-compile-command "make lock" --quiet $(UPGRADE) \
+		--no-annotate --no-emit-index-url --no-strip-extras --custom-compile-command "make lock" --quiet $(UPGRADE) \
 		--output-file requirements.lock
 	.venv-lock/bin/uv pip compile pyproject.toml --extra gemini --extra openai --extra pgvector --universal \
-		--python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make lock" \
-		--quiet $(UPGRADE) --constraint requirements.lock --output-file deploy/requirements.lock
+		--python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-strip-extras \
+		--custom-compile-command "make lock" --quiet $(UPGRADE) --constraint requirements.lock \
+		--output-file deploy/requirements.lock
 
 # pyright follows links, not the import hook of an editable install.
 .links: Makefile $(DOOR)

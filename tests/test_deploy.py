@@ -2,11 +2,15 @@
 
 import re
 from configparser import ConfigParser
+from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from callboard.bus.connection import SERVER_VERSION_MIN
 from callboard.runtime.cli.main import cli
@@ -110,9 +114,31 @@ def test_the_unit_stops_a_worker_after_it_has_drained() -> None:
 
 
 def test_the_image_has_the_versions_that_are_tested() -> None:
-    locked = [set(re.findall(r"^([\w.-]+==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
+    locked = [
+        set(re.findall(r"^([\w.-]+(?:\[[\w,-]+])?==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS
+    ]
     assert locked[1]
     assert locked[1] < locked[0]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_what_is_wanted_with_an_extra_is_locked_with_it(lock: str) -> None:
+    """An older pip takes the newest version of what is not, whatever the lock says of the package itself."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    locked = {one.name: one for one in map(Requirement, re.findall(r"^([\w.-]+\S*==[^\s;]+)", text, re.MULTILINE))}
+    wanted = [
+        Requirement(words)
+        for name, one in locked.items()
+        if name in {found.metadata["Name"].lower() for found in distributions()}
+        for words in requires(name) or []
+        if _applies(Requirement(words), one.extras)
+    ]
+    assert sum(bool(one.extras) for one in wanted) > 2
+    assert [str(one) for one in wanted if not one.extras <= locked[canonicalize_name(one.name)].extras] == []
+
+
+def _applies(wanted: Requirement, extras: set[str]) -> bool:
+    return wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras))
 
 
 def test_dockerfile_copies_what_the_repository_has() -> None:
