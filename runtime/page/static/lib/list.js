@@ -38,6 +38,8 @@ export class List {
     this.made = new Map()
     /** The row that is to be seen when it is drawn next. */
     this.sought = -1
+    /** What is seen of it, in pixels, as it was last laid out: to ask for that would have the page laid out once more. */
+    this.seen = {top: 0, height: -1, width: 0, head: 0, column: 0}
     /** Whether somebody is about to click a row: what stands where is to stay. */
     this.held = false
     this.pressed = false
@@ -46,7 +48,7 @@ export class List {
       'div',
       {
         class: 'list', role: given.role ?? 'grid', tabindex: '0', 'aria-label': given.label,
-        onscroll: () => this.asked(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
+        onscroll: () => this.look(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
         onclick: (/** @type {MouseEvent} */ event) => this.click(event),
         onpointerdown: (/** @type {PointerEvent} */ event) => this.press(event),
         ondblclick: () => this.active >= 0 && given.opened?.(this.active),
@@ -55,15 +57,35 @@ export class List {
       this.body,
     )
     this.asked = framed(() => this.draw())
-    this.sized = new ResizeObserver(() => this.asked())
+    this.sized = new ResizeObserver(() => this.look())
     this.sized.observe(this.element)
+  }
+
+  /** Its size is another one, or it was scrolled. */
+  look() {
+    this.measure()
+    this.asked()
+  }
+
+  measure() {
+    const {scrollTop: top, clientHeight: height, clientWidth: width} = this.element, {head} = this.given
+    const first = /** @type {HTMLElement|undefined} */ (head?.firstElementChild)
+    this.seen = {top, height, width, head: head ? this.body.offsetTop : 0, column: first?.offsetWidth ?? 0}
+  }
+
+  /** How far it is scrolled, in pixels: of a list that has become shorter less is left to be scrolled past. */
+  get top() {
+    return Math.min(this.seen.top, this.most)
+  }
+
+  get most() {
+    const {height, head} = this.seen
+    return Math.max(0, head + this.count * this.given.height - height)
   }
 
   /** Whether the last row is seen. */
   get atEnd() {
-    if (!this.count) return true
-    const {scrollTop, clientHeight, scrollHeight} = this.element
-    return scrollTop + clientHeight >= scrollHeight - this.given.height
+    return !this.count || this.top >= this.most - this.given.height
   }
 
   /** Have so many rows, and make those that are seen anew. @param {number} count */
@@ -89,10 +111,14 @@ export class List {
   /** @param {number} index */
   reveal(index) {
     const {height} = this.given
-    const head = this.given.head ? this.body.offsetTop : 0
-    const top = index * height, {scrollTop, clientHeight} = this.element
-    if (top < scrollTop) this.element.scrollTop = top
-    else if (top + height > scrollTop + clientHeight - head) this.element.scrollTop = top + height - clientHeight + head
+    const top = index * height, room = this.seen.height - this.seen.head
+    if (top < this.top) this.scroll(top)
+    else if (top + height > this.top + room) this.scroll(top + height - room)
+  }
+
+  /** @param {number} top in pixels */
+  scroll(top) {
+    this.element.scrollTop = this.seen.top = Math.min(top, this.most)
   }
 
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
@@ -115,12 +141,12 @@ export class List {
   draw() {
     // What is no longer part of the page has no rows to ask for; once it is, its size tells.
     if (!this.element.isConnected) return
+    if (this.seen.height < 0) this.measure()
     if (this.sought >= 0) this.reveal(this.sought)
     this.sought = -1
-    const {height} = this.given
-    const {scrollTop, clientHeight} = this.element
-    const first = Math.max(0, Math.floor(scrollTop / height) - SPARE)
-    const last = Math.min(this.count, Math.ceil((scrollTop + clientHeight) / height) + SPARE)
+    const {top} = this, {height} = this.given
+    const first = Math.max(0, Math.floor(top / height) - SPARE)
+    const last = Math.min(this.count, Math.ceil((top + this.seen.height) / height) + SPARE)
     for (const [index, row] of this.made) {
       // A click is on what was both pressed and let go: until then it stays the same element.
       if ((this.stale && !this.pressed) || index < first || index >= last) {

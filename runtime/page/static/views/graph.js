@@ -64,7 +64,7 @@ export class Graph {
     for (const one of scene.edges) this.edge(one, edges, labels)
     for (const one of scene.marks ?? []) edges.append(s('circle', {cx: one.x, cy: one.y, r: one.kind === 'end' ? 6 : 5, class: `mark ${one.kind}`}))
     const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing'}, drawing)
-    fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms('⤢', 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
+    fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms(corners(), 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
     this.frame = frame
     this.drawing = drawing
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
@@ -74,7 +74,7 @@ export class Graph {
     if (!this.closed) this.sized.observe(frame)
   }
 
-  /** @param {string} glyph @param {string} label @param {number} factor */
+  /** @param {string|Node} glyph @param {string} label @param {number} factor */
   zooms(glyph, label, factor) {
     return h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.zoom(factor)}, glyph)
   }
@@ -156,3 +156,6 @@ export class Graph {
     for (const edge of this.edges) edge.path.classList.toggle('taken', ways.has(`${edge.from} ${edge.to}`))
   }
 }
+
+/** The sign for all of it is drawn: hardly a font has one, and to look for one takes longer than all the others. */
+const corners = () => s('svg', {viewBox: '0 0 12 12', width: '12', height: '12', 'aria-hidden': 'true'}, s('path', {d: 'M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8'}))

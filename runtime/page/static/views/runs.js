@@ -127,7 +127,7 @@ export class RunsView extends HTMLElement {
       for (const one of more) this.byRun.set(one.run, one)
       this.rows = anew ? more : [...this.rows, ...more]
       this.more = answer.more
-      if (!this.read) this.list.element.scrollTop = 0
+      if (!this.read) this.list.scroll(0)
       this.read = true
       if (anew) this.news = []
       for (const {sequence, event} of meanwhile) if (sequence > answer.sequence) this.apply(event)
@@ -210,19 +210,19 @@ export class RunsView extends HTMLElement {
 
   /** What has come is shown at the top, unless one looks further down, or is about to click what stands there. */
   shown() {
-    if (this.news.length && this.list.element.scrollTop === 0 && !this.list.held) this.merge()
+    if (this.news.length && this.list.top === 0 && !this.list.held) this.merge()
     else this.drawn()
   }
 
   again() {
     this.asking = this.list.held ? setTimeout(() => this.again(), AGAIN_MS) : undefined
-    if (this.list.element.scrollTop === 0 && !this.list.held) this.load(true)
+    if (this.list.top === 0 && !this.list.held) this.load(true)
   }
 
   merge() {
     this.rows = [...this.news.reverse(), ...this.rows]
     this.news = []
-    this.list.element.scrollTop = 0
+    this.list.scroll(0)
     this.drawn()
   }
 

@@ -135,10 +135,9 @@ export class Waterfall {
   }
 
   draw() {
-    const {canvas} = this
-    const box = this.list.element
-    const left = /** @type {HTMLElement|null} */ (box.querySelector('.span-row .c0'))?.offsetWidth ?? box.querySelector('.span-row > span')?.clientWidth ?? 0
-    const width = Math.max(0, box.clientWidth - left), height = box.clientHeight
+    const {canvas} = this, {top} = this.list
+    const {height, width: all, column: left} = this.list.seen
+    const width = Math.max(0, all - left)
     const ratio = devicePixelRatio || 1
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio)
@@ -151,15 +150,15 @@ export class Waterfall {
     if (!pen || !this.scale || !this.run || width < 40) return
     pen.setTransform(ratio, 0, 0, ratio, 0, 0)
     pen.clearRect(0, 0, width, height)
-    const colours = palette(box)
+    const colours = palette(this.list.element)
     this.axis(pen, width, height, colours)
-    const first = Math.floor(box.scrollTop / ROW_PX)
-    const last = Math.min(this.lines.length, Math.ceil((box.scrollTop + height) / ROW_PX))
+    const first = Math.floor(top / ROW_PX)
+    const last = Math.min(this.lines.length, Math.ceil((top + height) / ROW_PX))
     pen.save()
     pen.beginPath()
     pen.rect(0, HEAD_PX, width, height - HEAD_PX)
     pen.clip()
-    for (let i = first; i < last; i++) this.bar(pen, this.lines[i], HEAD_PX + i * ROW_PX - box.scrollTop, width, colours)
+    for (let i = first; i < last; i++) this.bar(pen, this.lines[i], HEAD_PX + i * ROW_PX - top, width, colours)
     pen.restore()
   }
 
