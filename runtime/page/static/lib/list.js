@@ -36,6 +36,10 @@ export class List {
     this.id = `list-${++lists}`
     /** @type {Map<number, HTMLElement>} */
     this.made = new Map()
+    /** Rows that are to be made anew: all of them, or some. */
+    this.stale = false
+    /** @type {Set<number>} */
+    this.changed = new Set()
     /** The row that is to be seen when it is drawn next. */
     this.sought = -1
     /** What is seen of it, in pixels, as it was last laid out: to ask for that would have the page laid out once more. */
@@ -123,11 +127,12 @@ export class List {
 
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
   mark(index, seen = true) {
+    // No other row looks otherwise for that.
+    this.changed.add(this.active).add(index)
     this.active = index
     this.named = index < 0 ? '' : this.given.name(index)
     // Where it stands is asked when there are rows to draw: to ask now would have the page laid out once more.
     if (index >= 0 && seen) this.sought = index
-    this.stale = true
     this.asked()
   }
 
@@ -149,12 +154,15 @@ export class List {
     const last = Math.min(this.count, Math.ceil((top + this.seen.height) / height) + SPARE)
     for (const [index, row] of this.made) {
       // A click is on what was both pressed and let go: until then it stays the same element.
-      if ((this.stale && !this.pressed) || index < first || index >= last) {
+      if (((this.stale || this.changed.has(index)) && !this.pressed) || index < first || index >= last) {
         row.remove()
         this.made.delete(index)
       }
     }
-    this.stale &&= this.pressed
+    if (!this.pressed) {
+      this.stale = false
+      this.changed.clear()
+    }
     for (let index = first; index < last; index++) if (!this.made.has(index)) this.make(index)
     const active = this.made.get(this.active)
     if (active) this.element.setAttribute('aria-activedescendant', active.id)
