@@ -602,6 +602,7 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     assert folds >= 1
     # Behind an event of its origin there is nothing of that time.
     await asked(page, "n => document.querySelector('cb-run').choose(n)", told)
+    await page.wait_for_function("(n) => document.querySelector('cb-run').waterfall.n === n", arg=told)
     lasted, begun, folds = await asked(page, WATERFALL)
     assert (begun[""], folds) == (0, 0)
     assert lasted[""] == pytest.approx((events[told - 1].time - events[1].time).total_seconds(), abs=0.002)
