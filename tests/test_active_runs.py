@@ -7,6 +7,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from callboard.bus.events import RunParked
+from callboard.bus.log import Recorded
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
@@ -74,6 +76,33 @@ async def test_an_alarm_that_comes_beside_a_start_that_comes_again_is_taken_up()
     assert await theatre.perform(ref) == "parked"
     await let_go(theatre, post, ref, 1, 1_000)
     assert (post.said, post.taken) == ([("1", b"+ACK")], [1_000])
+
+
+async def test_a_run_that_was_admitted_here_begins_without_being_read_or_called_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theatre, post = Theatre({"naps": naps}, always_replay=False), Post()
+    ref = await theatre.accept("naps")
+    first = await theatre.log.last(ref)
+    assert first is not None
+
+    async def read(*_asked: object) -> list[Recorded]:
+        raise AssertionError("its first event is known")
+
+    monkeypatch.setattr(theatre.log, "read", read)
+    runs = ActiveRuns(theatre.log, theatre, post, ack_wait_s=60, runs_active_max=1)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(runs.run)
+        runs.begin(first)
+        # What calls for it comes meanwhile, and keeps it active from then on.
+        runs.tell(ref, post.delivery(1), "start")
+        while ref in runs:
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    last = await theatre.log.last(ref)
+    assert last is not None
+    assert last.event.type == RunParked.type
+    assert post.said == [("1", b"+ACK")]
 
 
 @pytest.mark.parametrize("sequence", [1, 1_000])

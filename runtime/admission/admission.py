@@ -26,7 +26,7 @@ from callboard.bus.commands import (
 from callboard.bus.discretion import be_discreet
 from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
-from callboard.bus.events import Problem
+from callboard.bus.events import Problem, encode_event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, whole
 from callboard.bus.purging import Gone, gone, purge_again
@@ -106,6 +106,12 @@ class Admission:
         self._worker = worker
         self._definitions = definitions
         self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
+        self._perform: Callable[[Recorded, str], None] = lambda _first, _worker: None
+
+    def performed_by(self, perform: Callable[[Recorded, str], None]) -> None:
+        """Have a function told of the first event of each run that is admitted and about to be called for, and by which
+        worker, if by one: whose it is may begin with it already."""
+        self._perform = perform
 
     async def admit(self, delivery: Delivery) -> None:
         """Admit or refuse one message, answer, and acknowledge it."""
@@ -291,20 +297,24 @@ class Admission:
             # Whoever purges it meanwhile meets with the note, or the fork with the mark.
             runlog.queue[0].beside = Shares(RunRef(ref.tenant, origin))
         duplicate = False
+        first = None
         try:
-            await runlog.append_queued()
+            [queued] = await runlog.append_queued()
+            if runlog.key is None and not origin:
+                first = Recorded(runlog.sequence, ref, "", encode_event(queued.stored), queued.event)
         except LogUnreadable as error:
             return Verdict("rejected", run, problems=[illegible(error.message)])
         except OriginGone:
             return Verdict("rejected", run, problems=[no_origin(origin)])
         except RunLost as error:
             # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
-            first = await self._log.last_of_type(ref, ev.RunAccepted.type)
-            duplicate = first is None or first.event.cause != cause
-            if error.found is not None and error.found.n > 1:
-                warnings = await self._differences(first, accepted) if duplicate else warnings
+            before = await self._log.last_of_type(ref, ev.RunAccepted.type)
+            duplicate = before is None or before.event.cause != cause
+            if duplicate and error.found is not None and error.found.n > 1:
+                warnings = await self._differences(before, accepted)
                 return Verdict("accepted", run, duplicate, warnings=warnings)
-        return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings))
+            # That this very start has been begun does not say that its run was called for.
+        return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
 
     async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""
@@ -380,12 +390,19 @@ class Admission:
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found
 
-    async def _called(self, ref: RunRef, call: _Call | None, verdict: Verdict) -> Verdict:
+    async def _called(
+        self, ref: RunRef, call: _Call | None, verdict: Verdict, first: Recorded | None = None
+    ) -> Verdict:
         """Have a run performed that is admitted, if it is called for; unless it is one that was purged after its id had
-        been looked at, and all that the first event would have met with was gone."""
+        been looked at, and all that the first event would have met with was gone.
+
+        ``first`` is the first event of a run that has just been admitted, and is neither encrypted nor a fork.
+        """
         if (mark := await gone(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
         if call is not None:
+            if first is not None:
+                self._perform(first, call.worker)
             await self._call(ref, call)
         return verdict
 

@@ -62,11 +62,15 @@ class RunActor:
         clock: Clock = utc_now,
         *,
         fresh: bool = False,
+        first: Recorded | None = None,
         activated_by: Command | None = None,
     ) -> None:
+        """``fresh`` says that most likely nobody has claimed the run before; ``first`` is its first event, from whoever
+        has just appended it: that of a fresh run, which need not be read."""
         self.ref = ref
         self.inbox = Inbox()
-        self._fresh = fresh
+        self._fresh = fresh or first is not None
+        self._first = first
         self._activated_by = activated_by
         self._log = log
         self._services = services
@@ -123,8 +127,7 @@ class RunActor:
         """
         if self._active.draining:
             return "drained"
-        # A fresh run has one event; one that is going on need not be read whole to be told from it.
-        recorded = await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
+        recorded = await self._read()
         if not recorded:
             return "not_found"
         if (forked := origin_of(recorded[0].event)) is not None and self._fresh:
@@ -156,6 +159,12 @@ class RunActor:
             raise error
         assert self._ending is not None
         return self._ending
+
+    async def _read(self) -> list[Recorded]:
+        """Read the run. A fresh one has one event; one that is going on need not be read whole to be told from it."""
+        if self._first is not None:
+            return [self._first]
+        return await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
 
     async def _check_read(self, recorded: list[Recorded]) -> None:
         """Check that the run was read up to its end: a claim behind anything else would be refused as if another worker

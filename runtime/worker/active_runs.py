@@ -20,7 +20,7 @@ from callboard.bus.errors import (
     StoreFull,
 )
 from callboard.bus.events import Event
-from callboard.bus.log import EventLog, NoAnswer
+from callboard.bus.log import EventLog, NoAnswer, Recorded
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Command, Services
@@ -87,7 +87,7 @@ class _Hosted(Struct):
     @property
     def deliveries(self) -> int:
         """How often a command of it has been delivered, at most."""
-        return max(delivery.deliveries for delivery in self.held)
+        return max((delivery.deliveries for delivery in self.held), default=1)
 
     def give_back(self, delay_s: float) -> None:
         for delivery in self.held:
@@ -178,13 +178,23 @@ class ActiveRuns:
         self.counts.replays += not fresh
         activating = Command(delivery.sequence, verb, delivery.data)
         actor = RunActor(ref, self._log, self._services, fresh=fresh, activated_by=activating)
-        hosted = self._hosted[ref] = _Hosted(actor, [delivery])
+        hosted = _Hosted(actor, [delivery])
         if verb not in ACTIVATING:
             # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
             hosted.activating = activating
             actor.tell(activating)
         if verb in URGENT:
             hosted.urgent.set()
+        self._begin(ref, hosted)
+
+    def begin(self, first: Recorded) -> None:
+        """Make a run active that has just been admitted here: its first event is all that there is of it. The command
+        that calls for it is on its way, and held once it comes; if it comes too late, it finds that nothing is left."""
+        if not self.closed:
+            self._begin(first.ref, _Hosted(RunActor(first.ref, self._log, self._services, first=first)))
+
+    def _begin(self, ref: RunRef, hosted: _Hosted) -> None:
+        self._hosted[ref] = hosted
         self._runs.spawn(ref.run, lambda: self._host(ref, hosted))
 
     def lose(self, ref: RunRef, claim: Event) -> None:
@@ -303,11 +313,12 @@ class ActiveRuns:
             for command in hosted.actor.inbox.waiting:
                 command.again()
             return
-        activating, *others = hosted.held
-        if ending == "claimed_before":
-            self._router.seek_home(ref, activating, "start")
-        else:
-            activating.ack()
+        activating, others = hosted.held[:1], hosted.held[1:]
+        for delivery in activating:
+            if ending == "claimed_before":
+                self._router.seek_home(ref, delivery, "start")
+            else:
+                delivery.ack()
         over, parked_at = ending in ("ended", "finished_before"), hosted.actor.sequence if ending == "parked" else 0
         for delivery in others:
             if over or delivery.sequence < parked_at:

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
+from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.cluster.membership import (
     HELLO_WAIT_BUSY_S,
@@ -83,6 +84,10 @@ class Assignment:
     def partitions(self) -> list[int]:
         """The partitions that this worker reads."""
         return sorted(queue for queue in self._reading if queue != _INBOX)
+
+    def reads(self, ref: RunRef) -> bool:
+        """Whether commands of a run come to this worker."""
+        return partition_of(ref, self._log.partitions) in self._reading
 
     def _told(self) -> Load | None:
         load = self._load()

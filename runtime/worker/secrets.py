@@ -13,12 +13,24 @@ def providers_of(config: Config) -> Providers:
     return with_endpoints({name: endpoint.endpoint() for name, endpoint in config.endpoints.items()})
 
 
-def secrets_of(config: Config, env: Mapping[str, str], admission: Admitted) -> dict[str, str]:
-    """Return the values that a worker with this configuration and environment replaces wherever they would be recorded.
+class Secrets:
+    """The values that a worker with this configuration and environment replaces wherever they would be recorded.
 
     Where a log was recorded without them, a replay must ask without them too.
     """
-    keys = {key for provider in providers_of(config).values() for key in provider.keys}
-    wanted = {*admission.plan.needs.environment, *keys, *service.CREDENTIALS, *channel.CREDENTIALS}
-    found = {name: value for name in wanted if (value := env.get(name))}
-    return {**found, **{f"config.{i}": value for i, value in enumerate(config.secrets())}}
+
+    def __init__(self, config: Config, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._configured = {f"config.{i}": value for i, value in enumerate(config.secrets())}
+        keys = {key for provider in providers_of(config).values() for key in provider.keys}
+        self._wanted = keys | set(service.CREDENTIALS) | set(channel.CREDENTIALS)
+
+    def of(self, admission: Admitted) -> dict[str, str]:
+        """Those that concern a run, by name."""
+        wanted = self._wanted.union(admission.plan.needs.environment)
+        return {name: value for name in wanted if (value := self._env.get(name))} | self._configured
+
+
+def secrets_of(config: Config, env: Mapping[str, str], admission: Admitted) -> dict[str, str]:
+    """Return the `Secrets` of one run, for whoever has no more to do with them."""
+    return Secrets(config, env).of(admission)

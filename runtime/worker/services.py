@@ -52,7 +52,7 @@ from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.vector_settings import VectorSettings
 from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
 from callboard.runtime.worker.providers import Providing
-from callboard.runtime.worker.secrets import providers_of, secrets_of
+from callboard.runtime.worker.secrets import Secrets, providers_of
 
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
@@ -85,6 +85,7 @@ class Services:
         self.allowances = config.allowances()
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
+        self._secrets = Secrets(config, env)
         self.forks = Forks(log, self.definitions, self._environment, self.secrets)
         self.children = Admission(
             log,
@@ -194,7 +195,7 @@ class Services:
         )
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
-        return secrets_of(self._config, self._env, admission)
+        return self._secrets.of(admission)
 
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}

@@ -90,6 +90,7 @@ class Worker:
         )
         self._runs_active_max = runs_active_max
         self._effects = services.effects
+        admission.performed_by(self._perform_at_once)
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
         self._emptied = anyio.Event()
@@ -205,6 +206,12 @@ class Worker:
             finally:
                 self._looked_at.pop(delivery.sequence, None)
                 self._seen.set()
+
+    def _perform_at_once(self, first: Recorded, worker: str) -> None:
+        """A run has been admitted here. If it falls to this worker, it need not wait until it is called for."""
+        ours = worker == self._name or (not worker and self._assignment.reads(first.ref))
+        if ours and first.ref not in self._active_runs:
+            self._active_runs.begin(first)
 
     async def _hold_what_is_looked_at(self) -> None:
         """Tell the server that starts are still being read: those before them may take a while."""
