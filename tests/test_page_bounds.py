@@ -93,6 +93,26 @@ async def test_a_view_takes_what_was_asked_with_its_document(stage: Stage) -> No
         assert (asked[0], asked.count(asked[0])) == (first, 1)
 
 
+TICKED = """async () => {
+    const view = document.querySelector('cb-run'), {lines, list, n} = view.waterfall
+    const rows = new Map(list.made)
+    view.tick()
+    for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame)
+    return [...rows].map(([index, row]) => [lines[index].n1 > n, list.made.get(index) !== row])
+}"""
+"""Of each row of the waterfall that is seen: whether it is open, and whether it was made anew as time went on."""
+
+
+async def test_as_time_goes_on_rows_of_what_is_open_are_made_anew(stage: Stage) -> None:
+    await put(stage.connection.log, "goes-on", long_run("goes-on", 5)[:-3])
+    page = await stage.browser.page(stage.url("runs/goes-on"))
+    await expect(page.locator(".live .live")).to_be_visible()
+    await expect(page.locator(".span-row.list-row").first).to_be_visible()
+    rows = await asked(page, TICKED)
+    assert {is_open for is_open, _ in rows} == {True, False}
+    assert all(is_open == anew for is_open, anew in rows), rows
+
+
 async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
     events = long_run("long", 250)
     await put(stage.connection.log, "long", events)

@@ -104,6 +104,12 @@ export class List {
     else this.draw()
   }
 
+  /** Have some rows made anew, those of them that are seen. @param {Iterable<number>} indices */
+  renew(indices) {
+    for (const index of indices) this.changed.add(index)
+    this.asked()
+  }
+
   /** Where a row stands now, that stood near an index; -1 if nowhere. @param {string} name @param {number} near */
   place(name, near) {
     for (let off = 0; near - off >= 0 || near + off < this.count; off++) {
@@ -128,12 +134,12 @@ export class List {
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
   mark(index, seen = true) {
     // No other row looks otherwise for that.
-    this.changed.add(this.active).add(index)
+    const before = this.active
     this.active = index
     this.named = index < 0 ? '' : this.given.name(index)
     // Where it stands is asked when there are rows to draw: to ask now would have the page laid out once more.
     if (index >= 0 && seen) this.sought = index
-    this.asked()
+    this.renew([before, index])
   }
 
   /** @param {number} index */

@@ -74,11 +74,12 @@ export class Waterfall {
     this.list.close()
   }
 
-  /** Time goes on. */
+  /** Time goes on: for what is open, and on the canvas. */
   tick() {
     if (!this.run || !this.live) return
     this.scale = scaleOf(this.run, this.n, this.until())
-    this.list.set(this.lines.length)
+    this.list.renew([...this.list.made.keys()].filter((index) => this.lines[index].n1 > this.n))
+    this.paint()
   }
 
   /** @param {number} index */
