@@ -113,6 +113,25 @@ async def test_as_time_goes_on_rows_of_what_is_open_are_made_anew(stage: Stage) 
     assert all(is_open == anew for is_open, anew in rows), rows
 
 
+SEEN_WHOLE = """async () => {
+    for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)
+    const {element, made, active} = document.querySelector('cb-run').list
+    const box = element.getBoundingClientRect(), row = made.get(active)?.getBoundingClientRect()
+    return Boolean(row) && row.top >= box.top && row.bottom <= box.bottom + 1
+}"""
+"""Whether the row that one is at is seen, and all of it."""
+
+
+async def test_the_row_that_one_is_at_stays_in_sight_as_its_list_becomes_smaller(stage: Stage) -> None:
+    await put(stage.connection.log, "shrinks", long_run("shrinks", 30))
+    page = await stage.browser.page(stage.url("runs/shrinks?n=150"), width=1440, height=900)
+    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    assert await asked(page, SEEN_WHOLE)
+    for height in (880, 860, 840, 820):
+        await page.set_viewport_size({"width": 1440, "height": height})
+        assert await asked(page, SEEN_WHOLE), height
+
+
 async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
     events = long_run("long", 250)
     await put(stage.connection.log, "long", events)

@@ -52,7 +52,7 @@ export class List {
       'div',
       {
         class: 'list', role: given.role ?? 'grid', tabindex: '0', 'aria-label': given.label,
-        onscroll: () => this.look(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
+        onscroll: () => this.scrolled(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
         onclick: (/** @type {MouseEvent} */ event) => this.click(event),
         onpointerdown: (/** @type {PointerEvent} */ event) => this.press(event),
         ondblclick: () => this.active >= 0 && given.opened?.(this.active),
@@ -61,14 +61,21 @@ export class List {
       this.body,
     )
     this.asked = framed(() => this.draw())
-    this.sized = new ResizeObserver(() => this.look())
+    this.sized = new ResizeObserver(() => this.resized())
     this.sized.observe(this.element)
   }
 
-  /** Its size is another one, or it was scrolled. */
-  look() {
+  scrolled() {
     this.measure()
     this.asked()
+  }
+
+  /** The active row, if it was seen, stays so. */
+  resized() {
+    const {height} = this.given
+    const from = this.active * height, until = from + height + this.seen.head
+    if (this.active >= 0 && from >= this.top && until <= this.top + this.seen.height) this.sought = this.active
+    this.scrolled()
   }
 
   measure() {
