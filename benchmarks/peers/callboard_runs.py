@@ -19,6 +19,8 @@ from callboard.bus.serverstore import running_url
 RECONNECT_S = 0.01
 PATIENCE_S = 180.0
 UP_S = 10.0
+SETTLED_S = 3.0
+"""By then the processes beside the first worker have come up, too: what is measured, and killed, stands."""
 
 
 def chain(steps: int, run_id: str) -> bytes:
@@ -102,6 +104,7 @@ async def drive(workload: str, url: str) -> None:
     await nc.connect(url)
     driver = Driver(nc)
     await driver.listen()
+    await asyncio.sleep(SETTLED_S)
     if workload in AT_ONCE:
         say(await chains(AT_ONCE[workload], lambda run: driver.perform(run, chain(STEPS, run))))
     else:
@@ -120,10 +123,14 @@ async def watch(folder: Path, url: str) -> None:
         if json.loads(message.data)["type"] == "node.enter":
             file.write("step\n")
 
+    async def lost(_error: Exception) -> None:
+        """The server is killed: nothing to be told."""
+
     nc = Client()
-    options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": RECONNECT_S}
+    options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": RECONNECT_S, "error_cb": lost}
     await nc.connect(url, **options)
     await nc.subscribe("cb.run.default.>", cb=entered)
+    await asyncio.sleep(SETTLED_S)
     while True:
         # As soon as there is a stream that takes it.
         try:
