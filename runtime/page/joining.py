@@ -24,7 +24,8 @@ const use = (name) => made[name] ??= modules[name]()
 
 def joined(modules: Mapping[str, str]) -> str:
     """Return one script of all modules, by their names, which begins with the entry."""
-    parts = [f"modules['{name}'] = () => {{\n{_as_function(name, text)}}}\n" for name, text in modules.items()]
+    # A browser reads a function in brackets whole at once, instead of a second time when it is called.
+    parts = [f"modules['{name}'] = (() => {{\n{_as_function(name, text)}}})\n" for name, text in modules.items()]
     return f"{_HEAD}{''.join(parts)}use('{ENTRY}')\n"
 
 

@@ -135,7 +135,9 @@ export class List {
 
   /** @param {number} top in pixels */
   scroll(top) {
-    this.element.scrollTop = this.seen.top = Math.min(top, this.most)
+    const to = Math.min(top, this.most)
+    // To scroll has the page laid out, even where there is nothing to scroll.
+    if (to !== this.seen.top) this.element.scrollTop = this.seen.top = to
   }
 
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
