@@ -1,7 +1,7 @@
 // The page: what is drawn at an address, the way between addresses, and keys.
 
 import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
-import {fill, h} from './lib/dom.js'
+import {fill, h, s} from './lib/dom.js'
 import {again as connect, begin as listen, watch} from './lib/follow.js'
 import {count as spelled} from './lib/format.js'
 import {count} from './lib/questions.js'
@@ -72,7 +72,11 @@ function inbox(questions) {
   fill(link, 'Inbox', questions ? h('span', {class: 'open'}, spelled(questions), h('span', {class: 'heard'}, ' open')) : null)
 }
 
-const mark = () => h('img', {src: new URL('icon.svg', import.meta.url).href, alt: '', width: '20', height: '20'})
+/** As `icon.svg`; but an image that is a drawing costs a browser a page of its own. */
+const mark = () => s('svg', {viewBox: '0 0 32 32', width: '20', height: '20', 'aria-hidden': 'true'},
+  s('rect', {x: 3, y: 5, width: 26, height: 22, rx: 4, class: 'board'}),
+  s('path', {d: 'M9 12h14M9 17h9M9 22h11'}),
+  s('circle', {cx: 16, cy: 5, r: 3}))
 
 let arrivals = 0
 /** What is looked at, but for how: somebody who comes to something else begins there, at its top. */
