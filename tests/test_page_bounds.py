@@ -94,13 +94,20 @@ async def test_a_view_takes_what_was_asked_with_its_document(stage: Stage) -> No
 
 
 TICKED = """async () => {
+    const frame = () => new Promise(requestAnimationFrame)
     const view = document.querySelector('cb-run'), {lines, list, n} = view.waterfall
+    for (let seen = [], calm = 0; calm < 5;) {
+        await frame()
+        const now = [...list.made.values()]
+        calm = now.length === seen.length && now.every((row, i) => row === seen[i]) ? calm + 1 : 0
+        seen = now
+    }
     const rows = new Map(list.made)
     view.tick()
-    for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame)
+    for (let i = 0; i < 2; i++) await frame()
     return [...rows].map(([index, row]) => [lines[index].n1 > n, list.made.get(index) !== row])
 }"""
-"""Of each row of the waterfall that is seen: whether it is open, and whether it was made anew as time went on."""
+"""Of each row of the waterfall, once all is drawn: whether it is open, and was made anew as time went on."""
 
 
 async def test_as_time_goes_on_rows_of_what_is_open_are_made_anew(stage: Stage) -> None:

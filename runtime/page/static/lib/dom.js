@@ -126,15 +126,16 @@ export function framed(draw) {
 /**
  * As `framed`; but what takes long is called less often, so that most of the time is left to others.
  * @param {() => void} draw
+ * @param {number} [rest] how long it rests in any case, in milliseconds
  * @returns {() => void}
  */
-export function paced(draw) {
+export function paced(draw, rest = 0) {
   let free = 0, waiting = 0
   const timed = framed(() => {
     const began = performance.now()
     draw()
     const now = performance.now()
-    free = now - began > SLOW_MS ? now + REST_TIMES * (now - began) : 0
+    free = now + Math.max(rest, now - began > SLOW_MS ? REST_TIMES * (now - began) : 0)
   })
   return () => {
     if (waiting) return

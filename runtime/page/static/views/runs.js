@@ -18,6 +18,8 @@ const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], 
 const FILTERS = ['q', 'status', 'definition', 'since']
 const TYPING_MS = 200
 const TICK_MS = 1_000
+/** Runs that come faster than one reads are drawn at such distances. */
+const NEWS_MS = 150
 const AGAIN_MS = 2_000
 const QUESTION = /[=~<>]/
 
@@ -77,7 +79,7 @@ export class RunsView extends HTMLElement {
     this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
     this.note = h('div', {class: 'note'})
     this.picking = new Picking(() => this.drawn())
-    this.heard = paced(() => this.isConnected && this.shown())
+    this.heard = paced(() => this.isConnected && this.shown(), NEWS_MS)
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
       name: (index) => this.rows[index]?.run ?? '',
