@@ -4,10 +4,8 @@ What takes long is done in a thread beside the event loop: reading a definition 
 that is large. Each has a thread to itself, so that whoever reads has one processor's worth of time at most.
 """
 
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import token
+from callboard.bus.turns import quick_turns
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.languages.planning import planned
@@ -30,9 +29,6 @@ REMEMBERED_MAX = 256
 
 SOURCE_CHARS_MAX = 1_000_000
 """Longest text of a definition."""
-
-TURN_S = 0.0005
-"""How long a thread that reads keeps the interpreter once the loop wants it; Python's own default is ten times that."""
 
 AT_ONCE_BYTES_MAX = 16 * 1024
 """A start, or a definition that is known here, larger than this is looked at in a thread."""
@@ -69,17 +65,6 @@ class Remembering:
         return await self._spoken.interpret(plan, stage)
 
 
-@contextmanager
-def _quick_turns() -> Generator[None]:
-    """Have threads take turns quickly for the length of a block."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
 class Definitions:
     """The languages of this process, each with its memory."""
 
@@ -93,7 +78,7 @@ class Definitions:
         if known and size + len(source or "") <= AT_ONCE_BYTES_MAX:
             return work()
         async with self._reading:
-            with _quick_turns():
+            with quick_turns():
                 return await to_thread.run_sync(work)
 
     def language(self, name: str) -> Language[Any]:

@@ -78,7 +78,7 @@ export class Waterfall {
   tick() {
     if (!this.run || !this.live) return
     this.scale = scaleOf(this.run, this.n, this.until())
-    this.list.renew([...this.list.made.keys()].filter((index) => this.lines[index].n1 > this.n))
+    this.list.renew([...this.list.made.keys()].filter((index) => (this.lines[index]?.n1 ?? 0) > this.n))
     this.paint()
   }
 
