@@ -139,6 +139,26 @@ async def test_the_row_that_one_is_at_stays_in_sight_as_its_list_becomes_smaller
         assert await asked(page, SEEN_WHOLE), height
 
 
+async def test_who_scrolls_a_list_in_the_moment_that_it_scrolls_itself_sees_rows(stage: Stage) -> None:
+    await put(stage.connection.log, "scrolls", long_run("scrolls", 250))
+    page = await stage.browser.page(stage.url("runs/scrolls"), width=1440, height=900)
+    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    rows = """() => {
+        const {list} = document.querySelector('cb-run'), box = list.element.getBoundingClientRect()
+        return Boolean(document.elementFromPoint(box.left + 60, box.top + 60)?.closest('.list-row'))
+    }"""
+    both = """async () => {
+        const {list} = document.querySelector('cb-run')
+        list.scroll(9_000)
+        list.draw()
+        list.element.scrollTop = 2_000
+        for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)
+    }"""
+    await asked(page, both)
+    await until(lambda: asked(page, rows))
+    assert await asked(page, "() => document.querySelector('cb-run').list.element.scrollTop") == 2_000
+
+
 async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
     events = long_run("long", 250)
     await put(stage.connection.log, "long", events)

@@ -196,6 +196,50 @@ def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() ->
     assert told(script) == [["begun", 5, 7, 8, 9, 10], ["begun", 6], [None, "8"]]
 
 
+def test_questions_are_counted_once_however_many_tabs_there_are() -> None:
+    script = f"""{TAB}
+    const live = globalThis.fetch
+    let asks = 0, open = 1, failing = false
+    globalThis.fetch = async (url, given) => {{
+      if (!url.includes('/questions?')) return live(url, given)
+      asks++
+      if (failing) throw new TypeError('no network')
+      return {{ok: true, status: 200, json: async () => ({{count: open}})}}
+    }}
+    const later = globalThis.setTimeout
+    globalThis.setTimeout = (call, wait) => later(call, wait / 10)
+    const counts = [], others = []
+    tab.count((count) => counts.push(count))
+    await until(() => connections.length === 1 && counts.length)
+    begin(4)
+    await until(() => counts.length === 2)
+    const other = new MessageChannel()
+    other.port1.onmessage = ({{data}}) => data.count !== undefined && others.push(data.count)
+    self.onconnect({{ports: [other.port2]}})
+    other.port1.postMessage({{url: '/live', count: '/questions'}})
+    await until(() => others.length)
+    const known = asks
+    open = 2
+    failing = true
+    event(5, 'run.parked', 'x', 8)
+    event(6, 'human.asked', 'x', 9)
+    await until(() => asks > known)
+    failing = false
+    await until(() => counts.at(-1) === 2 && others.at(-1) === 2)
+    const opened = connections.length
+    other.port1.postMessage({{bye: true}})
+    open = 1
+    event(7, 'human.answered', 'x', 10)
+    await until(() => counts.at(-1) === 1)
+    slept += 200_000
+    look()
+    await until(() => connections[0].signal.aborted)
+    const changes = (some) => some.filter((one, i) => one !== some[i - 1])
+    console.log(JSON.stringify([changes(counts), changes(others), known, opened]))
+    """
+    assert told(script) == [[1, 2, 1], [1, 2], 2, 1]
+
+
 async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: Stage) -> None:
     await stage.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
     *_, before = await stage.start("meanwhile")

@@ -2,9 +2,8 @@
 
 import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
 import {fill, h, s} from './lib/dom.js'
-import {again as connect, begin as listen, watch} from './lib/follow.js'
+import {again as connect, begin as listen, count, watch} from './lib/follow.js'
 import {count as spelled} from './lib/format.js'
-import {count} from './lib/questions.js'
 import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'

@@ -1,24 +1,27 @@
 // The worker that all tabs share: it holds the streams, so that however many tabs there are, there are a few connections.
 
+import {Counting} from './lib/counting.js'
 import {Streams} from './lib/streams.js'
 
 const GONE_MS = 180_000
 /** How long a tab may say nothing before it is taken for closed; a hidden one speaks once a minute. */
 const LOOK_MS = 30_000
 
-/** @typedef {{time: number, followers: Map<number, import('./lib/stream.js').Follower>}} Tab when it spoke last, and what it follows */
+/** @typedef {{time: number, followers: Map<number, import('./lib/stream.js').Follower>, counts: boolean}} Tab when it spoke last, what it follows, and whether it is told how many questions are open */
 
 /** @type {Map<MessagePort, Tab>} */
 const tabs = new Map()
 /** @type {Streams|null} */
 let streams = null
+/** @type {Counting|null} */
+let counting = null
 
 /** @param {import('./lib/stream.js').State} state */
 const changed = (state) => tabs.forEach((_, port) => port.postMessage({state}))
 
 /** @param {MessagePort} port @param {any} asked */
 function take(port, asked) {
-  const tab = tabs.get(port) ?? {time: 0, followers: new Map()}
+  const tab = tabs.get(port) ?? {time: 0, followers: new Map(), counts: false}
   tabs.set(port, tab)
   tab.time = Date.now()
   streams ??= new Streams(asked.url, changed)
@@ -33,8 +36,14 @@ function take(port, asked) {
     port.postMessage({state: streams.state})
   } else if (asked.leave) {
     leave(tab, asked.leave)
+  } else if (asked.count) {
+    tab.counts = true
+    counting ??= new Counting(asked.count, streams, (count) => tabs.forEach(({counts}, port) => counts && port.postMessage({count})))
+    port.postMessage({state: streams.state})
+    if (counting.count !== null) port.postMessage({count: counting.count})
   } else if (asked.again) {
     streams.again()
+    counting?.gather()
   } else if (asked.bye) {
     forget(port)
   } else {
@@ -60,6 +69,10 @@ function forget(port) {
   const tab = tabs.get(port)
   if (tab) for (const id of tab.followers.keys()) leave(tab, id)
   tabs.delete(port)
+  if (counting && ![...tabs.values()].some(({counts}) => counts)) {
+    counting.close()
+    counting = null
+  }
 }
 
 setInterval(() => {
@@ -75,6 +88,6 @@ setInterval(() => {
 const here = /** @type {any} */ (self)
 here.onconnect = (/** @type {MessageEvent} */ event) => {
   const port = event.ports[0]
-  tabs.set(port, {time: Date.now(), followers: new Map()})
+  tabs.set(port, {time: Date.now(), followers: new Map(), counts: false})
   port.onmessage = (message) => take(port, message.data)
 }

@@ -59,42 +59,8 @@ export function post(url, body, more = {}) {
   return fetch(url, {method: 'POST', headers, credentials: 'same-origin', body: JSON.stringify(body)})
 }
 
-let asking = 0
-/** @type {Set<() => void>} */
-const waiting = new Set()
-
-/** Wait until nothing else is asked for, or so long. @param {number} most in milliseconds */
-export function quiet(most) {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(late)
-      waiting.delete(done)
-      resolve(undefined)
-    }
-    const late = setTimeout(done, most)
-    waiting.add(done)
-    rest()
-  })
-}
-
-/** Whoever has been answered may ask on at once. */
-const rest = () => setTimeout(() => {
-  if (!asking) for (const done of waiting) done()
-})
-
 /** @param {Promise<Response>} asked */
 async function answered(asked) {
-  asking++
-  try {
-    return await read(asked)
-  } finally {
-    asking--
-    rest()
-  }
-}
-
-/** @param {Promise<Response>} asked */
-async function read(asked) {
   let response
   try {
     response = await asked

@@ -106,21 +106,39 @@ function alike(one, other) {
   return one instanceof Element && other instanceof Element ? !one.matches(OWN) && one.cloneNode(false).isEqualNode(other.cloneNode(false)) : one.nodeType === other.nodeType
 }
 
+/** What is to be drawn in the next frame, or in the one that is being drawn. @type {Set<() => void>} */
+const undrawn = new Set()
+let drawing = false
+
 /**
- * Call a function at most once per frame, however often it is asked for.
+ * Call a function at most once per frame, however often it is asked for. What a drawing asks for in turn is drawn in the
+ * same frame.
  * @param {() => void} draw
  * @returns {() => void}
  */
 export function framed(draw) {
-  let asked = false
   return () => {
-    if (asked) return
-    asked = true
-    requestAnimationFrame(() => {
-      asked = false
-      draw()
-    })
+    if (!undrawn.size && !drawing) requestAnimationFrame(frame)
+    undrawn.add(draw)
   }
+}
+
+function frame() {
+  const drawn = new Set()
+  drawing = true
+  // What is added meanwhile is walked through, too.
+  for (const draw of undrawn) {
+    if (drawn.has(draw)) continue
+    undrawn.delete(draw)
+    drawn.add(draw)
+    try {
+      draw()
+    } catch (error) {
+      reportError(error)
+    }
+  }
+  drawing = false
+  if (undrawn.size) requestAnimationFrame(frame)
 }
 
 /**

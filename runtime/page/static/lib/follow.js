@@ -1,6 +1,7 @@
 // Following: what a view asks to be told as it happens, over the stream that all tabs share.
 
 import {path} from './api.js'
+import {Counting} from './counting.js'
 import {Stream} from './stream.js'
 
 /** @typedef {import('./stream.js').Told} Told */
@@ -8,11 +9,14 @@ import {Stream} from './stream.js'
 
 const ALIVE_MS = 20_000
 const URL_OF = path('live')
+const QUESTIONS = path('questions')
 
 /** @type {Map<number, import('./stream.js').Follower>} */
 const followers = new Map()
 /** @type {Set<(state: State) => void>} */
 const watchers = new Set()
+/** Who is told how many questions are open. @type {((count: number) => void)|undefined} */
+let counter
 let last = 0
 /** @type {State} */
 let state = 'idle'
@@ -23,13 +27,14 @@ function become(now) {
   watchers.forEach((watcher) => watcher(now))
 }
 
-/** @type {{follow: (id: number) => void, leave: (id: number) => void, again: () => void}|undefined} */
+/** @type {{follow: (id: number) => void, leave: (id: number) => void, again: () => void, count: () => void}|undefined} */
 let way
 
 /** Have the stream begin, once there is what it has news of: to ask for a shared worker holds a page up. */
 export function begin() {
   way ??= typeof SharedWorker === 'function' ? shared() : alone()
   for (const id of followers.keys()) way.follow(id)
+  if (counter) way.count()
 }
 
 function shared() {
@@ -46,18 +51,23 @@ function shared() {
       if (follower) follower.after = after
     }
     if (data.forgotten) followAll()
+    if (data.count !== undefined) counter?.(data.count)
     if (data.told) hear(data.id, data.told)
   }
   setInterval(() => ask({alive: true}), ALIVE_MS)
   addEventListener('pagehide', () => ask({bye: true}))
   addEventListener('pageshow', (event) => event.persisted && followAll())
-  const followAll = () => followers.forEach((_, id) => follow(id))
+  const count = () => ask({count: QUESTIONS})
+  const followAll = () => {
+    followers.forEach((_, id) => follow(id))
+    if (counter) count()
+  }
   /** @param {number} id */
   const follow = (id) => {
     const {topic, after, since} = /** @type {any} */ (followers.get(id))
     ask({follow: {id, topic, after, since}})
   }
-  return {follow, leave: (/** @type {number} */ id) => ask({leave: id}), again: () => ask({again: true})}
+  return {follow, leave: (/** @type {number} */ id) => ask({leave: id}), again: () => ask({again: true}), count}
 }
 
 /** Tell a follower what it has not been told yet: whoever follows again may be told some of it once more. @param {number} id @param {Told[]} told */
@@ -74,7 +84,16 @@ function hear(id, told) {
 function alone() {
   const stream = new Stream(URL_OF, become)
   const of = (/** @type {number} */ id) => /** @type {import('./stream.js').Follower} */ (followers.get(id))
-  return {follow: (/** @type {number} */ id) => stream.follow(of(id)), leave: (/** @type {number} */ id) => stream.leave(of(id)), again: () => stream.renew(0)}
+  /** @type {Counting|undefined} */
+  let counting
+  const count = () => {
+    counting ??= new Counting(QUESTIONS, stream, (open) => counter?.(open))
+  }
+  const again = () => {
+    stream.renew(0)
+    counting?.gather()
+  }
+  return {follow: (/** @type {number} */ id) => stream.follow(of(id)), leave: (/** @type {number} */ id) => stream.leave(of(id)), again, count}
 }
 
 /**
@@ -92,6 +111,12 @@ export function follow(topic, tell, since = asking()) {
     way?.leave(id)
     followers.delete(id)
   }
+}
+
+/** Be told how many questions are open, now and later. @param {(count: number) => void} told */
+export function count(told) {
+  counter = told
+  way?.count()
 }
 
 /** The instant of what is asked now; until the stream begins, that may have been asked with the document. */

@@ -8,6 +8,9 @@ const SPARE = 3
 const CLICK_AGAIN_MS = 500
 /** How long after a click a second one may make it a double one. */
 
+const LOOK_MS = 100
+/** How soon after it was scrolled here one looks whether somebody has scrolled it on at the same time. */
+
 let lists = 0
 
 /**
@@ -47,12 +50,16 @@ export class List {
     /** Whether somebody is about to click a row: what stands where is to stay. */
     this.held = false
     this.pressed = false
+    /** Whether it is to be scrolled to where `seen` says, with its next drawing. */
+    this.moving = false
+    /** Whether it was scrolled so, and has not been told of it yet. */
+    this.moved = false
     this.body = h('div', {class: 'list-body', role: 'rowgroup'})
     this.element = h(
       'div',
       {
         class: 'list', role: given.role ?? 'grid', tabindex: '0', 'aria-label': given.label,
-        onscroll: () => this.scrolled(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
+        onscroll: () => this.told(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
         onclick: (/** @type {MouseEvent} */ event) => this.click(event),
         onpointerdown: (/** @type {PointerEvent} */ event) => this.press(event),
         ondblclick: () => this.active >= 0 && given.opened?.(this.active),
@@ -63,6 +70,15 @@ export class List {
     this.asked = framed(() => this.draw())
     this.sized = new ResizeObserver(() => this.resized())
     this.sized.observe(this.element)
+  }
+
+  /** It was scrolled: where it was scrolled to here is known, and what is seen there is drawn. */
+  told() {
+    if (!this.moved) return this.scrolled()
+    this.moved = false
+    // Somebody may have scrolled it on meanwhile; to look at once would have the page laid out once more.
+    clearTimeout(this.looking)
+    this.looking = setTimeout(() => this.element.scrollTop !== this.top && this.scrolled(), LOOK_MS)
   }
 
   scrolled() {
@@ -81,7 +97,7 @@ export class List {
   measure() {
     const {scrollTop: top, clientHeight: height, clientWidth: width} = this.element, {head} = this.given
     const first = /** @type {HTMLElement|undefined} */ (head?.firstElementChild)
-    this.seen = {top, height, width, head: head ? this.body.offsetTop : 0, column: first?.offsetWidth ?? 0}
+    this.seen = {top: this.moving ? this.seen.top : top, height, width, head: head ? this.body.offsetTop : 0, column: first?.offsetWidth ?? 0}
   }
 
   /** How far it is scrolled, in pixels: of a list that has become shorter less is left to be scrolled past. */
@@ -99,9 +115,10 @@ export class List {
     return !this.count || this.top >= this.most - this.given.height
   }
 
-  /** Have so many rows, and make those that are seen anew. @param {number} count */
-  set(count) {
+  /** Have so many rows, and make those that are seen anew. @param {number} count @param {number} [sought] a row to be seen */
+  set(count, sought = -1) {
     this.count = count
+    if (sought >= 0) this.sought = sought
     this.body.style.setProperty('height', `${count * this.given.height}px`)
     this.element.setAttribute('aria-rowcount', String(count))
     if (this.active >= 0) this.active = this.place(this.named, this.active)
@@ -133,11 +150,13 @@ export class List {
     else if (top + height > this.top + room) this.scroll(top + height - room)
   }
 
-  /** @param {number} top in pixels */
+  /** Have it scrolled when it is drawn next. @param {number} top in pixels */
   scroll(top) {
     const to = Math.min(top, this.most)
     // To scroll has the page laid out, even where there is nothing to scroll.
-    if (to !== this.seen.top) this.element.scrollTop = this.seen.top = to
+    if (to === this.seen.top) return
+    this.seen.top = to
+    this.moving = true
   }
 
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
@@ -179,6 +198,10 @@ export class List {
       this.changed.clear()
     }
     for (let index = first; index < last; index++) if (!this.made.has(index)) this.make(index)
+    // Where it is scrolled to is laid out with the rows that are there now.
+    if (this.moving) this.element.scrollTop = this.seen.top
+    this.moved ||= this.moving
+    this.moving = false
     const active = this.made.get(this.active)
     if (active) this.element.setAttribute('aria-activedescendant', active.id)
     else this.element.removeAttribute('aria-activedescendant')
@@ -247,6 +270,7 @@ export class List {
   close() {
     this.pressing?.abort()
     clearTimeout(this.holding)
+    clearTimeout(this.looking)
     this.sized.disconnect()
   }
 }

@@ -516,9 +516,8 @@ export class RunView extends HTMLElement {
     if (anew) {
       const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
       this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
-      this.list.set(this.events.length)
+      this.list.set(this.events.length, end ? this.events.length - 1 : -1)
       this.counted.textContent = this.events.length === run.last ? '' : `${grouped(this.events.length)} of ${grouped(run.last)}`
-      if (end) this.list.reveal(this.events.length - 1)
       this.listed = run.version
     }
     const index = this.n === null ? -1 : this.index(n)
