@@ -142,7 +142,8 @@ async def test_the_row_that_one_is_at_stays_in_sight_as_its_list_becomes_smaller
 async def test_who_scrolls_a_list_in_the_moment_that_it_scrolls_itself_sees_rows(stage: Stage) -> None:
     await put(stage.connection.log, "scrolls", long_run("scrolls", 250))
     page = await stage.browser.page(stage.url("runs/scrolls"), width=1440, height=900)
-    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    await expect(page.locator(".live .live")).to_be_visible()
+    await expect(page.locator(".inspector-body")).not_to_be_empty()
     rows = """() => {
         const {list} = document.querySelector('cb-run'), box = list.element.getBoundingClientRect()
         return Boolean(document.elementFromPoint(box.left + 60, box.top + 60)?.closest('.list-row'))
