@@ -1,8 +1,12 @@
-"""News: whether a log has got anything new of what somebody follows."""
+"""News: whether a log has got anything new of what somebody follows, and up to where."""
 
 from collections.abc import Sequence
 
 from callboard.bus.jetstream import JetStreamLog
+
+LOOK_AGAIN_S = 1.0
+"""How soon one who waits for what does not come looks whether it is still there: it may have been purged meanwhile, and
+then nobody is told of it."""
 
 
 class News:
@@ -31,3 +35,11 @@ class News:
                 return True
         self._looked = last
         return False
+
+    async def last(self) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        found = [await self._log.last_message(filter) for filter in self._filters]
+        return max((one.sequence for one in found if one is not None), default=0)

@@ -24,7 +24,9 @@ from callboard.bus.log import append
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.subjects import Subjects
+from callboard.runtime.admission import decided
 from callboard.runtime.admission.admission import Admission
+from callboard.runtime.admission.decided import verdict_of_start
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
@@ -34,6 +36,7 @@ from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.bootstrap import open_worker
 from tests.test_jetstream_log import PATIENCE_S, RUN, entry
 from tests.troupe import until_end, until_type
+from tests.waiting import until
 from tests.workflows import document
 
 NEVER_S = 3_600.0
@@ -293,6 +296,31 @@ async def test_whoever_has_heard_no_verdict_finds_the_same_in_the_log(
                 late = await client.tell("r", "signal", Signal("s"), wait_s=NEVER_S)
                 assert [problem.code for problem in late.problems] == ["run.finished"]
             tasks.cancel_scope.cancel()
+
+
+async def test_a_second_start_is_known_to_be_answered_though_the_consumer_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that was reset while a message was looked at counts nothing as acknowledged that was erased then."""
+
+    async def reset(*_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(decided, "ack_floor", reset)
+    async with performing(tmp_path) as connection:
+        client, log = connection.client, connection.log
+        said = Message(log.subjects.start(client.tenant), json.dumps(start("r", {"text": "x"})).encode(), {})
+        for duplicate in (False, True):
+            sequence = await log.publish(said)
+            told: list[Verdict] = []
+
+            async def is_told(sequence: int = sequence, told: list[Verdict] = told) -> bool:
+                verdict = await verdict_of_start(log, client.ref("r"), sequence)
+                told.extend([verdict] if verdict is not None else [])
+                return bool(told)
+
+            await until(is_told)
+            assert told == [Verdict("accepted", "r", duplicate=duplicate)]
 
 
 async def test_what_is_admitted_again_is_told_what_it_was_told_before(

@@ -1,6 +1,7 @@
 """Purging: a run is gone for good, with all that belongs to it, and its id is not used again."""
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,19 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import ChildStart, EffectCancelled, Outline, OutlineNode, Parent, RunEnd
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
+from callboard.bus.news import News
 from callboard.bus.paths import effect_key
 from callboard.bus.purging import Gone, finish, gone
 from callboard.bus.queue import pending_acks
 from callboard.bus.subjects import RunRef
+from callboard.projections.questions import Questions
 from callboard.runtime.admission import admission
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection
+from callboard.runtime.api.keeping import Kept
 from callboard.runtime.api.run_lists import Listings
+from callboard.runtime.index.following import Following
 from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.operations import purging
 from callboard.runtime.operations.archiving import IdTaken, OriginLacks, archive_runs, import_as, import_runs
@@ -350,6 +355,35 @@ async def test_children_go_with_their_run(connection: Connection, caller: Caller
     await purged(connection, run)
     assert (await caller.ask("runs", {}))["runs"] == []
     assert sorted(await left(connection, "cb.gone")) == sorted(f"cb.gone.acme.{one}" for one in known)
+
+
+async def test_who_waits_for_what_is_purged_meanwhile_waits_no_longer(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await caller.finished()
+    run = await caller.finished()
+    log = connection.log
+    ends = log.subjects.events(TENANT, event_type=RunEnd.type)
+    following, kept = Following(log, TENANT, None), Kept(log, [ends], Questions())
+    looked = 0
+
+    async def last(news: News, of: Callable[[News], Awaitable[int]] = News.last) -> int:
+        nonlocal looked
+        found = await of(news)
+        looked += 1
+        return found
+
+    monkeypatch.setattr(News, "last", last)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(following.caught_up)
+                waiting.start_soon(kept.caught_up)
+                await until(lambda: looked >= 2)
+                await purged(connection, run)
+                tasks.start_soon(following.run)
+                tasks.start_soon(kept.run)
+            tasks.cancel_scope.cancel()
 
 
 async def test_an_index_that_was_away_forgets_what_was_purged(connection: Connection, tmp_path: Path) -> None:

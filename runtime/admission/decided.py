@@ -26,10 +26,10 @@ async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Ver
         event = await whole(log, first)
         accepted = ev.payload_of(event) if event.type != UNREADABLE else None
         return Verdict("accepted", ref.run, warnings=accepted.warnings if isinstance(accepted, ev.RunAccepted) else [])
+    # What is refused meanwhile is refused: this is looked at first.
+    answered = first is not None and await _is_answered(log, sequence)
     refused = await _refusal(log, ref, sequence)
-    if refused is None and first is not None and await ack_floor(log.requests, log.stream, ADMISSION) >= sequence:
-        return Verdict("accepted", ref.run, duplicate=True)
-    return refused
+    return Verdict("accepted", ref.run, duplicate=True) if refused is None and answered else refused
 
 
 async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> Verdict | None:
@@ -39,6 +39,14 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
     """
     cause = await routed(log, ref, verb, sequence)
     return Verdict("accepted", ref.run, cause=cause) if cause else await _refusal(log, ref, sequence)
+
+
+async def _is_answered(log: JetStreamLog, sequence: int) -> bool:
+    """Whether a start that did not begin its run has been answered: it is acknowledged, or at least erased, as each is
+    before that. To acknowledge one that is gone does not move the floor if the consumer was reset in between."""
+    if await ack_floor(log.requests, log.stream, ADMISSION) >= sequence:
+        return True
+    return await log.message(sequence) is None
 
 
 async def _refusal(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:

@@ -12,7 +12,7 @@ from anyio import to_thread
 from callboard.bus.events import Event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, whole
-from callboard.bus.news import News
+from callboard.bus.news import LOOK_AGAIN_S, News
 from callboard.projections.projection import Projection, fold
 
 logger = structlog.get_logger(__name__)
@@ -86,12 +86,15 @@ class Kept(Generic[P]):
         """
         if not await self._news.behind(self._sequence):
             return self._projection
-        last = await _last(self._log, self._filters)
+        last = await self._news.last()
         with anyio.move_on_after(CATCH_UP_WAIT_S):
             while self._sequence < last and not self.failed:
                 # All are woken by what the first of them waits for, and wait on.
                 self._awaited = min(self._awaited, last) if self._awaited > self._sequence else last
-                await self._grown.wait()
+                with anyio.move_on_after(LOOK_AGAIN_S) as waited:
+                    await self._grown.wait()
+                if waited.cancelled_caught:
+                    last = min(last, await self._news.last())
         if self._sequence < last:
             raise NoAnswer(f"the listing is at {self._sequence} of {last}")
         return self._projection
@@ -111,16 +114,21 @@ class Folding:
 
 
 async def folded(log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> V:
-    """Fold the events that match the filters once, up to the last one that the log has now.
+    """Fold the events that match the filters once, those that the log has now.
 
-    :raises NoAnswer: if the log does not answer
+    :raises NoAnswer: if the log does not answer, or they cannot be folded
     """
-    if last := await _last(log, filters):
-        async with log.follow(filters, 0) as feed:
-            async for recorded in feed:
-                await _apply(projection, log, recorded)
-                if recorded.sequence >= last:
-                    break
+    kept = Kept(log, filters, projection)
+    failure: NoAnswer | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(kept.run)
+        try:
+            await kept.caught_up()
+        except NoAnswer as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
     return projection.view()
 
 
@@ -130,9 +138,3 @@ async def _apply(projection: Projection[Any], log: JetStreamLog, recorded: Recor
     except msgspec.ValidationError:
         # A member that this needs is stored beside the event; few have any, so they are fetched only now.
         projection.apply(await whole(log, recorded))
-
-
-async def _last(log: JetStreamLog, filters: Sequence[str]) -> int:
-    """Return the sequence of the last event that counts here, 0 if there is none."""
-    found = [await log.last_message(filter) for filter in filters]
-    return max((one.sequence for one in found if one is not None), default=0)

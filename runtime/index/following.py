@@ -15,7 +15,7 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, whole
-from callboard.bus.news import News
+from callboard.bus.news import LOOK_AGAIN_S, News
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.purging import marked
 from callboard.runtime.index.files import slot
@@ -95,25 +95,25 @@ class Following:
 
         :raises NoAnswer: if the log does not answer, or the index does not come nearer
         """
-        wanted = await self._wanted()
-        while (self._index is None or self._read < wanted) and not self.failed:
-            before = self._read
-            with anyio.move_on_after(CATCH_UP_WAIT_S) as waited:
-                while (self._index is None or self._read < wanted) and not self.failed:
+        wanted = await self._news.last() if await self._news.behind(self._read) else self._read
+        before, since = self._read, anyio.current_time()
+        while self._lacks(wanted):
+            with anyio.move_on_after(LOOK_AGAIN_S):
+                while self._lacks(wanted):
                     await self._grown.wait()
-            if waited.cancelled_caught and self._read == before:
+            if self._read != before:
+                before, since = self._read, anyio.current_time()
+            elif anyio.current_time() >= since + CATCH_UP_WAIT_S:
                 break
+            if self._lacks(wanted):
+                wanted = min(wanted, await self._news.last())
         if self._index is None or self._read < wanted or self.failed:
             raise NoAnswer(f"the index is at {self._read} of {wanted}")
         await self._take()
         await self._forget(self._index)
 
-    async def _wanted(self) -> int:
-        """The sequence of the last event that counts here."""
-        if not await self._news.behind(self._read):
-            return self._read
-        last = await self._log.last_message(self._filter)
-        return last.sequence if last is not None else 0
+    def _lacks(self, wanted: int) -> bool:
+        return (self._index is None or self._read < wanted) and not self.failed
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Ask the index something as it is; in a thread, for it may take its time.
