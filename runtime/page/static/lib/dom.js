@@ -112,7 +112,7 @@ let drawing = false
 
 /**
  * Call a function at most once per frame, however often it is asked for. What a drawing asks for in turn is drawn in the
- * same frame.
+ * same frame, unless that has taken long already.
  * @param {() => void} draw
  * @returns {() => void}
  */
@@ -124,11 +124,12 @@ export function framed(draw) {
 }
 
 function frame() {
-  const drawn = new Set()
+  const drawn = new Set(), began = performance.now()
   drawing = true
   // What is added meanwhile is walked through, too.
   for (const draw of undrawn) {
     if (drawn.has(draw)) continue
+    if (performance.now() - began > SLOW_MS) break
     undrawn.delete(draw)
     drawn.add(draw)
     try {
