@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import Event
+from callboard.bus.events import Event, RunAccepted, encode_payload, payload_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
+from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.operations.replays import Replayed, replay_events
 from tests.test_run import one_turn
@@ -113,3 +115,18 @@ async def test_what_has_not_begun_cannot_be_replayed() -> None:
     with pytest.raises(CallboardError) as refused:
         replayed(theatre, events[:2])
     assert refused.value.code == "replay.not_started"
+
+
+async def test_a_start_that_is_not_understood_here_is_named() -> None:
+    _, events = await performed(one_turn)
+    accepted = payload_of(events[0])
+    assert isinstance(accepted, RunAccepted)
+    elsewhere = replace(accepted.definition, language="dialect")
+    for changed, why in (
+        (replace(accepted, start={"definition": 1}), r"Expected `object`, got `int` - at `\$.definition`"),
+        (replace(accepted, definition=elsewhere), "the language 'dialect' is not installed here"),
+    ):
+        first = replace(events[0], payload=Raw(encode_payload(changed)))
+        with pytest.raises(CallboardError, match=why) as caught:
+            admitted(first, language)
+        assert (caught.value.code, caught.value.where) == ("replay.not_admitted", "r1")

@@ -45,18 +45,24 @@ def admitted(first: Event, language_of: LanguageOf) -> Admitted:
     """
     accepted = ev.payload_of(first)
     assert isinstance(accepted, ev.RunAccepted)
-    start = msgspec.convert(accepted.start, StartRun)
-    spoken = language_of(accepted.definition.language)
+    try:
+        start = msgspec.convert(accepted.start, StartRun)
+        spoken = language_of(accepted.definition.language)
+    except msgspec.ValidationError as error:
+        raise _not_admitted(first, error) from error
+    except KeyError as error:
+        raise _not_admitted(first, f"the language {error} is not installed here") from error
     parsed = spoken.parse(accepted.definition.source)
     # It may have got its name with the start.
     named = parsed if isinstance(parsed, list) else replace(parsed, name=accepted.definition.name)
     plan = named if isinstance(named, list) else planned(spoken, named, start)
     if isinstance(plan, list):
-        problems = "; ".join(str(problem) for problem in plan)
-        raise CallboardError(
-            "replay.not_admitted", f"the run's start is no longer accepted: {problems}", where=first.run
-        )
+        raise _not_admitted(first, "; ".join(str(problem) for problem in plan))
     return Admitted(msgspec.structs.replace(accepted, start={}), start, spoken, plan)
+
+
+def _not_admitted(first: Event, why: object) -> CallboardError:
+    return CallboardError("replay.not_admitted", f"the run's start is no longer accepted: {why}", where=first.run)
 
 
 def build_stage(
