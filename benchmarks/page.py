@@ -34,6 +34,7 @@ APPENDED = 40
 ASKED = 10
 NODES = 500
 SCROLLED_S = 5
+SETTLED_S = 1
 
 LIVE = "live"
 LONG = "long"
@@ -197,6 +198,8 @@ async def tabs_ms(browser: Opened, page: Page, url: str) -> float:
     for tab in page.context.pages:
         if tab is not page:
             await tab.close()
+    # To end a tab takes its process longer than to be told so.
+    await anyio.sleep(SETTLED_S)
     began = time.perf_counter()
 
     async def follow() -> None:
