@@ -106,11 +106,9 @@ def _begin(listener: socket.socket, address: str) -> None:
     with listener:
         select.select([listener], [], [])
         command = [sys.executable, "-m", "tests.forks", str(listener.fileno()), address]
-        _begun.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()]))
-
-
-_begun: list[subprocess.Popen[bytes]] = []
-"""As long as it is kept its standard input is open."""
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+        # It ends with its standard input, which this closes.
+        atexit.register(process.communicate)
 
 
 def _program(path: Path, line: str) -> None:

@@ -1,10 +1,17 @@
 """Ports of this machine at which a test may have somebody listen, whatever else runs beside it."""
 
+import atexit
 import socket
 import sys
 
 _KEPT: list[socket.socket] = []
 """Bound for as long as this process lives, and never listening."""
+
+
+@atexit.register
+def _let_go() -> None:
+    for bound in _KEPT:
+        bound.close()
 
 
 def free_ports(count: int) -> list[int]:
