@@ -26,7 +26,7 @@ async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Ver
         event = await whole(log, first)
         accepted = ev.payload_of(event) if event.type != UNREADABLE else None
         return Verdict("accepted", ref.run, warnings=accepted.warnings if isinstance(accepted, ev.RunAccepted) else [])
-    # What is refused meanwhile is refused: this is looked at first.
+    # Before refusals are looked for: one that is recorded in between is found.
     answered = first is not None and await _is_answered(log, sequence)
     refused = await _refusal(log, ref, sequence)
     return Verdict("accepted", ref.run, duplicate=True) if refused is None and answered else refused
@@ -42,8 +42,8 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
 
 
 async def _is_answered(log: JetStreamLog, sequence: int) -> bool:
-    """Whether a start that did not begin its run has been answered: it is acknowledged, or at least erased, as each is
-    before that. To acknowledge one that is gone does not move the floor if the consumer was reset in between."""
+    """Whether a start of a run that is there already has been answered: it is acknowledged, or gone, since it is erased
+    before. Where the consumer was reset in between, acknowledging one that is gone does not move its floor."""
     if await ack_floor(log.requests, log.stream, ADMISSION) >= sequence:
         return True
     return await log.message(sequence) is None

@@ -91,9 +91,10 @@ class Kept(Generic[P]):
             while self._sequence < last and not self.failed:
                 # All are woken by what the first of them waits for, and wait on.
                 self._awaited = min(self._awaited, last) if self._awaited > self._sequence else last
+                before = self._sequence
                 with anyio.move_on_after(LOOK_AGAIN_S) as waited:
                     await self._grown.wait()
-                if waited.cancelled_caught:
+                if waited.cancelled_caught and self._sequence == before:
                     last = min(last, await self._news.last())
         if self._sequence < last:
             raise NoAnswer(f"the listing is at {self._sequence} of {last}")

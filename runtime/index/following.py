@@ -105,7 +105,7 @@ class Following:
                 before, since = self._read, anyio.current_time()
             elif anyio.current_time() >= since + CATCH_UP_WAIT_S:
                 break
-            if self._lacks(wanted):
+            elif self._lacks(wanted):
                 wanted = min(wanted, await self._news.last())
         if self._index is None or self._read < wanted or self.failed:
             raise NoAnswer(f"the index is at {self._read} of {wanted}")

@@ -43,7 +43,7 @@ function take(port, asked) {
     if (counting.count !== null) port.postMessage({count: counting.count})
   } else if (asked.again) {
     streams.again()
-    counting?.gather()
+    counting?.again()
   } else if (asked.bye) {
     forget(port)
   } else {

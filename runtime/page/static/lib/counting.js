@@ -1,6 +1,6 @@
 // How many questions are open: counted where the streams are, once for all tabs. Pure but for `fetch` and timers.
 
-const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
+import {Asking} from './asking.js'
 
 /** @typedef {import('./stream.js').Follower} Follower */
 /** @typedef {import('./stream.js').Told} Told */
@@ -15,49 +15,31 @@ export class Counting {
    * @param {(count: number) => void} tell
    */
   constructor(url, streams, tell) {
-    this.url = url
     this.streams = streams
     this.tell = tell
     /** How many there are, once that is known. @type {number|null} */
     this.count = null
-    this.asking = 0
-    this.asked = 0
-    /** How often it was asked, and which of these was the latest that has been answered. */
-    this.asks = 0
-    this.answered = 0
-    const hear = (/** @type {Told[]} */ told) => told.some(changes) && this.gather()
+    const ask = async () => {
+      const response = await fetch(`${url}?limit=1`, {credentials: 'same-origin'})
+      if (!response.ok) throw response
+      return await response.json()
+    }
+    const take = (/** @type {{count: number}} */ {count}) => this.tell((this.count = count))
+    // Whoever comes in has it asked again.
+    this.asking = new Asking(ask, take, (error) => !(error instanceof Response && error.status === 401))
+    const hear = (/** @type {Told[]} */ told) => told.some(changes) && this.again()
     const since = Date.now()
     this.followers = ['questions', 'runs'].map((topic) => /** @type {Follower} */ ({topic, after: null, since, tell: hear}))
     for (const one of this.followers) streams.follow(one)
-    this.gather(0)
+    this.asking.now()
   }
 
-  /** Ask again, however much comes meanwhile, soon, and not too often. @param {number} [wait] */
-  gather(wait = GATHER_MS) {
-    this.asking ||= setTimeout(() => this.ask(), Math.max(wait, this.asked + AGAIN_MS - Date.now()))
-  }
-
-  async ask() {
-    this.asking = 0
-    this.asked = Date.now()
-    const turn = ++this.asks
-    try {
-      const response = await fetch(`${this.url}?limit=1`, {credentials: 'same-origin'})
-      // Whoever comes in has it asked again.
-      if (response.status === 401) return
-      if (!response.ok) throw new Error(`the server answers ${response.status}`)
-      const {count} = await response.json()
-      if (turn < this.answered) return
-      this.answered = turn
-      this.count = count
-      this.tell(count)
-    } catch {
-      this.gather(RETRY_MS)
-    }
+  again() {
+    this.asking.soon()
   }
 
   close() {
-    clearTimeout(this.asking)
+    this.asking.close()
     // What is still asked is nobody's any more.
     this.tell = () => {}
     for (const one of this.followers) this.streams.leave(one)

@@ -91,7 +91,7 @@ function alone() {
   }
   const again = () => {
     stream.renew(0)
-    counting?.gather()
+    counting?.again()
   }
   return {follow: (/** @type {number} */ id) => stream.follow(of(id)), leave: (/** @type {number} */ id) => stream.leave(of(id)), again, count}
 }

@@ -1,11 +1,11 @@
 // The open questions of all runs, for whoever shows them.
 
 import {get, Refused} from './api.js'
+import {Asking} from './asking.js'
 import {changes} from './counting.js'
 import {follow} from './follow.js'
 
 const QUESTIONS_MAX = 1_000
-const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 
 /** @typedef {{take: (questions: any[], count: number) => void, fail: (error: unknown) => void}} Watcher */
 
@@ -13,9 +13,6 @@ const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 const watchers = new Set()
 /** What was told last. @type {{questions: any[], count: number}} */
 export const open = {questions: [], count: 0}
-let asking = 0, asked = 0
-/** How often it was asked, and which of these was the latest that has been answered. */
-let asks = 0, told = 0
 let following = false
 
 function begin() {
@@ -30,29 +27,26 @@ function begin() {
 export function watch(watcher) {
   watchers.add(watcher)
   begin()
-  load()
+  asking.now()
   return () => watchers.delete(watcher)
 }
 
-/** Ask again, however much comes meanwhile, soon, and not too often. @param {number} [wait] */
-export function gather(wait = GATHER_MS) {
-  if (watchers.size) asking ||= setTimeout(load, Math.max(wait, asked + AGAIN_MS - Date.now()))
+/** Ask again, if somebody shows them. */
+export function gather() {
+  if (watchers.size) asking.soon()
 }
 
-async function load() {
-  clearTimeout(asking)
-  asking = 0
-  asked = Date.now()
-  const turn = ++asks
-  try {
-    const {questions, count} = await get(['questions'], {limit: QUESTIONS_MAX})
-    if (turn < told) return
-    told = turn
-    open.count = count
-    open.questions = questions
-    watchers.forEach((watcher) => watcher.take(questions, count))
-  } catch (error) {
-    watchers.forEach((watcher) => watcher.fail(error))
-    if (error instanceof Refused && error.status !== 401) gather(RETRY_MS)
-  }
+const asking = new Asking(() => get(['questions'], {limit: QUESTIONS_MAX}), take, fail)
+
+/** @param {{questions: any[], count: number}} answer */
+function take({questions, count}) {
+  open.count = count
+  open.questions = questions
+  watchers.forEach((watcher) => watcher.take(questions, count))
+}
+
+/** @param {unknown} error */
+function fail(error) {
+  watchers.forEach((watcher) => watcher.fail(error))
+  return watchers.size > 0 && error instanceof Refused && error.status !== 401
 }
