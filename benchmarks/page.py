@@ -56,6 +56,10 @@ NOTED = """() => {
 """Has a page note when it tells that it has come to an event."""
 
 
+SHOWS = "(n) => document.querySelector('cb-run .where')?.textContent.startsWith(`event ${n} of ${n}`)"
+"""Whether a run is drawn up to an event."""
+
+
 async def until(page: Page, script: str, argument: object = None) -> float:
     """Wait until something holds in a page; return how many ms that is from when its address was gone to."""
     return await page.evaluate(
@@ -204,7 +208,7 @@ async def tabs_ms(browser: Opened, page: Page, url: str) -> float:
 
     async def follow() -> None:
         tab = await browser.tab(page.context, url)
-        await until(tab, f"() => document.querySelector('cb-run')?.run?.last >= {3 + APPENDED}")
+        await until(tab, SHOWS, 3 + APPENDED)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(TABS - 1):

@@ -14,7 +14,16 @@ from jsonschema import Draft202012Validator
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.asking import api
-from callboard.bus.events import Outline, OutlineNode
+from callboard.bus.events import (
+    DefinitionRef,
+    Outline,
+    OutlineNode,
+    Parent,
+    RunAccepted,
+    RunEnd,
+    RunQuarantined,
+    Warned,
+)
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.http import histories
@@ -158,6 +167,52 @@ async def test_the_index_comes_in_pieces(client: httpx.AsyncClient, two: str) ->
     types = [piece["types"][place] for piece in (first, rest) for place in piece["type"]]
     assert types == [event["type"] for event in events]
     assert (await got(client, f"/runs/{two}/index", after=len(events)))["count"] == 0
+
+
+def child() -> Log:
+    made = Log("a-child", "small")
+    made.accepted(parent=Parent("above", "ask", 1))
+    return made.failed("boom", "it broke")
+
+
+def due() -> Log:
+    made = Log("a-due", "small")
+    start = {"scheduled": {"schedule": "daily", "due": "2026-11-24T08:00:00+00:00"}}
+    made.add(RunAccepted(DefinitionRef("graph", "ab" * 32, "{}", "small"), start))
+    made.add(RunQuarantined("log.unreadable", 7, "cb.here", "it is none"))
+    return made
+
+
+def warned() -> Log:
+    made = Log("a-warned", "small").started()
+    made.add(RunEnd("completed", warnings=[Warned("a.thing", "look"), Warned("b.thing", "look")]))
+    return made
+
+
+NOWHERE = {"parent": None, "schedule": None, "forked_from": None}
+
+
+@pytest.mark.parametrize(
+    ("made", "origin", "ending"),
+    [
+        (child(), {"language": "workflow", "parent": "above"}, {"code": "boom", "message": "it broke", "warnings": 0}),
+        (
+            due(),
+            {"language": "graph", "schedule": "daily"},
+            {"code": "log.unreadable", "message": "it is none", "warnings": 0},
+        ),
+        (warned(), {"language": "workflow"}, {"code": None, "message": "", "warnings": 2}),
+    ],
+)
+async def test_the_index_says_where_a_run_comes_from_and_what_it_came_to(
+    house: House, made: Log, origin: dict[str, Any], ending: dict[str, Any]
+) -> None:
+    client, connection = house
+    await put(connection.log, made.run, made.events)
+    found = await got(client, f"/runs/{made.run}/index")
+    assert (found["origin"], found["ending"]) == (NOWHERE | origin, ending)
+    first = await got(client, f"/runs/{made.run}/index", limit=1)
+    assert (first["origin"], first["ending"]) == (NOWHERE | origin, None)
 
 
 async def test_how_a_run_stood_behind_an_event(client: httpx.AsyncClient, two: str) -> None:

@@ -188,8 +188,9 @@ async def test_what_is_pushed_is_folded_as_what_is_fetched(stage: Stage) -> None
     page = await stage.browser.page(stage.url("runs/twice"))
     index = (await stage.client.get("/runs/twice/index")).json()
     script = """async ([recorded, index]) => {
-        const {rowOf, rowsOf} = await import('/static/lib/rows.js')
-        return [recorded.map((one) => rowOf(one.event, one.sequence)), rowsOf(index)]
+        const {endingOf, rowOf, rowsOf} = await import('/static/lib/rows.js')
+        const endings = recorded.map((one) => endingOf(one.event)).filter((one) => one !== null)
+        return [[recorded.map((one) => rowOf(one.event, one.sequence)), endings], [rowsOf(index), [index.ending]]]
     }"""
     pushed, fetched = await asked(page, script, [recorded, index])
     assert pushed == fetched
@@ -443,6 +444,9 @@ async def test_a_token_in_the_address_is_brought_once_and_seen_no_more(
     browser: Opened, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with served(tmp_path_factory.mktemp("token"), TOKEN) as (client, _):
+        run = await browser.page(str(client.base_url.join("/t/acme/runs/some")))
+        await expect(run.get_by_text("A token is needed")).to_be_visible()
+        await expect(run.locator("cb-run")).to_have_count(0)
         page = await browser.page(str(client.base_url.join("/t/acme/runs")))
         await page.get_by_label("Token").fill("wrong")
         await page.get_by_role("button", name="Go in").click()
@@ -614,6 +618,45 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     await page.goto(stage.url(f"runs/parts/diff/{fork}"))
     await expect(page.get_by_text(f"They have events 2 to {told} in common")).to_be_visible()
     await expect(page.get_by_text("what the models saw")).to_be_visible()
+
+
+GONE_TO = """(url) => {
+    const link = document.createElement('a')
+    link.href = url
+    document.body.append(link)
+    link.click()
+}"""
+
+
+async def test_whoever_goes_from_one_run_to_another_sees_the_events_of_that(stage: Stage) -> None:
+    for run, node in (("one", "a"), ("other", "b")):
+        made = Log(run, "alike").started(Outline([OutlineNode(node)]))
+        made.enter(node)
+        made.exit(node)
+        await put(stage.connection.log, run, made.ended().events)
+    page = await stage.browser.page(stage.url("runs/one"))
+    rows = page.locator(".event-row.list-row .path")
+    await expect(rows.get_by_text("a", exact=True).first).to_be_visible()
+    await asked(page, GONE_TO, stage.url("runs/other"))
+    await expect(rows.get_by_text("b", exact=True).first).to_be_visible()
+    await expect(rows.get_by_text("a", exact=True)).to_have_count(0)
+
+
+async def test_what_takes_long_keeps_nothing_else_from_being_shown(stage: Stage) -> None:
+    await stage.start("slowly")
+    page = await stage.browser.page("about:blank")
+    go_on = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        await go_on.wait()
+        await route.continue_()
+
+    await page.route("**/slowly/graph?*", hold)
+    await page.goto(stage.url("runs/slowly"))
+    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    await expect(page.locator(".graph-frame svg")).to_have_count(0)
+    go_on.set()
+    await expect(page.locator(".graph-frame svg")).to_be_visible()
 
 
 async def test_a_failed_run_is_tried_again_and_any_run_once_more(stage: Stage) -> None:

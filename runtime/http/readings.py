@@ -17,7 +17,6 @@ from anyio import to_thread
 from callboard.bus.blobs import TooLarge
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event, ModelCall, ModelResult, RunAccepted, payload_of
-from callboard.bus.forks import origin_of
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -34,6 +33,7 @@ from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.verbs import ApiError, read_body
 from callboard.runtime.http.answers import Content
 from callboard.runtime.http.histories import Histories, History, count_to, event_at
+from callboard.runtime.http.origin_and_ending import ending_told, origin_told
 from callboard.runtime.http.shapes import (
     INDEX_EVENTS_MAX,
     At,
@@ -121,16 +121,16 @@ class Readings:
         if final and key in self._pieces:
             self._pieces.move_to_end(key)
             return self._pieces[key]
-        forked = origin_of(history.events[0])
         found = Index(
             run=asked.run_id,
-            parted_at=forked.n if forked is not None else 0,
             definition=history.events[0].definition,
             after=asked.after,
             last=rows[-1].event.n if rows else asked.after,
             count=len(rows),
             more=more,
             ended=history.ended,
+            origin=origin_told(history.events[0]),
+            ending=ending_told(rows),
             **msgspec.structs.asdict(await self._apart(columns, rows, asked.after)),
         )
         if final:

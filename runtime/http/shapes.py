@@ -62,10 +62,35 @@ class TwoRuns(Struct, frozen=True, forbid_unknown_fields=True):
     right: str
 
 
+class ForkedAt(Struct, frozen=True):
+    """The run that a run is a fork of, and the last event ``n`` that they share."""
+
+    run: str
+    n: int
+
+
+class Origin(Struct, frozen=True):
+    """Where a run comes from: the ``language`` of its definition, and what started it, None if it was not that: a
+    ``parent`` run, a ``schedule``; or the run that it is a fork of."""
+
+    language: str
+    parent: str | None
+    schedule: str | None
+    forked_from: ForkedAt | None
+
+
+class Ending(Struct, frozen=True):
+    """What a run came to: its error, if there is one, and how many warnings it bears."""
+
+    code: str | None
+    message: str
+    warnings: int
+
+
 class Index(Columns, frozen=True, kw_only=True):
     """Answer of ``index``. ``last`` is the number of the last event in it, ``more`` says that there are others behind
-    it by now; ``ended`` that what was read so far has the run's end in it. Behind event ``parted_at`` a fork has parted
-    from its origin; of any other run it is 0."""
+    it by now; ``ended`` that what was read so far has the run's end in it. ``ending`` is what the last event in it says
+    that ends a run, or has it performed no further; None if none does."""
 
     run: str
     definition: str
@@ -74,7 +99,8 @@ class Index(Columns, frozen=True, kw_only=True):
     count: int
     more: bool
     ended: bool
-    parted_at: int
+    origin: Origin
+    ending: Ending | None
 
 
 class At(Standing, frozen=True, kw_only=True):

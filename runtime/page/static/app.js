@@ -26,6 +26,8 @@ const VIEWS = {
 const CHORD_MS = 1_000
 /** How long the first view may take before the stream begins all the same. */
 const NEWS_MS = 1_000
+/** How long a view may wait, before it is put up, for what it shows first. */
+const READY_MS = 300
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
 
 const view = h('main', {id: 'view', tabindex: '-1'})
@@ -87,14 +89,8 @@ async function arrive() {
   if (location.pathname === '/') return go(to([]), {replace: true})
   const place = placeOf(location)
   const [tag, title, load] = VIEWS[place.view] ?? []
-  const loading = load?.().then(() => true, () => false)
-  if (!view.isConnected) {
-    // What is drawn first is drawn with the frame around it, in one go.
-    await loading
-    if (!view.isConnected) frame()
-  }
   if (place.tenant !== tenant) {
-    return fill(view, nothing(`Tenant ${place.tenant} is not served here`, h('a', {class: 'button', href: to([])}, `Go to ${tenant}`)))
+    return put(nothing(`Tenant ${place.tenant} is not served here`, h('a', {class: 'button', href: to([])}, `Go to ${tenant}`)))
   }
   if (place.view === 'home' && readsOnly) return go(to(['runs']), {replace: true})
   for (const link of nav.children) {
@@ -103,23 +99,32 @@ async function arrive() {
     if (here) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
   }
-  if (!tag) return fill(view, nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
+  if (!tag) return put(nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
   const name = title || place.names.join(' ')
   document.title = [name, 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
-  const loaded = await loading
+  const loaded = await load().then(() => true, () => false)
   // Whoever has gone on meanwhile is somewhere else.
   if (turn !== arrivals) return
-  if (!loaded) return fill(view, failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
+  if (!loaded) return put(failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
   let element = /** @type {any} */ (view.firstElementChild)
   if (element?.localName !== tag) {
     element = document.createElement(tag)
-    view.replaceChildren(element)
+    // What is at hand soon is drawn with what it stands in, in one go.
+    await Promise.race([element.ready?.(place), new Promise((done) => setTimeout(done, READY_MS))])
+    if (turn !== arrivals) return element.close?.()
+    put(element)
   }
   view.setAttribute('aria-label', name)
   const now = JSON.stringify([place.view, place.names])
   if (looked && looked !== now) view.focus()
   looked = now
   await element.show(place)
+}
+
+/** Have something stand in the view, and the frame around it. @param {Node} one */
+function put(one) {
+  view.replaceChildren(one)
+  if (!view.isConnected) frame()
 }
 
 // -- keys --------------------------------------------------------------------------------------------------------------
@@ -205,9 +210,11 @@ async function login(token) {
 
 function locked() {
   if (view.querySelector('.locked')) return
+  // What is about to be put up has nothing to show.
+  arrivals++
   const input = h('input', {type: 'password', id: 'token', autocomplete: 'current-password', required: true, 'aria-describedby': 'untaken'})
   const said = h('p', {class: 'problem', id: 'untaken', role: 'alert'}, untaken && `✕ ${untaken}`)
-  fill(view, h('form', {class: 'locked nothing', onsubmit: async (/** @type {Event} */ event) => {
+  put(h('form', {class: 'locked nothing', onsubmit: async (/** @type {Event} */ event) => {
     event.preventDefault()
     await login(input.value.trim())
     said.textContent = untaken && `✕ ${untaken}`

@@ -109,10 +109,12 @@ function alike(one, other) {
 /** What is to be drawn in the next frame, or in the one that is being drawn. @type {Set<() => void>} */
 const undrawn = new Set()
 let drawing = false
+/** When something was drawn last. */
+let drew = -Infinity
 
 /**
  * Call a function at most once per frame, however often it is asked for. What a drawing asks for in turn is drawn in the
- * same frame, unless that has taken long already.
+ * same frame, but where one drawing follows the other, and this one has taken long already, with the next.
  * @param {() => void} draw
  * @returns {() => void}
  */
@@ -124,12 +126,12 @@ export function framed(draw) {
 }
 
 function frame() {
-  const drawn = new Set(), began = performance.now()
+  const drawn = new Set(), began = performance.now(), busy = began - drew < BUSY_MS
   drawing = true
   // What is added meanwhile is walked through, too.
   for (const draw of undrawn) {
     if (drawn.has(draw)) continue
-    if (performance.now() - began > SLOW_MS) break
+    if (busy && performance.now() - began > SLOW_MS) break
     undrawn.delete(draw)
     drawn.add(draw)
     try {
@@ -139,6 +141,7 @@ function frame() {
     }
   }
   drawing = false
+  drew = performance.now()
   if (undrawn.size) requestAnimationFrame(frame)
 }
 
@@ -168,6 +171,7 @@ export function paced(draw, rest = 0) {
 }
 
 const SLOW_MS = 10
+const BUSY_MS = 100
 const REST_TIMES = 2
 /** How much longer a slow drawing rests than it took. */
 

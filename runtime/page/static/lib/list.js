@@ -88,10 +88,17 @@ export class List {
 
   /** The active row, if it was seen, stays so. */
   resized() {
-    const {height} = this.given
+    const {height} = this.given, {clientHeight, clientWidth, isConnected} = this.element
+    // What is no part of the page has no size; and with its first rows it is measured before one is told of it.
+    if (!isConnected || (clientHeight === this.seen.height && clientWidth === this.seen.width)) return
     const from = this.active * height, until = from + height + this.seen.head
     if (this.active >= 0 && from >= this.top && until <= this.top + this.seen.height) this.sought = this.active
     this.scrolled()
+  }
+
+  /** Know its size: for lists that stand together that is best asked before any is filled, as the page is laid out for it. */
+  measured() {
+    if (this.seen.height < 0) this.measure()
   }
 
   measure() {
@@ -115,13 +122,21 @@ export class List {
     return !this.count || this.top >= this.most - this.given.height
   }
 
-  /** Have so many rows, and make those that are seen anew. @param {number} count @param {number} [sought] a row to be seen */
-  set(count, sought = -1) {
+  /**
+   * Have so many rows, and make those that are seen anew.
+   * @param {number} count
+   * @param {{sought?: number, active?: number}} [rows] the one that is to be seen, and the active one if that may be another
+   */
+  set(count, {sought = -1, active} = {}) {
     this.count = count
-    if (sought >= 0) this.sought = sought
     this.body.style.setProperty('height', `${count * this.given.height}px`)
     this.element.setAttribute('aria-rowcount', String(count))
     if (this.active >= 0) this.active = this.place(this.named, this.active)
+    if (active !== undefined && active !== this.active) {
+      this.name(active)
+      this.sought = active
+    }
+    if (sought >= 0) this.sought = sought
     this.stale = true
     // The first rows do not wait for the next frame.
     if (this.made.size) this.asked()
@@ -163,11 +178,16 @@ export class List {
   mark(index, seen = true) {
     // No other row looks otherwise for that.
     const before = this.active
-    this.active = index
-    this.named = index < 0 ? '' : this.given.name(index)
+    this.name(index)
     // Where it stands is asked when there are rows to draw: to ask now would have the page laid out once more.
     if (index >= 0 && seen) this.sought = index
     this.renew([before, index])
+  }
+
+  /** @param {number} index of the row that is the active one from now on, -1 for none */
+  name(index) {
+    this.active = index
+    this.named = index < 0 ? '' : this.given.name(index)
   }
 
   /** @param {number} index */
@@ -180,7 +200,7 @@ export class List {
   draw() {
     // What is no longer part of the page has no rows to ask for; once it is, its size tells.
     if (!this.element.isConnected) return
-    if (this.seen.height < 0) this.measure()
+    this.measured()
     if (this.sought >= 0) this.reveal(this.sought)
     this.sought = -1
     const {top} = this, {height} = this.given

@@ -15,6 +15,8 @@
  * @property {number} tokens
  */
 
+/** What a run came to: its error, if there is one, and how many warnings it bears. @typedef {{code: string|null, message: string, warnings: number}} Ending */
+
 const NAME_MAX = 120
 
 /** An event as a row. @param {any} event @param {number} sequence @returns {Row} */
@@ -102,6 +104,13 @@ function failedResult(value) {
 function tokensOf(type, payload) {
   const {usage} = payload
   return usage && ['model.result', 'child.end', 'effect.result'].includes(type) ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0
+}
+
+/** What an event says that has a run performed no further, as its index says it; null of any other. @param {any} event @returns {Ending|null} */
+export function endingOf({type, payload}) {
+  if (type !== 'run.end' && type !== 'run.quarantined') return null
+  const error = type === 'run.end' ? payload.error : payload
+  return {code: error?.code ?? null, message: String(error?.message ?? ''), warnings: payload.warnings?.length ?? 0}
 }
 
 /**

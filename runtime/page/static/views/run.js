@@ -5,7 +5,7 @@ import {fill, h, paced, say, settle} from '../lib/dom.js'
 import {count, duration, grouped, instant, moment, some, spent} from '../lib/format.js'
 import {asking, follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
-import {rowOf, rowsOf} from '../lib/rows.js'
+import {endingOf, rowOf, rowsOf} from '../lib/rows.js'
 import {last, Run} from '../lib/run.js'
 import {chip, look, over} from '../lib/status.js'
 import {go, note} from './going.js'
@@ -37,6 +37,12 @@ export class RunView extends HTMLElement {
   list
   /** What the head shows, so that it is looked at only for something else. */
   headed = ''
+
+  /** @param {import('../lib/urls.js').Place} place @returns {Promise<unknown>} once what it shows first is at hand */
+  ready(place) {
+    this.show(place)
+    return this.first
+  }
 
   /** @param {import('../lib/urls.js').Place} place */
   show(place) {
@@ -71,7 +77,9 @@ export class RunView extends HTMLElement {
     this.filter = {family: '', failed: false, text: ''}
     /** @type {Row[]} */
     this.events = []
-    /** @type {any} the payload of its last event, once it has ended */
+    /** Which version of the run its events are listed of. @type {number} */
+    this.listed = -1
+    /** @type {import('../lib/rows.js').Ending|null} */
     this.ending = null
     this.language = ''
     /** @type {HTMLElement[]|undefined} */
@@ -83,11 +91,14 @@ export class RunView extends HTMLElement {
     this.unread = 0
     /** The last event whose cost is known, if it has one. */
     this.priced = 0
-    this.asked = paced(() => this.draw())
+    const asked = paced(() => this.draw())
+    this.asked = () => this.isConnected && asked()
     this.aborted = new AbortController()
     // What it is asked for is on its way while there is made what shows it.
+    const read = new Promise((done) => (this.begun = done))
     const loading = this.load()
     this.build()
+    this.first = Promise.all([read, this.graph.load(id).then(() => this.asked())])
     this.ticking = setInterval(() => this.tick(), TICK_MS)
     return loading
   }
@@ -147,7 +158,6 @@ export class RunView extends HTMLElement {
           this.list.element),
       ),
     )
-    this.graph.load(id).then(() => this.asked())
   }
 
   /** @param {string} pane */
@@ -173,9 +183,8 @@ export class RunView extends HTMLElement {
     try {
       for await (const index of indexOf(id, this.run.last, signal)) {
         clearTimeout(waiting)
-        this.run.parted = index.parted_at
-        this.run.take(rowsOf(index), true)
-        this.run.charge(index.costs)
+        this.take(index)
+        this.begun?.()
         this.priced = this.run.last
         this.missed()
         // What follows nothing is the last of it.
@@ -185,10 +194,10 @@ export class RunView extends HTMLElement {
         else this.draw()
       }
       if (signal.aborted) return
-      this.summary()
       if (!this.run.ended) this.unfollow = follow(`run:${id}`, (told) => this.hear(told), since)
     } catch (error) {
       clearTimeout(waiting)
+      this.begun?.()
       if (signal.aborted) return
       const unknown = error instanceof Refused && error.status === 404
       this.classList.toggle('missing', unknown)
@@ -202,11 +211,22 @@ export class RunView extends HTMLElement {
     const id = /** @type {string} */ (this.run_id)
     if (this.trouble.hasChildNodes()) {
       fill(this.trouble)
-      if (this.loaded) this.summary()
+      if (this.loaded) this.readOn()
       else this.load()
     }
     this.inspector.again()
     if (!this.graph.ids.length) this.graph.load(id).then(() => this.asked())
+  }
+
+  /** @param {any} index a page of it */
+  take(index) {
+    const {language, parent, schedule, forked_from: forked} = index.origin
+    this.language = language
+    this.origin ??= links(parent, schedule, forked)
+    this.ending = index.ending ?? this.ending
+    this.run.parted = forked?.n ?? 0
+    this.run.take(rowsOf(index), true)
+    this.run.charge(index.costs)
   }
 
   /** Ask what it has cost meanwhile: what is told as it comes has tokens and no prices. */
@@ -240,12 +260,9 @@ export class RunView extends HTMLElement {
     const known = this.run.last
     try {
       for await (const index of indexOf(/** @type {string} */ (this.run_id), known, signal)) {
-        this.run.take(rowsOf(index), true)
-        this.run.charge(index.costs)
+        this.take(index)
       }
-      if (signal.aborted || this.run.last === known) return
-      this.summary()
-      this.come()
+      if (!signal.aborted && this.run.last !== known) this.come()
     } catch (error) {
       if (signal.aborted || (error instanceof Refused && error.status === 401)) return
       if (error instanceof Refused && (!error.status || error.status >= 500)) return this.lacks()
@@ -268,37 +285,15 @@ export class RunView extends HTMLElement {
     this.pricing ??= setTimeout(() => this.price(), PRICED_MS)
   }
 
-  /** What only its first and its last event say: nothing has to be folded for that. */
-  async summary() {
-    const {signal} = /** @type {AbortController} */ (this.aborted)
-    try {
-      if (!this.origin) {
-        const {definition, parent, forked_from: forked, start} = await this.payload(0)
-        this.language = definition?.language
-        this.origin = links(parent, forked, start)
-      }
-      const last = this.run.rows.findLast((row) => row.type === 'run.end' || row.type === 'run.quarantined')
-      if (last) this.ending = await this.payload(last.sequence - 1)
-      this.asked()
-    } catch (error) {
-      if (!signal.aborted) fill(this.trouble, failure(error))
-    }
-  }
-
-  /** Of the event behind a sequence. @param {number} after */
-  async payload(after) {
-    const {signal} = /** @type {AbortController} */ (this.aborted)
-    const page = await get(['runs', /** @type {string} */ (this.run_id), 'events'], {after, limit: 1}, signal)
-    return page.events[0]?.event.payload ?? {}
-  }
-
   /** @param {import('../lib/follow.js').Told[]} told */
   hear(told) {
     /** @type {Row[]} */
     const rows = []
     for (const one of told) {
-      if (one.sequence !== null) rows.push(rowOf(one.event, one.sequence))
-      else if (one.delta) this.piece(one.delta)
+      if (one.sequence !== null) {
+        rows.push(rowOf(one.event, one.sequence))
+        this.ending = endingOf(one.event) ?? this.ending
+      } else if (one.delta) this.piece(one.delta)
       // What came between what was read and what is told from now on is read.
       else this.readOn()
     }
@@ -307,10 +302,7 @@ export class RunView extends HTMLElement {
     if ((rows.at(-1)?.n ?? 0) > this.run.last) this.lacks()
     if (rows.some((row) => row.tokens)) this.spends()
     const status = this.run.statusAt(this.run.last)
-    if (status !== before) {
-      say(`The run is ${look(status)[2]}`)
-      this.summary()
-    }
+    if (status !== before) say(`The run is ${look(status)[2]}`)
     this.come()
   }
 
@@ -424,6 +416,7 @@ export class RunView extends HTMLElement {
     if (this.node && !this.picked) this.picked = [...run.latest.values()].findLast((one) => last(one.path) === this.node || one.path === this.node)?.n0
     const at = Math.min(this.node ? this.picked ?? n : this.n ?? this.settled(), run.last)
     const span = run.spanOf(at)
+    for (const list of [this.waterfall.list, this.list]) list.measured()
     this.waterfall.show(run, n, span, this.loaded)
     const ids = this.graph.ids
     const shown = run.shown(n, ids)
@@ -481,7 +474,6 @@ export class RunView extends HTMLElement {
     const parts = `${status} ${read} ${this.trouble.hasChildNodes()} ${lasted} ${tokens} ${cost} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
-    const failed = ending?.error ?? (ending?.code ? ending : null)
     settle(
       this.head,
       h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read ? chip(status) : h('span', {class: 'soft'}, this.trouble.hasChildNodes() ? '' : 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
@@ -494,8 +486,8 @@ export class RunView extends HTMLElement {
         cost ? h('span', {title: 'what models have cost, by the prices of the server'}, cost) : null,
         run.last ? h('span', {class: 'soft'}, some(run.last, 'event')) : null,
         t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
-        ending?.warnings?.length ? h('span', {class: 'soft'}, some(ending.warnings.length, 'warning')) : null),
-      failed ? h('p', {class: 'why'}, h('code', {class: 'code'}, failed.code), ' ', String(failed.message ?? '').slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
+        ending?.warnings ? h('span', {class: 'soft'}, some(ending.warnings, 'warning')) : null),
+      ending?.code ? h('p', {class: 'why'}, h('code', {class: 'code'}, ending.code), ' ', ending.message.slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
     )
   }
 
@@ -512,16 +504,16 @@ export class RunView extends HTMLElement {
   /** @param {number} n */
   entries(n) {
     const {run} = this
-    const anew = this.listed !== run.version
-    if (anew) {
-      const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
-      this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
-      this.list.set(this.events.length, end ? this.events.length - 1 : -1)
-      this.counted.textContent = this.events.length === run.last ? '' : `${grouped(this.events.length)} of ${grouped(run.last)}`
-      this.listed = run.version
+    if (this.listed === run.version) {
+      const active = this.n === null ? -1 : this.index(n)
+      if (active !== this.list.active) this.list.mark(active)
+      return
     }
-    const index = this.n === null ? -1 : this.index(n)
-    if (index !== this.list.active) this.list.mark(index)
+    this.listed = run.version
+    const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
+    this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
+    this.list.set(this.events.length, {active: this.n === null ? -1 : this.index(n), sought: end ? this.events.length - 1 : -1})
+    this.counted.textContent = this.events.length === run.last ? '' : `${grouped(this.events.length)} of ${grouped(run.last)}`
   }
 
   /** Where an event is among those that are listed; the last one before it if it is not. @param {number} n */
@@ -585,13 +577,13 @@ async function* indexOf(id, after, signal) {
   }
 }
 
-/** Where a run comes from. @param {any} parent @param {any} forked @param {any} start */
-function links(parent, forked, start) {
+/** Where a run comes from. @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */
+function links(parent, schedule, forked) {
   const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
   return [
-    parent ? link('started by', parent.run) : null,
-    forked?.run ? link(`goes on from event ${forked.n} of`, forked.run, {n: forked.n}) : null,
-    start?.scheduled ? h('span', {class: 'soft'}, `schedule ${start.scheduled.schedule}`) : null,
+    parent ? link('started by', parent) : null,
+    forked ? link(`goes on from event ${forked.n} of`, forked.run, {n: forked.n}) : null,
+    schedule ? h('span', {class: 'soft'}, `schedule ${schedule}`) : null,
   ].filter((one) => one !== null)
 }
 

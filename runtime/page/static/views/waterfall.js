@@ -50,17 +50,18 @@ export class Waterfall {
   /** @param {Run} run @param {number} n @param {Span|null} chosen @param {boolean} [whole] whether all of it has been read */
   show(run, n, chosen, whole = true) {
     const shown = [run.version, n, whole, ...this.folded].join()
-    if (run !== this.run || shown !== this.shown) {
+    const anew = run !== this.run || shown !== this.shown
+    if (anew) {
       this.shown = shown
       this.run = run
       this.n = n
       this.lines = run.lines(n, this.folded)
       this.live = whole && !run.final && n >= run.last
       this.scale = scaleOf(run, n, this.until())
-      this.list.set(this.lines.length)
     }
-    const index = chosen ? this.lines.indexOf(chosen) : -1
-    if (index !== this.list.active) this.list.mark(index, index >= 0)
+    const active = chosen ? this.lines.indexOf(chosen) : -1
+    if (anew) this.list.set(this.lines.length, {active})
+    else if (active !== this.list.active) this.list.mark(active)
   }
 
   until() {
