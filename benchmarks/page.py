@@ -190,15 +190,22 @@ async def news(browser: Opened, log: EventLog, url: str) -> None:
     noted: dict[str, float] = await page.evaluate("() => window.noted")
     delays = [noted[str(n)] - then for n, then in acknowledged.items()]
     told("an appended event is seen: p95", statistics.quantiles(delays, n=20)[-1], "ms", 250)
-    told(f"{TABS} tabs are loaded", await median_ms(lambda: tabs_ms(browser, page, f"{url}/runs/{LIVE}")), "ms", 2_000)
+    shown: list[float] = []
+    empty: list[float] = []
+    for _ in range(TIMES):
+        empty.append(await tabs_ms(browser, page, "about:blank"))
+        shown.append(await tabs_ms(browser, page, f"{url}/runs/{LIVE}", SHOWS, 3 + APPENDED))
+    told(f"{TABS} tabs are loaded", statistics.median(shown), "ms", 2_000)
+    ratio = statistics.median(one / other for one, other in zip(shown, empty, strict=True))
+    print(f"{'':<58} {ratio:>9.1f} times as long as empty ones, {statistics.median(empty):.0f} ms", flush=True)
     await put(log, LIVE, [grown[3 + APPENDED]], after)
     for tab in page.context.pages:
         await until(tab, f"() => document.querySelector('cb-run').run.last === {4 + APPENDED}")
     await browser.close_pages()
 
 
-async def tabs_ms(browser: Opened, page: Page, url: str) -> float:
-    """How long it takes until a run is shown in so many tabs, beside a page that shows it already."""
+async def tabs_ms(browser: Opened, page: Page, url: str, shows: str = "() => true", n: int = 0) -> float:
+    """How long it takes until so many tabs show something at an address, with the page that is open already."""
     for tab in page.context.pages:
         if tab is not page:
             await tab.close()
@@ -208,7 +215,7 @@ async def tabs_ms(browser: Opened, page: Page, url: str) -> float:
 
     async def follow() -> None:
         tab = await browser.tab(page.context, url)
-        await until(tab, SHOWS, 3 + APPENDED)
+        await until(tab, shows, n)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(TABS - 1):
