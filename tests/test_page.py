@@ -574,6 +574,8 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     recorded = (await stage.client.get("/runs/parts/events", params={"limit": 1_000})).json()["events"]
     told = next(one["event"]["n"] for one in recorded if one["event"]["type"] == "model.result")
     await asked(page, "n => document.querySelector('cb-run').choose(n)", told)
+    # Until it is drawn the button is that of the event before.
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={told}")
     await page.get_by_role("button", name="Fork from here").click()
     await page.get_by_label("What the event says instead").fill('{"text": "otherwise"}')
     await page.get_by_role("button", name="Fork", exact=True).click()
