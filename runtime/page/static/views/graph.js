@@ -23,7 +23,7 @@ export class Graph {
     this.edges = []
     this.state = ''
     this.closed = false
-    this.sized = new ResizeObserver(() => this.fitted && this.zoom(0))
+    this.sized = new ResizeObserver(() => this.fitted && this.element.isConnected && this.zoom(0))
   }
 
   close() {
