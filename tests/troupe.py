@@ -198,8 +198,8 @@ class Troupe:
 
 
 @cache
-def _forker() -> tuple[Path, subprocess.Popen[bytes]]:
-    """The process that forks the workers of all troupes of this process, and where it listens. It ends with us."""
+def _forker() -> Path:
+    """Where the process listens that forks the workers of all troupes of this process. It ends with us."""
     folder = tempfile.TemporaryDirectory(prefix="callboard-troupe-")
     atexit.register(folder.cleanup)
     address = Path(folder.name) / "socket"
@@ -208,13 +208,15 @@ def _forker() -> tuple[Path, subprocess.Popen[bytes]]:
         listener.listen()
         command = [sys.executable, "-m", "tests.worker_process", str(listener.fileno())]
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
-    return address, process
+    # It ends with its standard input, which this closes.
+    atexit.register(process.communicate)
+    return address
 
 
 @asynccontextmanager
 async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Troupe]:
     """A server, and processes to hire; ``config`` is what all workers have in common."""
-    address, _ = _forker()
+    address = _forker()
     troupe: Troupe | None = None
 
     def restarted(_restarted: Restarted) -> None:
