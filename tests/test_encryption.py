@@ -32,6 +32,7 @@ from callboard.runtime.admission.large_starts import detached
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.export.span_exporter import Spans, export_run
 from callboard.runtime.http.histories import Histories
+from callboard.runtime.http.readings import Readings
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings import logs
@@ -344,6 +345,23 @@ async def test_what_the_page_has_read_of_a_run_goes_with_its_key(connection: Con
     history = await histories.of(run)
     assert len(history.events) > 10
     assert not any(SECRET.encode() in bytes(event.payload) for event in history.events)
+
+
+async def test_nor_does_the_index_tell_what_it_came_to(connection: Connection) -> None:
+    tenant = connection.config.tenant
+    log = RunLog(connection.log, RunRef(tenant, "came-to"), writer="w")
+    log.key = await connection.log.keys.make(tenant, "ada")
+    log.state(ev.RunAccepted(ev.DefinitionRef("play", "0", "{}"), {}, parent=ev.Parent("above", "ask", 1)))
+    log.state(ev.RunEnd("failed", error=Failure("node.failed", SECRET)))
+    while log.queue:
+        await log.append_queued()
+    readings = Readings(connection)
+    asked = b'{"run_id": "came-to"}'
+    told = [await readings.index(tenant, asked)]
+    await connection.log.keys.destroy(tenant, "ada")
+    told.append(await readings.index(tenant, asked))
+    assert [one.ending and one.ending.message for one in told] == [SECRET, HIDDEN]
+    assert [(one.ended, one.origin.parent) for one in told] == [(True, "above")] * 2
 
 
 # -- those who are to see no words -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 
 import anyio
 import msgspec
@@ -40,6 +41,9 @@ READ_BYTES = 8 * 1024 * 1024
 """Events read at once, and about as many bytes of them."""
 
 
+_readings = count()
+
+
 class History:
     """The events of one run as far as they were read, without their large values, and keyframes of its standing."""
 
@@ -57,6 +61,8 @@ class History:
         self._begin()
 
     def _begin(self) -> None:
+        self.reading = next(_readings)
+        """Which reading of the log it is: what was made of another one may have changed since."""
         self.events: list[Event] = []
         self.rows: list[Row] = []
         self.keyframes = Keyframes(partial(Standings, self._prices))

@@ -76,7 +76,7 @@ class Readings:
         self._connection = connection
         self._histories = Histories(connection.log, connection.config.tenant, connection.config.price_table())
         self._folding = anyio.CapacityLimiter(FOLDS_AT_ONCE)
-        self._pieces: OrderedDict[tuple[str, int, int, int], Index] = OrderedDict()
+        self._pieces: OrderedDict[tuple[int, int, int], Index] = OrderedDict()
         self._workers = Workers(connection.log)
         self._drawings: OrderedDict[tuple[str, Direction], Geometry] = OrderedDict()
 
@@ -117,7 +117,7 @@ class Readings:
         rows = history.rows[begin : begin + asked.limit]
         more = len(history.rows) > begin + len(rows) or not history.complete
         final = more or history.ended
-        key = asked.run_id, history.rows[0].sequence, asked.after, asked.limit
+        key = history.reading, asked.after, asked.limit
         if final and key in self._pieces:
             self._pieces.move_to_end(key)
             return self._pieces[key]

@@ -26,7 +26,7 @@ const VIEWS = {
 const CHORD_MS = 1_000
 /** How long the first view may take before the stream begins all the same. */
 const NEWS_MS = 1_000
-/** How long a view may wait, before it is put up, for what it shows first. */
+/** How long the first view may wait, before it is put up, for what it shows first. */
 const READY_MS = 300
 const LIVE = {idle: ['', ''], live: ['●', 'live'], away: ['○', 'connecting'], unauthorized: ['○', 'locked']}
 
@@ -108,10 +108,13 @@ async function arrive() {
   if (!loaded) return put(failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
   let element = /** @type {any} */ (view.firstElementChild)
   if (element?.localName !== tag) {
+    const first = !element
     element = document.createElement(tag)
-    // What is at hand soon is drawn with what it stands in, in one go.
-    await Promise.race([element.ready?.(place), new Promise((done) => setTimeout(done, READY_MS))])
-    if (turn !== arrivals) return element.close?.()
+    if (first && element.ready) {
+      // Where there is nothing yet, what is at hand soon is drawn with all that it stands in, in one go.
+      await Promise.race([element.ready(place), new Promise((done) => setTimeout(done, READY_MS))]).catch(reportError)
+      if (turn !== arrivals) return element.close()
+    }
     put(element)
   }
   view.setAttribute('aria-label', name)
@@ -209,9 +212,9 @@ async function login(token) {
 }
 
 function locked() {
-  if (view.querySelector('.locked')) return
   // What is about to be put up has nothing to show.
   arrivals++
+  if (view.querySelector('.locked')) return
   const input = h('input', {type: 'password', id: 'token', autocomplete: 'current-password', required: true, 'aria-describedby': 'untaken'})
   const said = h('p', {class: 'problem', id: 'untaken', role: 'alert'}, untaken && `✕ ${untaken}`)
   put(h('form', {class: 'locked nothing', onsubmit: async (/** @type {Event} */ event) => {

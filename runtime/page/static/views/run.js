@@ -38,10 +38,10 @@ export class RunView extends HTMLElement {
   /** What the head shows, so that it is looked at only for something else. */
   headed = ''
 
-  /** @param {import('../lib/urls.js').Place} place @returns {Promise<unknown>} once what it shows first is at hand */
-  ready(place) {
+  /** Have at hand what it shows first. @param {import('../lib/urls.js').Place} place */
+  async ready(place) {
     this.show(place)
-    return this.first
+    await this.first
   }
 
   /** @param {import('../lib/urls.js').Place} place */
@@ -49,14 +49,14 @@ export class RunView extends HTMLElement {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
     const tab = place.query.get('tab') ?? 'saw'
-    const loading = id !== this.run_id ? this.open(id, n) : undefined
+    if (id !== this.run_id) this.open(id, n)
     this.tab = tab
     this.pane = place.query.get('pane') ?? 'spans'
     this.n = n
     this.node = place.query.get('node') ?? ''
     this.panes()
     this.asked()
-    return loading
+    return this.loading
   }
 
   /** @param {string} id @param {number|null} n */
@@ -96,11 +96,14 @@ export class RunView extends HTMLElement {
     this.aborted = new AbortController()
     // What it is asked for is on its way while there is made what shows it.
     const read = new Promise((done) => (this.begun = done))
-    const loading = this.load()
+    this.loading = this.load()
     this.build()
     this.first = Promise.all([read, this.graph.load(id).then(() => this.asked())])
     this.ticking = setInterval(() => this.tick(), TICK_MS)
-    return loading
+  }
+
+  connectedCallback() {
+    this.draw()
   }
 
   disconnectedCallback() {
@@ -223,7 +226,8 @@ export class RunView extends HTMLElement {
     const {language, parent, schedule, forked_from: forked} = index.origin
     this.language = language
     this.origin ??= links(parent, schedule, forked)
-    this.ending = index.ending ?? this.ending
+    // Meanwhile more may have been told.
+    if (index.last >= this.run.last) this.ending = index.ending ?? this.ending
     this.run.parted = forked?.n ?? 0
     this.run.take(rowsOf(index), true)
     this.run.charge(index.costs)
@@ -290,15 +294,14 @@ export class RunView extends HTMLElement {
     /** @type {Row[]} */
     const rows = []
     for (const one of told) {
-      if (one.sequence !== null) {
-        rows.push(rowOf(one.event, one.sequence))
-        this.ending = endingOf(one.event) ?? this.ending
-      } else if (one.delta) this.piece(one.delta)
+      if (one.sequence !== null) rows.push(rowOf(one.event, one.sequence))
+      else if (one.delta) this.piece(one.delta)
       // What came between what was read and what is told from now on is read.
       else this.readOn()
     }
     const before = this.run.statusAt(this.run.last)
     this.run.take(rows, !this.gapless)
+    for (const {event} of told) if (event?.n <= this.run.last) this.ending = endingOf(event) ?? this.ending
     if ((rows.at(-1)?.n ?? 0) > this.run.last) this.lacks()
     if (rows.some((row) => row.tokens)) this.spends()
     const status = this.run.statusAt(this.run.last)
