@@ -177,7 +177,8 @@ def child() -> Log:
 
 def due() -> Log:
     made = Log("a-due", "small")
-    start = {"scheduled": {"schedule": "daily", "due": "2026-11-24T08:00:00+00:00"}}
+    # As a version writes it that knows more of schedules than this one.
+    start = {"scheduled": {"schedule": "daily", "due": "2026-11-24T08:00:00+00:00", "calendar": "work"}}
     made.add(RunAccepted(DefinitionRef("graph", "ab" * 32, "{}", "small"), start))
     made.add(RunQuarantined("log.unreadable", 7, "cb.here", "it is none"))
     return made

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.commands import Scheduled
 from callboard.bus.events import Event, ForkedFrom, RunEnd, RunQuarantined, payload_of
 from callboard.projections.columns import Row
 from callboard.runtime.http.shapes import Ending, ForkedAt, Origin
@@ -19,8 +18,14 @@ class _Parent(Struct, frozen=True):
     run: str
 
 
+class _Scheduled(Struct, frozen=True):
+    schedule: str = ""
+
+
 class _Start(Struct, frozen=True):
-    scheduled: Scheduled | None = None
+    """Of a start as it was admitted, perhaps by another version: no more is asked of it than is told."""
+
+    scheduled: _Scheduled | None = None
 
 
 class _Accepted(Struct, frozen=True):
