@@ -29,7 +29,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-# A browser for the tests of the page, where this machine has none: of the system where we may install, else from npm; and
+# A browser for the tests of the page: of the system where we may install, from npm where there is none at all then; and
 # axe-core, by which they look whether anybody is barred from it.
 browser: setup
 	$(BIN)/python -m tests.browser

@@ -379,6 +379,8 @@ async def test_a_run_is_told_without_a_gap_while_it_goes_on(stage: Stage) -> Non
     slow = {**LOOP, "script": {"turns": turns, "routes": {"a": ["b"]}}, "breakpoints": ["b"]}
     await stage.start("goes-on", slow, end=False)
     page = await stage.browser.page(stage.url("runs/goes-on?tab=said"))
+    # What a model says while nobody is told is told to nobody.
+    await expect(page.locator(".live .live")).to_be_visible()
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator(".speaking")).to_have_text("almost")
     await page.get_by_role("button", name="Cancel…").click()

@@ -85,6 +85,7 @@ async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     where = "() => document.activeElement.id || document.activeElement.localName"
     # A page that is new may not be the one that has the focus.
     await page.bring_to_front()
+    await expect(page.get_by_role("link", name="All runs")).to_be_visible()
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     await page.keyboard.press("Enter")
