@@ -54,7 +54,8 @@ function frame() {
   )
   watch((state) => {
     const [sign, word] = LIVE[state]
-    fill(live, sign ? h('span', {class: state, 'aria-hidden': 'true'}, sign) : null, ` ${word}`)
+    if (live.dataset.state !== state) fill(live, sign ? h('span', {class: state, 'aria-hidden': 'true'}, sign) : null, ` ${word}`)
+    live.dataset.state = state
     if (state === 'live' && view.querySelector('.failure[data-passing]')) again()
   })
 }
@@ -66,10 +67,13 @@ function again() {
   else arrive()
 }
 
+let open = 0
+
 /** How many questions are open stands at the inbox. @param {number} questions */
 function inbox(questions) {
   const link = nav.querySelector('[data-view=inbox]')
-  if (!link) return
+  if (!link || questions === open) return
+  open = questions
   fill(link, 'Inbox', questions ? h('span', {class: 'open'}, spelled(questions), h('span', {class: 'heard'}, ' open')) : null)
 }
 

@@ -63,12 +63,12 @@ export class Graph {
     nodes.after(labels)
     for (const one of scene.edges) this.edge(one, edges, labels)
     for (const one of scene.marks ?? []) edges.append(s('circle', {cx: one.x, cy: one.y, r: one.kind === 'end' ? 6 : 5, class: `mark ${one.kind}`}))
-    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing'}, drawing)
+    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing'})
     fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms(corners(), 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
     this.frame = frame
     this.drawing = drawing
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
-    // How large it is told to be, it is once its frame has a size.
+    // It is put into its frame once that has a size: a drawing is laid out anew at each size of its own.
     this.fitted = true
     this.sized.disconnect()
     if (!this.closed) this.sized.observe(frame)
@@ -89,6 +89,7 @@ export class Graph {
     this.scale = Math.max(ZOOM_MIN, Math.min(ZOOM_MAX, factor ? (this.scale ?? 1) * factor : readable))
     drawing.setAttribute('width', String(Math.round(size.width * this.scale)))
     drawing.setAttribute('height', String(Math.round(size.height * this.scale)))
+    if (!drawing.parentNode) frame.append(drawing)
   }
 
   /** @param {any} one */

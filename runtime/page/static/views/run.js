@@ -48,12 +48,12 @@ export class RunView extends HTMLElement {
   show(place) {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
-    const tab = place.query.get('tab') ?? 'saw'
+    const tab = place.query.get('tab') ?? 'saw', pane = place.query.get('pane') ?? 'spans', node = place.query.get('node') ?? ''
+    const asked = [id, n, tab, pane, node].join()
+    // The first view is shown before it is put up, and then once more.
+    if (asked === [this.run_id, this.n, this.tab, this.pane, this.node].join()) return this.loading
     if (id !== this.run_id) this.open(id, n)
-    this.tab = tab
-    this.pane = place.query.get('pane') ?? 'spans'
-    this.n = n
-    this.node = place.query.get('node') ?? ''
+    Object.assign(this, {n, tab, pane, node})
     this.panes()
     this.asked()
     return this.loading
