@@ -105,7 +105,7 @@ async def report() -> None:
                 await runs(browser, url, len(events))
                 await news(browser, log, url)
                 await questions(browser, log, url)
-                await floods(browser, log, url, told)
+                await floods(browser, log, url, told, TIMES)
             await idle_viewer(log, url, told)
 
 

@@ -44,20 +44,33 @@ LONG_TASKS = """() => {
 """Has a page note its tasks that take longer than 50 ms."""
 
 
-async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell) -> None:
-    """One run that grows, and a list in which runs begin and end."""
-    grown = long_run("flood", EVENTS_PER_S * FLOOD_S // 8)
-    await put(log, "flood", grown[:3])
-    page = await _watching(browser, f"{url}/runs/flood")
+async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell, times: int) -> None:
+    """One run that grows, and a list in which runs begin and end, each of them so many times."""
+    runs = [await _run_flooded(browser, log, url, f"flood-{time}") for time in range(times)]
+    _told(tell, "a run", runs)
+    lists = [await _list_flooded(browser, log, url, f"burst-{time}") for time in range(times)]
+    _told(tell, "a list", lists)
+
+
+async def _run_flooded(browser: Opened, log: JetStreamLog, url: str, run: str) -> tuple[float, float]:
+    """Return how many events a second came to a run, and how many ms the longest task of its page took."""
+    grown = long_run(run, EVENTS_PER_S * FLOOD_S // 8)
+    await put(log, run, grown[:3])
+    page = await _watching(browser, f"{url}/runs/{run}")
     took = await _flood(log, grown[3:])
     await _arrived(page, "() => document.querySelector('cb-run').run.last", len(grown))
-    await _told(page, tell, f"a run of {len(grown) / took:,.0f} events/s: longest task")
+    return len(grown) / took, await _longest_ms(page)
+
+
+async def _list_flooded(browser: Opened, log: JetStreamLog, url: str, prefix: str) -> tuple[float, float]:
+    """As `_run_flooded`, of a list."""
     page = await _watching(browser, f"{url}/runs")
-    events = list(many_runs(EVENTS_PER_S * FLOOD_S // 4, "burst"))
+    count = EVENTS_PER_S * FLOOD_S // 4
+    events = list(many_runs(count, prefix))
     took = await _flood(log, events)
-    runs = f"burst-{EVENTS_PER_S * FLOOD_S // 4 - 1:06}"
-    await _arrived(page, f"() => document.querySelector('cb-runs').rows[0].run === '{runs}' ? 1 : 0", 1)
-    await _told(page, tell, f"a list with {len(events) / took:,.0f} events/s: longest task")
+    last = f"{prefix}-{count - 1:06}"
+    await _arrived(page, f"() => document.querySelector('cb-runs').rows[0].run === '{last}' ? 1 : 0", 1)
+    return len(events) / took, await _longest_ms(page)
 
 
 async def _watching(browser: Opened, url: str) -> Page:
@@ -85,10 +98,15 @@ async def _arrived(page: Page, what: str, wanted: int) -> None:
     )
 
 
-async def _told(page: Page, tell: Tell, what: str) -> None:
+async def _longest_ms(page: Page) -> float:
     tasks: list[float] = await page.evaluate("() => window.tasks")
-    tell(what, max(tasks), "ms", TASK_MS)
     await page.context.close()
+    return max(tasks)
+
+
+def _told(tell: Tell, what: str, seen: Sequence[tuple[float, float]]) -> None:
+    paces, longest = zip(*seen, strict=True)
+    tell(f"{what} of {statistics.median(paces):,.0f} events/s: longest task", statistics.median(longest), "ms", TASK_MS)
 
 
 async def idle_viewer(log: JetStreamLog, url: str, tell: Tell) -> None:
