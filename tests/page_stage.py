@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, Route
 
 from callboard.bus.effects import Usage
 from callboard.bus.events import (
@@ -197,3 +197,15 @@ def long_run(name: str, loops: int) -> Sequence[Event]:
 async def asked(page: Page, script: str, argument: Any = None) -> Any:
     """Ask the page itself; what a handle names is let go with it."""
     return await page.evaluate(script, argument)
+
+
+async def held(page: Page, urls: str) -> anyio.Event:
+    """Hold back what a page asks at some addresses, until what is returned is set."""
+    let_go = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        await let_go.wait()
+        await route.continue_()
+
+    await page.route(urls, hold)
+    return let_go

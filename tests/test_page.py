@@ -30,7 +30,7 @@ from callboard.runtime.page import shell
 from tests.browser import Opened, axe
 from tests.http_house import PATIENCE_S, application, served
 from tests.logs import Log
-from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, put
+from tests.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, held, put
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import house as house
 from tests.page_stage import stage as stage
@@ -66,14 +66,8 @@ def test_the_shell_is_small_and_names_no_other_place() -> None:
 
 async def test_what_begins_before_the_stream_does_is_seen(stage: Stage) -> None:
     page = await stage.browser.page("about:blank")
-    let_go = anyio.Event()
-
-    async def hold(route: Route) -> None:
-        await let_go.wait()
-        await route.continue_()
-
     await page.add_init_script("delete globalThis.SharedWorker")
-    await page.route("**/live?*", hold)
+    let_go = await held(page, "**/live?*")
     for path in ("", "runs"):
         await page.goto(stage.url(path))
         await expect(page.locator("main > *")).to_be_visible()
@@ -649,13 +643,7 @@ async def test_whoever_goes_from_one_run_to_another_sees_the_events_of_that(stag
 async def test_what_takes_long_keeps_nothing_else_from_being_shown(stage: Stage) -> None:
     await stage.start("slowly")
     page = await stage.browser.page("about:blank")
-    go_on = anyio.Event()
-
-    async def hold(route: Route) -> None:
-        await go_on.wait()
-        await route.continue_()
-
-    await page.route("**/slowly/graph?*", hold)
+    go_on = await held(page, "**/slowly/graph?*")
     await page.goto(stage.url("runs/slowly"))
     await expect(page.locator(".event-row.list-row").first).to_be_visible()
     await expect(page.locator(".graph-frame svg")).to_have_count(0)

@@ -12,7 +12,7 @@ import httpx
 from playwright.async_api import Route, expect
 
 from tests.browser import NODE, ROOT
-from tests.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked
+from tests.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked, held
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import furnish as furnish
 from tests.page_stage import house as house
@@ -134,13 +134,7 @@ async def test_what_is_written_stays_while_the_name_of_its_definition_changes(st
     name = page.get_by_placeholder("the name of a registered one")
     await name.fill("wants-mo")
     await expect(page.get_by_text("Nothing is registered as wants-mo.")).to_be_visible()
-    let_go = anyio.Event()
-
-    async def hold(route: Route) -> None:
-        await let_go.wait()
-        await route.continue_()
-
-    await page.route("**/about", hold)
+    let_go = await held(page, "**/about")
     async with page.expect_request("**/about"):
         await name.fill("wants-more")
     await service.press("End")

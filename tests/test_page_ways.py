@@ -1,9 +1,8 @@
 """The ways through the page in a real browser: between views, by keys, and while what is asked for is on its way."""
 
-import anyio
 from playwright.async_api import Route, expect
 
-from tests.page_stage import ASKING, LOOP, Stage, asked
+from tests.page_stage import ASKING, LOOP, Stage, asked, held
 from tests.page_stage import browser as browser  # the fixtures
 from tests.page_stage import furnish as furnish
 from tests.page_stage import house as house
@@ -23,13 +22,7 @@ async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
 
 async def test_that_there_is_nothing_is_said_once_it_is_known(stage: Stage) -> None:
     page = await stage.browser.page("about:blank")
-    let_go = anyio.Event()
-
-    async def hold(route: Route) -> None:
-        await let_go.wait()
-        await route.continue_()
-
-    await page.route("**/api/acme/runs?*", hold)
+    let_go = await held(page, "**/api/acme/runs?*")
     await page.goto(stage.url("runs?q=nobody"))
     await expect(page.locator(".live .live")).to_be_visible()
     await asked(page, "() => document.querySelector('cb-runs').drawn()")
