@@ -67,6 +67,7 @@ function again() {
   else arrive()
 }
 
+/** How many open questions stand at the inbox. */
 let open = 0
 
 /** How many questions are open stands at the inbox. @param {number} questions */

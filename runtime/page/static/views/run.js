@@ -49,9 +49,8 @@ export class RunView extends HTMLElement {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
     const tab = place.query.get('tab') ?? 'saw', pane = place.query.get('pane') ?? 'spans', node = place.query.get('node') ?? ''
-    const asked = [id, n, tab, pane, node].join()
     // The first view is shown before it is put up, and then once more.
-    if (asked === [this.run_id, this.n, this.tab, this.pane, this.node].join()) return this.loading
+    if (JSON.stringify([id, n, tab, pane, node]) === JSON.stringify([this.run_id, this.n, this.tab, this.pane, this.node])) return this.loading
     if (id !== this.run_id) this.open(id, n)
     Object.assign(this, {n, tab, pane, node})
     this.panes()
