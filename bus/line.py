@@ -4,13 +4,14 @@ nats-py connects again by itself, with all subscriptions. What was on its way is
 that lived with the connection are gone; nobody else tells those who wait for them.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
@@ -83,6 +84,12 @@ class Line(Client):
         await self._send_command(frame)
         if self._flush_queue.empty():
             await self._flush_pending()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        # A cancellation that comes at the same time as a server's refusal is lost: who is closed would try for ever.
+        if self.is_closed:
+            raise asyncio.CancelledError
+        await super()._connect_to_server(s)
 
     def push(self) -> None:
         """Write at once what has been published, not when the library's task comes by: somebody waits for what follows
