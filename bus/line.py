@@ -87,7 +87,7 @@ class Line(Client):
 
     async def _connect_to_server(self, s: Srv) -> None:
         # A cancellation that comes at the same time as a server's refusal is lost: who is closed would try for ever.
-        if self.is_closed:
+        if self.is_closed and asyncio.current_task() is self._reconnection_task:
             raise asyncio.CancelledError
         await super()._connect_to_server(s)
 
