@@ -1,5 +1,6 @@
 """What is on its way when the connection is lost: asked again, delivered again, found in the log; and never twice."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
+from nats.aio.client import Client as NatsClient
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from callboard.bus import connection as bus_connection
@@ -148,6 +150,34 @@ async def test_whoever_leaves_does_not_wait_for_a_server_that_has_gone(
                 await anyio.wait_all_tasks_blocked()
                 server.kill()
     assert nc.is_closed
+
+
+async def test_who_is_closed_connects_to_no_server_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trying, tries = anyio.Event(), 0
+
+    async def refused(self: Line, s: Any) -> None:
+        nonlocal tries
+        tries += 1
+        trying.set()
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            # So does asyncio, where a server's refusal comes at the same time.
+            if tries == 1:
+                raise ConnectionRefusedError from None
+            raise
+
+    async with EmbeddedServer(tmp_path, sync="100ms") as server:
+        nc = await connect(server.url, name="test")
+        monkeypatch.setattr(NatsClient, "_connect_to_server", refused)
+        server.kill()
+        with anyio.fail_after(PATIENCE_S):
+            await trying.wait()
+            again = nc._reconnection_task  # pyright: ignore[reportPrivateUsage]
+            assert again is not None
+            await disconnect(nc)
+            await asyncio.wait([again])
+    assert (nc.is_closed, tries) == (True, 1)
 
 
 # -- deliveries --------------------------------------------------------------------------------------------------------

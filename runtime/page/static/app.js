@@ -67,7 +67,7 @@ function again() {
   else arrive()
 }
 
-/** How many open questions stand at the inbox. */
+/** How many questions the link to the inbox says are open. */
 let open = 0
 
 /** How many questions are open stands at the inbox. @param {number} questions */
