@@ -23,6 +23,7 @@ from callboard.bus.copying import Copied
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.feed import MARK
 from callboard.bus.forks import with_origin
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Recorded, recorded, within
 from callboard.bus.subjects import RunRef, Subjects, token
 
@@ -242,7 +243,7 @@ class Archive:
                     digest.update(body)
                     count += 1
                     yield Copied(head.sequence, head.subject, head.time, head.headers, body[:-1])
-        except (*_DAMAGE, msgspec.DecodeError) as error:
+        except (*_DAMAGE, *JSON_ERRORS) as error:
             raise ArchiveInvalid(self.path, f"run {run.run} is damaged: {_why(error)}") from error
         if digest.hexdigest() != run.sha256 or count != run.messages:
             raise ArchiveInvalid(self.path, f"run {run.run} is not what was written: its digest differs")
@@ -305,7 +306,7 @@ def _manifest(path: Path, data: bytes) -> Manifest:
         if not 1 <= version <= VERSION:
             raise ArchiveInvalid(path, f"it is of format {version}; this version reads up to {VERSION}")
         return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (*JSON_ERRORS, KeyError, TypeError) as error:
         raise ArchiveInvalid(path, f"its manifest cannot be read: {_why(error)}") from error
 
 

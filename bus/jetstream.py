@@ -40,6 +40,7 @@ from callboard.bus.commit import (
 from callboard.bus.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.feed import MARK, Feed
 from callboard.bus.forks import with_origin
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.keys import Keys
 from callboard.bus.line import Line
 from callboard.bus.log import (
@@ -449,7 +450,7 @@ def registration(stored: Stored) -> Registration:
     """What a registration says; one that cannot be read withdraws the name, like one that says nothing."""
     try:
         return msgspec.json.decode(stored.data, type=Registration)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         logger.warning("what is registered cannot be read", subject=stored.subject, error=str(error))
         return Registration()
 

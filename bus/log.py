@@ -21,6 +21,7 @@ from callboard.bus.discretion import be_discreet
 from callboard.bus.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
 from callboard.bus.errors import KeyMissing, LogUnavailable, LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload, encode_event
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef
 
 APPEND_PATIENCE_S = 60.0
@@ -99,7 +100,7 @@ def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> 
         if not event.blobs and event.type in TYPES:
             # What lacks a value that travels beside it is looked at when that is put back in.
             decode_payload(event.type, event.payload)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         event = _unreadable(subject, sequence, ref, str(error))
     return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
 
@@ -118,7 +119,7 @@ async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
         payload = Raw(key.decrypted_payload(event.type, event.n, bytes(event.payload)))
         if not event.blobs and event.type in TYPES:
             decode_payload(event.type, payload)
-    except (msgspec.DecodeError, RecursionError, Undecipherable) as error:
+    except (*JSON_ERRORS, Undecipherable) as error:
         event = _unreadable(event.type, item.sequence, item.ref, str(error))
         return replace(item, event=event, encrypted=False)
     return replace(item, event=msgspec.structs.replace(event, payload=payload), key=key, encrypted=False)
@@ -467,6 +468,6 @@ async def whole(log: Reading, recorded: Recorded) -> Event:
     try:
         if event.type in TYPES:
             decode_payload(event.type, payload)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return _unreadable(place, recorded.sequence, recorded.ref, str(error))
     return msgspec.structs.replace(event, payload=payload)

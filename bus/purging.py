@@ -20,6 +20,7 @@ from callboard.bus.copying import copied
 from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import RunRef, is_name
 
@@ -70,7 +71,7 @@ def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
         return None
     try:
         return msgspec.structs.replace(msgspec.json.decode(body, type=Gone), run=run)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return Gone(run)
 
 
@@ -181,7 +182,7 @@ def _fork(note: bytes) -> str:
     """Whose note it is."""
     try:
         return msgspec.json.decode(note, type=_Note).fork
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return ""
 
 

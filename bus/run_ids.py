@@ -5,6 +5,8 @@ from uuid import UUID
 
 import msgspec
 
+from callboard.bus.json_errors import JSON_ERRORS
+
 
 class _Named(msgspec.Struct):
     run_id: str | None = None
@@ -14,7 +16,7 @@ def named_run_id(body: bytes) -> str | None:
     """The run id that a start message names, if it does, whatever else may be wrong with it."""
     try:
         return msgspec.json.decode(body, type=_Named).run_id
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return None
 
 

@@ -21,6 +21,7 @@ from callboard.bus.effects import (
     ToolSpec,
     ToolUse,
 )
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 
@@ -171,7 +172,7 @@ def json_in(text: str) -> JSON:
         if candidate:
             try:
                 return msgspec.json.decode(candidate)
-            except msgspec.DecodeError:
+            except JSON_ERRORS:
                 continue
     return None
 
@@ -180,7 +181,7 @@ def is_json(text: str) -> bool:
     """Say whether a text is JSON and nothing else."""
     try:
         msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return False
     return True
 

@@ -25,10 +25,13 @@ from callboard.bus.errors import StoreLocked
 from callboard.bus.events import Problem
 from callboard.languages.kit import Kit, kits
 from callboard.languages.language import End, Failed, Stage
+from callboard.runtime.admission.admission import Admission
+from callboard.runtime.admission.tells import Tells
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker import worker
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log
 from tests.theatre import PlayLanguage
@@ -65,10 +68,10 @@ class Hall:
     def client(self) -> Client:
         return self.connection.client
 
-    async def say(self, body: Any, subject: str = "cb.start.acme") -> Verdict:
+    async def say(self, body: Any, subject: str = "cb.start.acme", failures: int = 0) -> Verdict:
         """Publish as a bare client does, and wait for the verdict.
 
-        :raises AssertionError: if there is none, because admission failed
+        :raises AssertionError: if admission failed unexpectedly more than ``failures`` times
         """
         nc = self.connection.nc
         inbox = nc.new_inbox()
@@ -84,7 +87,7 @@ class Hall:
         await nc.publish(subject, data, headers={REPLY_HEADER: inbox})
         with anyio.fail_after(PATIENCE_S):
             while not verdicts:
-                assert len(self.crashed) == before, f"no verdict: admission failed at {subject}"
+                assert len(self.crashed) <= before + failures, f"no verdict: admission failed at {subject}"
                 await self.news.wait()
         await subscription.unsubscribe()
         return verdicts[0]
@@ -211,6 +214,11 @@ REFUSED: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     ),
     "too many tags": (start(tags={f"t{i}": "x" for i in range(33)}), [("start.tag", "tags")]),
     "a run id too long": (start(run_id="r" * 161), [("start.run_id", "run_id")]),
+    "an empty name": (start(definition={"name": ""}), [("start.definition", "definition.name")]),
+    "an empty hash": (start(definition={"hash": ""}), [("start.definition", "definition.hash")]),
+    "an empty source": (start(definition={"source": ""}), [("start.definition", "definition.source")]),
+    "text that is not UTF-8": (b'{"definition": {"source": "\xff"}}', [("start.malformed", (1, 28))]),
+    "a name that is not UTF-8": (b'{"\xc3(": 1}', [("start.malformed", (1, 3))]),
     "an unknown language": (
         start(definition={"source": SOURCE, "language": "cobol"}),
         [("start.language", "definition.language")],
@@ -326,6 +334,7 @@ NO_VERDICT: dict[str, tuple[str, Any]] = {
     "a tenant that is no name": ("cb.start.=FF", start()),
     "a run too long": (f"cb.tell.acme.{'r' * 200}.cancel", {}),
     "a run that is no name": ("cb.tell.acme.=FF.cancel", {}),
+    "a tell that is not UTF-8": ("cb.tell.acme.r.signal", b'{"name": "\xff"}'),
     "a tell nested too deep": ("cb.tell.acme.r.signal", b'{"name": "x", "data": ' + b"[" * 100_000),
 }
 
@@ -336,6 +345,25 @@ async def test_whatever_is_published_has_a_verdict(hall: Hall, name: str) -> Non
     verdict = await hall.say(body, subject)
     assert verdict.status == "rejected"
     assert verdict.problems
+
+
+@pytest.mark.parametrize("subject", ["cb.start.acme", "cb.tell.acme.bystander-0.signal"])
+async def test_a_message_whose_admission_keeps_failing_is_rejected(
+    hall: Hall, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_arguments: Any) -> Any:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(worker, "ADMISSION_RETRY_S", 0.001)
+    with monkeypatch.context() as patch:
+        patch.setattr(Admission, "_start", fail)
+        patch.setattr(Tells, "admit", fail)
+        verdict = await hall.say({"run_id": "poison"}, subject, failures=worker.ADMISSION_TRIES_MAX)
+    assert len(hall.crashed) == worker.ADMISSION_TRIES_MAX
+    assert [problem.code for problem in verdict.problems] == ["internal"]
+    assert "ZeroDivisionError: planted" in verdict.problems[0].message
+    refused = await hall.refusal(verdict)
+    assert refused.verb == subject.split(".")[-1].replace("acme", "start")
 
 
 async def test_an_input_is_refused_if_no_run_could_have_it(hall: Hall) -> None:

@@ -20,6 +20,7 @@ import structlog
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.sandbox.process import Ended, Sandbox, SandboxBroken
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.json_errors import JSON_ERRORS
 
 logger = structlog.get_logger(__name__)
 
@@ -170,7 +171,7 @@ def _answer(ended: Ended, limits: Limits) -> _Answer:
             raise _failed("code.crashed", f"the process of the code has died{how}")
     try:
         answer = msgspec.json.decode(ended.written, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise _failed("code.bad_output", f"what the code has left is no answer: {error}") from error
     if answer.failure is not None:
         raise _failed(answer.failure.code, answer.failure.message)

@@ -11,6 +11,7 @@ from callboard.actors.memory.store import Unavailable, failed
 from callboard.actors.models.trouble import retry_after_s
 from callboard.actors.trust import trusted
 from callboard.bus.backoff import backoff_s
+from callboard.bus.json_errors import JSON_ERRORS
 
 if TYPE_CHECKING:
     import httpx
@@ -88,7 +89,7 @@ class Remote:
             return _Vain(f"status {response.status_code}", retry_after_s(response.headers, time.time()))
         try:
             return Answer(response.status_code, msgspec.json.decode(told) if told else None)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             if response.status_code < 400:
                 return _Vain("an answer that is no JSON", None)
             return Answer(response.status_code, told.decode(errors="replace"))

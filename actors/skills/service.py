@@ -21,6 +21,7 @@ from callboard.actors.skills.request import Answer, Request, Unanswered, address
 from callboard.actors.skills.service_errors import Trouble, said_in, without
 from callboard.bus import tracecontext
 from callboard.bus.backoff import backoff_s
+from callboard.bus.json_errors import JSON_ERRORS
 
 CALL_TIMEOUT_S = 50.0
 """How long all tries of a request may take together; a tool that takes 60 s is killed without a word of its own."""
@@ -146,7 +147,7 @@ class Service:
         """
         try:
             return msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             start = answer.body[:60].decode("utf-8", "replace")
             raise self.failed(
                 f"answered HTTP {answer.status} with something that is no JSON: {start!r}. "
@@ -190,7 +191,7 @@ def _retry_after(answer: Answer) -> float | None:
         return None
     try:
         told: Any = msgspec.json.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         return None
     found = member(told, "retry_after") or member(told, "parameters", "retry_after")
     return float(min(found, LONG_S)) if isinstance(found, int | float) and found >= 0 else None

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.json_errors import JSON_ERRORS
+
 SAID_CHARS_MAX = 500
 """How much of a service's own words is told."""
 
@@ -54,7 +56,7 @@ def said_in(body: bytes) -> str:
     """Return the messages in an answer, in short; of one that is no JSON its beginning, unless it is a page."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         text = body[: 4 * SAID_CHARS_MAX].decode("utf-8", "replace").strip()
         return "" if text.startswith("<") else _brief(text)
     found = dict.fromkeys(text for text in _messages(value) if text)

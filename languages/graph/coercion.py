@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.effects import JSON
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.node_types import Field, ValueType
 
 UNFIT: Any = object()
@@ -144,7 +145,7 @@ def _parsed(value: JSON, kind: type[Any]) -> JSON:
     if isinstance(value, str):
         try:
             made = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
+        except JSON_ERRORS:
             return UNFIT
         return made if isinstance(made, kind) else UNFIT
     return UNFIT

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 
@@ -156,7 +157,7 @@ async def _given(
         raise OAuthFailed(name, f"it does not answer ({type(error).__name__})", refused=False) from None
     try:
         found = msgspec.json.decode(answer.content[:ANSWER_BYTES_MAX])
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         raise OAuthFailed(name, f"its answer ({answer.status_code}) is no JSON", refused=False) from None
     if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
         error = found.get("error") if isinstance(found, dict) else None

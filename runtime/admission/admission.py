@@ -143,6 +143,21 @@ class Admission:
             return
         self._answer(verdict, delivery)
 
+    async def give_up(self, delivery: Delivery, error: Exception) -> None:
+        """Reject a message after several attempts to admit it have failed with an unexpected error.
+
+        The sender gets a verdict, and ``cb.reject`` keeps the reason.
+
+        :raises NoAnswer: if the log does not answer
+        :raises Full: if it has no room
+        """
+        message = f"admission failed with {type(error).__name__}: {error}"
+        problem = Problem("internal", message, expected="a report of this error; the worker's log has the traceback")
+        tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
+        verdict = Verdict("rejected", run or named_run_id(delivery.data), problems=[problem])
+        await record_refusal(self._log, tenant, "start" if run is None else verb, verdict, delivery)
+        self._answer(verdict, delivery)
+
     def _put_off(self, error: StoreFull, run: str | None, verb: str, delivery: Delivery) -> None:
         """Say that there is no room. The message is stored, so it stays in the queue until there is."""
         expected = f"room in the store; the {verb} is looked at again by itself"

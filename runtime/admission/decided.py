@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import UNREADABLE, whole
 from callboard.bus.queue import ack_floor
 from callboard.bus.subjects import RunRef
@@ -65,5 +66,5 @@ async def _refusal(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | N
 def _rejected(data: bytes) -> ev.RunRejected | None:
     try:
         return msgspec.json.decode(data, type=ev.RunRejected)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return None  # a stranger's

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from callboard.bus.blobs import TooLarge
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef, token
 
 BLOBS = "blobs"
@@ -147,7 +148,7 @@ def _value(place: str, digest: str, data: bytes) -> _Value | Problem:
         return Problem("start.too_large", message, place, expected=f"at most {VALUES_MAX} commas and brackets")
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return Problem("start.malformed", f"the large value is not JSON: {error}", place)
     if place == "files" and not isinstance(value, dict):
         return Problem("start.type", "the large value is no object", place, expected="texts by path")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus.commands import Limits, StartRun
 from callboard.bus.events import Problem
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
 from callboard.projections.attributes import PATH, ROOTS
 
@@ -118,7 +119,7 @@ def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
     """Read a start message as the object that it must be, whatever is in it."""
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return [_malformed(body, str(error))]
     if not isinstance(document, dict):
         kind = type(document).__name__
@@ -181,10 +182,17 @@ def _check_definition(definition: Any) -> list[Problem]:
         return []
     given = [name for name in ("source", "hash", "name") if definition.get(name) is not None]
     if len(given) == 1:
-        return []
+        return _check_not_empty(given[0], definition[given[0]])
     message = f"the definition is given by {' and '.join(given)}" if given else "no definition is given"
     expected = "exactly one of source, hash and name"
     return [Problem(code="start.definition", message=message, where="definition", expected=expected)]
+
+
+def _check_not_empty(member: str, value: Any) -> list[Problem]:
+    if value != "":
+        return []
+    expected = "the text of a definition" if member == "source" else f"the {member} of a registered definition"
+    return [Problem("start.definition", f"definition.{member} is empty", f"definition.{member}", expected=expected)]
 
 
 def _check_name(member: str, name: Any) -> list[Problem]:

@@ -11,6 +11,7 @@ from callboard.bus.erasing import erase
 from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Recorded
 from callboard.bus.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
@@ -125,6 +126,6 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
     try:
         msgspec.json.decode(body or b"{}", type=TELLS[verb])
         deep = too_deep(msgspec.json.decode(body or b"{}"), "tell")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return [Problem(code="tell.malformed", message=str(error), where="message")]
     return deep

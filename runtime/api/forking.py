@@ -15,6 +15,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Resume
 from callboard.bus.copying import copied
 from callboard.bus.events import Event
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.admission.forks import started_alike
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client
@@ -73,7 +74,7 @@ async def was_told(client: Client, run: str, verb: str, id: str | None) -> bool:
             try:
                 if msgspec.json.decode(message.data or b"{}", type=_Told).id == id:
                     return True
-            except msgspec.DecodeError:
+            except JSON_ERRORS:
                 continue  # somebody else's, and none
     return False
 

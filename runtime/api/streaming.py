@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, RunAccepted, RunEnd, payload_of
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.results import view_of
@@ -45,7 +46,7 @@ async def stream(
     async def take(message: Msg) -> None:
         try:
             piece = msgspec.json.decode(message.data, type=Piece)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             return  # a stranger's
         waiting.put_nowait(piece)  # if there is no room, the turn's result has the text
 

@@ -17,6 +17,7 @@ from callboard.bus.commands import Registration
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer, Recorded, whole
 from callboard.bus.subjects import RunRef, is_name
 from callboard.projections.results import view_of
@@ -397,7 +398,7 @@ def read_body(body: bytes, shape: type[R]) -> R:
     """
     try:
         found = msgspec.json.decode(body or b"{}", type=shape)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         fields = ", ".join(getattr(shape, "__struct_fields__", ()))
         raise ApiError(400, "api.malformed", str(error), expected=f"a JSON object with {fields}") from error
     run = getattr(found, "run_id", None)

@@ -10,6 +10,7 @@ import msgspec
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.projections.projection import fold
 from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
@@ -94,7 +95,7 @@ async def _questions(connection: Connection, runs: Listings) -> list[Question]:
     """The open questions, as the verb ``questions`` tells them: asked of whoever serves the runtime, or told here."""
     tenant = connection.config.tenant
     wanted = msgspec.json.encode(ListQuestions(limit=QUESTIONS_MAX))
-    with suppress(NoRespondersError, NatsTimeout, msgspec.DecodeError):
+    with suppress(NoRespondersError, NatsTimeout, *JSON_ERRORS):
         answer = await connection.log.nc.request(
             connection.log.subjects.api(tenant, "questions"), wanted, timeout=ASK_WAIT_S
         )

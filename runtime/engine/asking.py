@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from callboard.bus.discretion import discretion
 from callboard.bus.errors import CallboardError
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import is_name
 from callboard.runtime.access.subject import Subject
@@ -82,7 +83,7 @@ async def object_of(request: Request) -> dict[str, Any]:
     """
     try:
         found = msgspec.json.decode(await received(request, START_BYTES_MAX) or b"{}")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise ApiError(400, "api.malformed", "the body is no JSON object")

@@ -16,6 +16,7 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Scope
 
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef
 from callboard.runtime.access.subject import Subject
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
@@ -191,7 +192,7 @@ async def _body(route: Route, request: Request) -> Any:
         return {}
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}", expected="a JSON object") from None
     if not isinstance(found, dict):
         raise ApiError(400, "api.malformed", "the body is no JSON object", expected="a JSON object")

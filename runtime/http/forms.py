@@ -133,7 +133,7 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
                 return msgspec.json.decode(text)
             case _:
                 return text.replace("\r\n", "\n")
-    except (ValueError, msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         kind = {"integer": "a whole number", "number": "a number"}.get(field.kind, "JSON")
         raise Unreadable(f"{field.title}: {text[:80]!r} is not {kind}") from None
 

@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from starlette.types import Receive, Scope, Send
 
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer
 from callboard.projections.streaming import Piece
 from callboard.runtime.api.ahead import Ahead
@@ -124,7 +125,7 @@ class Live:
 async def _take(run: str, events: Ahead[bytes], message: Msg) -> None:
     try:
         piece = msgspec.structs.asdict(msgspec.json.decode(message.data, type=Piece))
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return  # a stranger's
     events.put_nowait(b"event: model.delta\ndata: " + msgspec.json.encode({"run": run, **piece}) + b"\n\n")
 

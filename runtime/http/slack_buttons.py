@@ -96,7 +96,7 @@ def _payload(body: bytes) -> Any:
     try:
         fields = parse_qs(body.decode())
         return msgspec.json.decode(fields["payload"][0])
-    except (KeyError, ValueError, msgspec.DecodeError, RecursionError):
+    except (KeyError, ValueError, RecursionError):
         raise ApiError(400, "api.malformed", "the body is no form with a payload in JSON") from None
 
 

@@ -10,6 +10,7 @@ from nats.aio.msg import Msg
 
 from callboard.bus.asking import api
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer
 from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.cluster.membership import BEAT_S, LOST_AFTER_S, Beat, Load
@@ -82,7 +83,7 @@ class Workers:
         ]
 
     async def _take(self, message: Msg) -> None:
-        with suppress(msgspec.DecodeError):
+        with suppress(*JSON_ERRORS):
             beat = msgspec.json.decode(message.data, type=Beat)
             if beat.word == "bye":
                 self._heard.pop(beat.worker, None)

@@ -18,6 +18,7 @@ from mcp_types import (
     TextContent,
 )
 
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.mcp.answers import Workflow
 from callboard.runtime.mcp.tools import Tools
 
@@ -96,5 +97,5 @@ def _value(text: str, schema: Any) -> Any:
         return text
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return text

@@ -26,6 +26,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.tracecontext import read, within
 from callboard.runtime.access.subject import Scope
 from callboard.runtime.http.access import check
@@ -188,7 +189,7 @@ async def _resumed(
     try:
         state = msgspec.json.decode(params.request_state or "", type=State)
         arguments.GetRun.model_validate({"run_id": state.run_id})
-    except (msgspec.DecodeError, ValidationError) as error:
+    except (*JSON_ERRORS, ValidationError) as error:
         raise CallboardError("mcp.arguments", f"the state of the call is none of ours: {error}") from error
     responses = params.input_responses or {}
     if responses:

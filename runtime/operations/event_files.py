@@ -9,6 +9,7 @@ from callboard.bus import payloads
 from callboard.bus.errors import OperatorError
 from callboard.bus.events import Event, RunAccepted, decode_event, encode_event
 from callboard.bus.forks import begun_before
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Entry, EventLog, append, store_blob
 from callboard.bus.subjects import RunRef
 
@@ -38,7 +39,7 @@ def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
         try:
             # What an export has inside stood beside the event in its log.
             event = msgspec.structs.replace(decode_event(line), blobs=[])
-        except (msgspec.DecodeError, RecursionError) as error:
+        except JSON_ERRORS as error:
             raise NoEventFile(f"{path}:{number}", f"the line is no event: {error}") from error
         run = runs.setdefault(event.run, [])
         if event.n != len(run) + 1 or (event.n == 1 and event.type != RunAccepted.type):

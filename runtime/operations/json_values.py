@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.admission.start_message import NESTING_MAX, nests_too_deep
 
 
@@ -28,7 +29,7 @@ def json_of(text: str) -> Any:
         value = msgspec.json.decode(text)
     except RecursionError as error:
         raise TooDeep from error
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise NotJson(f"is not JSON: {error}") from error
     if nests_too_deep(value):
         raise TooDeep

@@ -10,9 +10,8 @@ Consumes: start, alarm, wake, usage, hold, release, cancel, kill, pause, resume,
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from callboard.bus.events import Event
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.reactions import reactions
 
@@ -99,5 +98,5 @@ class Inbox:
 def _heeded(heed: Callable[[Command], bool], command: Command) -> bool:
     try:
         return heed(command)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return False

@@ -18,6 +18,7 @@ from callboard.bus.commands import Kill
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.encryption import Key, is_encrypted
 from callboard.bus.events import Event
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import UNREADABLE, EventLog, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
@@ -145,7 +146,7 @@ def _told(body: bytes) -> Kill:
     """What a kill says: nothing, if it was encrypted with a key that is no longer there, or cannot be read."""
     try:
         kill = Kill() if is_encrypted(body) else parse_tell("kill", body)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return Kill()
     assert isinstance(kill, Kill)
     return kill

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from callboard.bus import payloads
 from callboard.bus.encryption import Key, Undecipherable, is_encrypted
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Reading, Recorded, append, store_blob, whole
 from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
@@ -180,7 +181,7 @@ class RunLog:
             return body
         try:
             return self.key.decrypted_command(body)
-        except (msgspec.DecodeError, Undecipherable):
+        except (*JSON_ERRORS, Undecipherable):
             return body  # a stranger's words, and refused as such
 
     # -- appending ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.interpreter.waits import OpenQuestion
 
@@ -48,7 +49,7 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
         tell = parse_tell(verb, body)
     except KeyError:
         return [Reaction(ev.CommandRefused(verb, "tell.verb", f"there is no verb {verb!r}"))]
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return [Reaction(ev.CommandRefused(verb, "tell.malformed", str(error)))]
     match tell:
         case Cancel():

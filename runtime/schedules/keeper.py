@@ -75,7 +75,7 @@ class Keeper:
         except (NoAnswer, Full) as error:
             logger.warning("a schedule waits for the log", subject=delivery.subject, error=str(error))
             delivery.nak(RETRY_S)
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             # No clock of ours says that: it would come again for ever.
             logger.error("no tick of a schedule, passed over", subject=delivery.subject, error=str(error))
             delivery.ack()

@@ -10,6 +10,7 @@ from msgspec import Struct
 from callboard.bus.asking import api
 from callboard.bus.commit import Message, guarded
 from callboard.bus.jetstream import JetStreamLog, Stored, at
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import name_of
 from callboard.runtime.schedules.schedule import Schedule, Tick
@@ -97,6 +98,6 @@ def _read(stored: Stored, shape: type[T]) -> T | None:
     """What a message says; None if it does not say such a thing."""
     try:
         return msgspec.json.decode(stored.data, type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         logger.warning("what is kept of a schedule cannot be read", sequence=stored.sequence, error=str(error))
         return None

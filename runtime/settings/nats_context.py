@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.events import Problem
+from callboard.bus.json_errors import JSON_ERRORS
 
 URL = "nats://127.0.0.1:4222"
 """Where the tool goes if a context has no address."""
@@ -42,7 +43,7 @@ def read_context(given: str, env: Mapping[str, str], source: str) -> tuple[dict[
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
         return {}, [_problem(f"there is no {path}", source)]
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, *JSON_ERRORS) as error:
         return {}, [_problem(f"{path} cannot be read: {error}", source)]
     if wanting := [name for name in NEEDED if found.get(name)]:
         return {}, [_problem(f"{path} has {', '.join(wanting)}, for which there is no setting", source)]

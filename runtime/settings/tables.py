@@ -13,6 +13,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
 
 from callboard.bus.events import Problem
+from callboard.bus.json_errors import JSON_ERRORS
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class Table(Struct, Generic[T], frozen=True):
         if isinstance(given, str):
             try:
                 given = self.decode(given)
-            except msgspec.DecodeError as error:
+            except JSON_ERRORS as error:
                 reading.wrong(f"is no JSON: {error}")
                 return None, reading
         return self.read(given, reading), reading

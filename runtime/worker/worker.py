@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from callboard.bus import events as ev
+from callboard.bus.backoff import backoff_s
 from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
 from callboard.bus.discretion import discretion
 from callboard.bus.errors import LogUnreadable
@@ -30,11 +31,19 @@ from callboard.runtime.cluster.forwarding import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts
 from callboard.runtime.worker.assignment import Assignment
+from callboard.runtime.worker.failure_counts import FailureCounts
 from callboard.runtime.worker.services import Services
 
 logger = structlog.get_logger(__name__)
 
 ADMISSIONS_AT_ONCE = 64
+
+ADMISSION_TRIES_MAX = 5
+"""Unexpected errors after which a start or a tell is rejected, counted by each worker."""
+
+ADMISSION_RETRY_S = 1.0
+ADMISSION_RETRY_MAX_S = 30.0
+"""First and longest pause before a message whose admission failed unexpectedly is delivered again."""
 
 WAKING = frozenset({"start", "alarm", "wake", "usage", "hold", "release"})
 """What only wakes a run, or what runs say to each other: nobody has to be told that it came too late."""
@@ -72,6 +81,7 @@ class Worker:
         self._admission = admission
         self._admitting = anyio.CapacityLimiter(ADMISSIONS_AT_ONCE)
         self._looked_at: dict[int, Delivery] = {}
+        self._failures = FailureCounts()
         self._seen = anyio.Event()
         self._hold_s = ack_wait_s / 3
         self._active_runs = ActiveRuns(log, services, self, ack_wait_s=ack_wait_s, runs_active_max=runs_active_max)
@@ -199,13 +209,31 @@ class Worker:
             try:
                 async with self._admitting:
                     await self._admission.admit(delivery)
-            except Exception:
-                # The message stays in the queue; whatever broke must not end the worker.
+            except Exception as error:
                 logger.exception("admission failed unexpectedly", subject=delivery.subject)
-                delivery.nak(CRASHED_RETRY_S)
+                await self._retry_or_reject(delivery, error)
+            else:
+                self._failures.pop(delivery.sequence)
             finally:
                 self._looked_at.pop(delivery.sequence, None)
                 self._seen.set()
+
+    async def _retry_or_reject(self, delivery: Delivery, error: Exception) -> None:
+        """Deliver a message again after an unexpected error, and reject it after `ADMISSION_TRIES_MAX` errors."""
+        tries = self._failures.count(delivery.sequence)
+        if tries < ADMISSION_TRIES_MAX:
+            delivery.nak(backoff_s(tries, ADMISSION_RETRY_S, ADMISSION_RETRY_MAX_S))
+            return
+        try:
+            await self._admission.give_up(delivery, error)
+        except NoAnswer as unanswered:
+            logger.warning("admission is waiting for the log", error=str(unanswered))
+            delivery.nak(ADMISSION_RETRY_MAX_S)
+        except Exception:
+            # The rejection cannot be recorded either. Another delivery would fail the same way.
+            logger.exception("message dropped: it can be neither admitted nor rejected", subject=delivery.subject)
+            delivery.ack()
+        self._failures.pop(delivery.sequence)
 
     def _perform_at_once(self, first: Recorded, worker: str) -> None:
         """A run has been admitted here. If it falls to this worker, it need not wait until it is called for."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from callboard.bus.effects import JSON, ModelRequest, ToolSpec, Usage, user
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
@@ -168,7 +169,7 @@ def _parsed(text: str) -> JSON:
     """Return the value that a text is the JSON of; else the text."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return text
 
 

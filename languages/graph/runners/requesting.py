@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
@@ -96,7 +97,7 @@ def _body(answer: dict[str, Any], headers: dict[str, Any]) -> tuple[str, JSON]:
         return body, None
     try:
         return body, msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return body, None
 
 
