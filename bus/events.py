@@ -208,8 +208,36 @@ class RunParked(Fact, frozen=True):
     status: str = ""
 
 
+class RunReleased(Fact, frozen=True):
+    """The worker shuts down and stops the effects that it was executing. Another worker executes them again.
+
+    The next ``run.claimed`` is therefore not a takeover after a crash.
+    """
+
+    type = "run.released"
+    worker: str
+
+
+class RunDiverged(Fact, frozen=True):
+    """This version of Callboard cannot replay the run. A worker with a version that can will continue it.
+
+    ``n`` is the first event that replay does not agree with, 0 if the run's start is not accepted any more.
+    """
+
+    type = "run.diverged"
+    code: str
+    message: str
+    n: int = 0
+    worker: str = ""
+    version: str = ""
+
+
 class RunQuarantined(Fact, frozen=True):
-    """A message among the run's events is none, so that nobody can perform the run; only a kill moves it on."""
+    """No worker performs the run any more. Only a kill ends it.
+
+    ``code`` and ``message`` give the reason. ``sequence`` and ``subject`` name the message of the stream that is
+    damaged, or the last event of a run whose workers keep crashing.
+    """
 
     type = "run.quarantined"
     code: str
@@ -621,6 +649,8 @@ Payload = (
     | EffectCancelled
     | RunQuarantined
     | ChildUsage
+    | RunReleased
+    | RunDiverged
 )
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}

@@ -149,6 +149,10 @@ def _told(event: Event, payload: Payload) -> About:
             return About(outcome=status)
         case ev.RunFailed(error=error):
             return About(error.code, "failed")
+        case ev.RunReleased(worker=worker):
+            return About(worker)
+        case ev.RunDiverged(code=code) | ev.RunQuarantined(code=code):
+            return About(code, "failed")
         case ev.RunParked(status=status):
             return About(status or "")
         case ev.CancelRequested(kill=kill):

@@ -20,6 +20,7 @@ from callboard.bus.events import (
     NodeRetry,
     Payload,
     RunAccepted,
+    RunDiverged,
     RunEnd,
     RunFailed,
     RunQuarantined,
@@ -129,6 +130,7 @@ class Results:
         self._parting = PartingFold()
         self._head = RunResult(status="accepted")
         self._status = StatusFold()
+        self._divergence: Failure | None = None
         self._nodes: dict[str, NodeState] = {}
         self._usage = Usage()
         self._by_path: dict[str, Usage] = {}
@@ -162,6 +164,7 @@ class Results:
 
     def view(self) -> RunResult:
         parting = self._parting.parting
+        status = self._status.status
         return msgspec.structs.replace(
             self._head,
             run=self._run,
@@ -170,7 +173,8 @@ class Results:
             accepted_at=self._began(self._head.accepted_at),
             started_at=self._began(self._head.started_at),
             last_n=self._last_n,
-            status=self._status.status,
+            status=status,
+            error=self._divergence if status == "diverged" else self._head.error,
             cause=self._causes.of(self._head.error) if self._head.error else None,
             warnings=self._warned.view(),
             usage=self._usage,
@@ -220,6 +224,9 @@ class Results:
             case RunQuarantined(code=code, message=message, sequence=sequence, subject=subject):
                 error = Failure(code=code, message=message, details={"sequence": sequence, "subject": subject})
                 self._head = msgspec.structs.replace(self._head, error=error)
+            case RunDiverged(code=code, message=message, n=n, worker=worker, version=version):
+                details = {"n": n, "worker": worker, "version": version, "since": event.time.isoformat()}
+                self._divergence = Failure(code, message, details=details)
             case RunFailed(error=error):
                 self._head = msgspec.structs.replace(self._head, error=error)
             case RunEnd():

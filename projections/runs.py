@@ -20,6 +20,7 @@ from callboard.bus.events import (
     Problem,
     RunAccepted,
     RunClaimed,
+    RunDiverged,
     RunEnd,
     RunFailed,
     RunParked,
@@ -141,6 +142,7 @@ class RunFold(Struct):
     paused: list[str] = []
     parked: RowStatus | None = None
     cancelling: bool = False
+    diverged: bool = False
     final: RowStatus | None = None
     paths: dict[str, str] = {}
 
@@ -155,6 +157,8 @@ class RunFold(Struct):
     def status(self) -> RowStatus:
         if self.final:
             return self.final
+        if self.diverged:
+            return "diverged"
         if self.cancelling:
             return "cancelling"
         if self.paused:
@@ -226,6 +230,9 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
     match payload:
         case RunClaimed():
             run.parked = None
+            if run.diverged:
+                run.diverged = False
+                run.change(error=None)
             if run.row.parted_at > 1 and run.row.started_at is None:
                 # It goes on: what a run begins with is its origin's.
                 run.change(started_at=event.time)
@@ -241,6 +248,9 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
             run.paused = [key for key in run.paused if key != event.key]
         case CancelRequested():
             run.cancelling = True
+        case RunDiverged():
+            run.diverged = True
+            run.change(error=payload.code, awaits=[], deadline=None)
         case RunQuarantined():
             run.final = "quarantined"
             run.change(error=payload.code, awaits=[], deadline=None)

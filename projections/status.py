@@ -9,6 +9,8 @@ from callboard.bus.events import (
     Event,
     HumanAsked,
     Payload,
+    RunClaimed,
+    RunDiverged,
     RunEnd,
     RunFailed,
     RunPaused,
@@ -30,6 +32,7 @@ RunStatus = Literal[
     "waiting:child",
     "paused",
     "cancelling",
+    "diverged",
     "quarantined",
     "completed",
     "failed",
@@ -89,6 +92,7 @@ class StatusFold:
         self.open = OpenIntents()
         self._started = False
         self._cancelling = False
+        self._diverged = False
         self._final: RunStatus | None = None
 
     def apply(self, event: Event, payload: Payload) -> Opened | None:
@@ -99,6 +103,11 @@ class StatusFold:
                 self._started = True
             case CancelRequested():
                 self._cancelling = True
+            case RunDiverged():
+                self._diverged = True
+            case RunClaimed():
+                # A worker claims a diverged run only after it has replayed it.
+                self._diverged = False
             case RunQuarantined():
                 self._final = "quarantined"
             case RunFailed():
@@ -115,6 +124,8 @@ class StatusFold:
         """The status now."""
         if self._final:
             return self._final
+        if self._diverged:
+            return "diverged"
         opened = [each.payload for each in self.open]
         paused = any(isinstance(intent, RunPaused) for intent in opened)
         if not (self._started or paused or self._cancelling):

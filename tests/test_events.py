@@ -110,6 +110,8 @@ EXAMPLES: list[ev.Payload] = [
     ev.EffectCancelled("tool.call", FAILURE),
     ev.RunQuarantined("log.unreadable", 57, "cb.run.acme.r1.triage.node.enter", "JSON is malformed"),
     ev.ChildUsage("r2", [MODEL], 3),
+    ev.RunReleased("w1"),
+    ev.RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w1", "0.1.0"),
 ]
 
 

@@ -9,7 +9,7 @@ from callboard.bus.commands import ROUTING_BYTES, TELLS
 from callboard.bus.encryption import Key, encryptable
 from callboard.bus.erasing import erase
 from callboard.bus.errors import KeyMissing, LogUnreadable
-from callboard.bus.events import Problem
+from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Recorded
@@ -23,6 +23,11 @@ from callboard.runtime.admission.verdicts import Verdict
 TOLD_APART_NS = 60 * 1_000_000_000
 """The server knows a message that is published again for longer than that, by its id (two minutes, if nobody has
 configured the stream otherwise)."""
+
+ENDS_DIVERGED = frozenset({"cancel", "kill"})
+"""Verbs that end a run which no worker can replay."""
+
+DIVERGED_REMEDY = "Run a worker of the version that recorded the run, or end the run with `callboard cancel`."
 
 KEY_DELIVERIES_MAX = 60
 """So often, for about a minute, a tell is looked at again while the key of its run is missing."""
@@ -77,9 +82,10 @@ class Tells:
             lacking = Verdict("rejected", ref.run, problems=[key_missing(ref.run, "run_id")])
             return lacking if delivery.deliveries >= KEY_DELIVERIES_MAX else None
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
-            return Verdict("rejected", ref.run, problems=[illegible("the run's log cannot be read")])
+            return Verdict("rejected", ref.run, problems=[_quarantined(last)])
         cause = await route(self._log, ref, verb, _body(delivery, last), tell_id(delivery.sequence))
-        return Verdict("accepted", ref.run, cause=cause)
+        diverged = last.event.type == ev.RunDiverged.type and verb not in ENDS_DIVERGED
+        return Verdict("accepted", ref.run, cause=cause, warnings=[_diverged(last.event)] if diverged else [])
 
     def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES
@@ -104,6 +110,23 @@ def key_missing(run: str, where: str) -> Problem:
     """The key of a run is not there just now."""
     message = f"run {run} is encrypted, and its key is not there just now"
     return Problem(KeyMissing.CODE, message, where, expected="to be tried again when the bucket of keys has it")
+
+
+def _quarantined(last: Recorded) -> Problem:
+    """Make the refusal of a command for a run that no worker performs."""
+    found = ev.payload_of(last.event) if last.event.type == ev.RunQuarantined.type else None
+    if isinstance(found, ev.RunQuarantined) and found.code != LogUnreadable.CODE:
+        message = f"the run is quarantined: {found.message}"
+        return Problem(found.code, message, "run", expected="`kill`, which ends the run")
+    return illegible("the run's log cannot be read")
+
+
+def _diverged(event: Event) -> Problem:
+    """Make the warning that a command waits for a worker that can replay its run."""
+    found = ev.payload_of(event)
+    assert isinstance(found, ev.RunDiverged)
+    message = f"the run has diverged, so the command waits: {found.code}: {found.message}"
+    return Problem(found.code, message, "run", expected=DIVERGED_REMEDY, severity="warning")
 
 
 def illegible(why: str) -> Problem:

@@ -14,6 +14,7 @@ from callboard.bus.events import Event
 from callboard.bus.log import whole
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import known
+from callboard.runtime.admission.tells import DIVERGED_REMEDY
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client
 
@@ -21,7 +22,9 @@ SETTLE_WAIT_S = 5.0
 """How long we wait for what a run makes of a tell; the tell is durable already."""
 
 
-DECISIVE = frozenset({ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunEnd.type})
+DECISIVE = frozenset(
+    {ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunDiverged.type, ev.RunEnd.type}
+)
 """What may say what becomes of a tell, besides the event that names it as its cause."""
 
 
@@ -62,6 +65,8 @@ async def told(
         verdict = await client.tell(run, verb, tell, wait_s=verdict_wait_s)
         if verdict.status == "rejected":
             return Reception(verdict)
+        for warning in verdict.warnings:
+            raise NotTaken(warning.code, warning.message, run, warning.expected or "")
         settling = Settling(run, verdict.cause)
         with anyio.move_on_after(wait_s):
             async for item in feed:
@@ -103,7 +108,7 @@ class Settling:
     def apply(self, event: Event) -> None:
         """Take an event.
 
-        :raises NotTaken: if it says that the run does not follow
+        :raises NotTaken: if it says that the run does not follow, or cannot
         """
         payload = known(event)
         if self._answer is not None:
@@ -115,6 +120,9 @@ class Settling:
             if isinstance(payload, ev.HumanAnswered):
                 self._answer, self._ahead = payload, 0 if payload.k == 1 else None
             self.settled = self._answer is None
+        elif isinstance(payload, ev.RunDiverged):
+            message = f"the run has diverged, so the command waits: {payload.message}"
+            raise NotTaken(payload.code, message, self._run, DIVERGED_REMEDY)
         elif isinstance(payload, ev.RunEnd):
             raise NotTaken("run.finished", "the run has ended; it comes too late", self._run)
 

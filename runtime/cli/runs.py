@@ -8,7 +8,7 @@ from callboard.runtime.cli.options import LISTED_MAX, Settings, settings_options
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
     *(f"waiting:{what}" for what in ("human", "tool", "timer", "signal", "child")),
-    *("quarantined", "completed", "failed", "cancelled", "expired"),
+    *("diverged", "quarantined", "completed", "failed", "cancelled", "expired"),
 )
 
 

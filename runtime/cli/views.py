@@ -41,6 +41,7 @@ COLOURS = {
     "failed": "red",
     "expired": "red",
     "quarantined": "red",
+    "diverged": "red",
     "cancelled": "magenta",
     "ok": "green",
 }

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.events import Event, ForkedFrom, RunEnd, RunQuarantined, payload_of
+from callboard.bus.events import Event, ForkedFrom, RunClaimed, RunDiverged, RunEnd, RunQuarantined, payload_of
 from callboard.projections.columns import Row
 from callboard.runtime.http.shapes import Ending, ForkedAt, Origin
+
+_ENDING = frozenset({RunClaimed.type, RunDiverged.type, RunEnd.type, RunQuarantined.type})
+"""A claim is among them because it ends a divergence."""
 
 
 class _Definition(Struct, frozen=True):
@@ -52,8 +55,10 @@ def origin_told(first: Event) -> Origin:
 def ending_told(rows: Sequence[Row]) -> Ending | None:
     """Return what the last of some events says that ends a run, or has it performed no further; None if none does."""
     for row in reversed(rows):
-        payload = payload_of(row.event) if row.event.type in (RunEnd.type, RunQuarantined.type) else None
-        if isinstance(payload, RunQuarantined):
+        payload = payload_of(row.event) if row.event.type in _ENDING else None
+        if isinstance(payload, RunClaimed):
+            return None
+        if isinstance(payload, RunQuarantined | RunDiverged):
             return Ending(payload.code, payload.message, 0)
         if isinstance(payload, RunEnd):
             error = payload.error

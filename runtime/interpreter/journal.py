@@ -16,8 +16,10 @@ RUNTIME_FACTS = frozenset(
     {
         "run.accepted",
         "run.claimed",
+        "run.diverged",
         "run.parked",
         "run.quarantined",
+        "run.released",
         "run.start",
         "cancel.requested",
         "child.usage",

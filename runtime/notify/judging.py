@@ -27,6 +27,7 @@ _EVENTS: Mapping[On, tuple[str, ...]] = {
     "cancelled": (ev.RunEnd.type,),
     "expired": (ev.RunEnd.type,),
     "quarantined": (ev.RunQuarantined.type,),
+    "diverged": (ev.RunDiverged.type,),
     "budget": (ev.RunPaused.type, ev.CancelRequested.type),
     "waiting": _WAITS,
 }
@@ -104,6 +105,8 @@ class Judge:
                 return tell(on=status, text=f"{name} {status}{because}", failure=error)
             case ev.RunQuarantined() if "quarantined" in wants:
                 return tell(on="quarantined", text=f"{name} is quarantined: {payload.code}: {short(payload.message)}")
+            case ev.RunDiverged() if "diverged" in wants:
+                return tell(on="diverged", text=f"{name} has diverged: {payload.code}: {short(payload.message)}")
             case ev.RunPaused(reason="budget") if _BUDGET in wants:
                 return tell(on=_BUDGET, text=f"{name} is paused: {payload.message}", key=event.key)
             case ev.CancelRequested(code="budget") if _BUDGET in wants:

@@ -76,6 +76,8 @@ def narrated(event: Event, payload: Payload) -> str:
             | ev.RunClaimed()
             | ev.RunParked()
             | ev.RunQuarantined()
+            | ev.RunReleased()
+            | ev.RunDiverged()
             | ev.RunStart()
             | ev.SourcesResolved()
             | ev.RunPaused()
@@ -133,6 +135,8 @@ def _run(
     | ev.RunClaimed
     | ev.RunParked
     | ev.RunQuarantined
+    | ev.RunReleased
+    | ev.RunDiverged
     | ev.RunStart
     | ev.SourcesResolved
     | ev.RunPaused
@@ -152,7 +156,11 @@ def _run(
             what = _AWAITED.get(payload.status, "waiting")
             return f"parked{until}, {what}: {', '.join(payload.awaits)}"
         case ev.RunQuarantined():
-            return f"✗ quarantined: message {payload.sequence} is no event of this run ({payload.message})"
+            return f"✗ quarantined: {payload.code}: {payload.message} (message {payload.sequence}, {payload.subject})"
+        case ev.RunReleased():
+            return f"released by {payload.worker}, which shuts down"
+        case ev.RunDiverged():
+            return f"✗ diverged: {payload.code}: {payload.message}"
         case ev.RunStart():
             return "started"
         case ev.SourcesResolved():

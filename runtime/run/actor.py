@@ -9,7 +9,7 @@ at all, the run parks.
 Its parts, beside it: `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking), `children` (child
 runs) and `child_budgets` (what these use).
 
-Emits: run.claimed, run.start
+Emits: run.claimed, run.released, run.start
 """
 
 import datetime as dt
@@ -36,8 +36,10 @@ from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_budgets import ChildBudgets
 from callboard.runtime.run.child_reports import ChildReports
 from callboard.runtime.run.children import ChildRuns
+from callboard.runtime.run.claim_check import ClaimCheck
+from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.in_flight import InFlight
-from callboard.runtime.run.inbox import Inbox
+from callboard.runtime.run.inbox import URGENT, Inbox
 from callboard.runtime.run.log import Clock, RunLog, events_of, read_run, utc_now
 from callboard.runtime.run.resting import Rest
 
@@ -63,12 +65,17 @@ class RunActor:
         *,
         fresh: bool = False,
         first: Recorded | None = None,
+        probation: Probation | None = None,
         activated_by: Command | None = None,
     ) -> None:
         """``fresh`` says that most likely nobody has claimed the run before; ``first`` is its first event, from whoever
-        has just appended it: that of a fresh run, which need not be read."""
+        has just appended it: that of a fresh run, which need not be read. Without ``probation`` crashes do not
+        count."""
         self.ref = ref
         self.inbox = Inbox()
+        self._check = ClaimCheck(ref, services, probation)
+        self._releasing = False
+        self._released = False
         self._fresh = fresh or first is not None
         self._first = first
         self._activated_by = activated_by
@@ -104,6 +111,11 @@ class RunActor:
         self._active.draining = True
         self._active.wake()
 
+    def release(self) -> None:
+        """Stop what is running, record that it was stopped, and end. For a worker that shuts down."""
+        self._releasing = True
+        self.drain()
+
     def lose(self, event: Event) -> None:
         """Take an event that was seen in the log: if its claim is newer than ours, another worker has the run; stop."""
         if event.epoch > self._runlog.epoch > 0:
@@ -121,6 +133,8 @@ class RunActor:
         :raises RunLost: if another worker has taken the run
         :raises ReplayDiverged: if this version does not follow the run's log
         :raises LogUnreadable: if the run's log holds something that is no event
+        :raises NotYet: if workers have crashed while they performed the run, and it has to wait
+        :raises KeepsCrashing: if it waits no longer, because that is no use
         :raises Behind: if a replica was read that lags
         :raises LogUnavailable: if the log does not answer
         :raises StoreFull: if it has no room
@@ -141,6 +155,15 @@ class RunActor:
             return "parked_before"
         if not self._fresh:
             await self._check_read(recorded)
+            urgent = any(command.verb in URGENT for command in self.inbox.waiting)
+            shared = forked.n if forked is not None else 0
+            await self._check.check(events_of(recorded), shared, self._runlog.clock(), urgent=urgent)
+        try:
+            return await self._act(recorded)
+        finally:
+            self._check.leave_probation()
+
+    async def _act(self, recorded: list[Recorded]) -> Ending:
         claim = await self._claim(recorded)
         events = [*events_of(recorded), claim]
         recorded.clear()
@@ -220,7 +243,8 @@ class RunActor:
         spawn = self._tasks.spawn
         self._budget = Budget(admission.accepted.limits, self._services.prices, forked.n if forked is not None else 0)
         ids = ids_of(admission.accepted)
-        self._flight = InFlight(self._active, carrier, spawn, self._budget, parked_n=parked_n, ids=ids)
+        crashes = self._check.crashes
+        self._flight = InFlight(self._active, carrier, spawn, self._budget, parked_n=parked_n, ids=ids, crashes=crashes)
         self._reports = ChildReports(self._active, self._flight, self.inbox, self.lose)
         self._kin = ChildBudgets(self._active, self._budget, self.inbox, admission.accepted.parent)
         self._children = self._flight.children = ChildRuns(
@@ -297,7 +321,10 @@ class RunActor:
             await self._deliver_numbered()
             if self._lost_to is not None:
                 raise RunLost(self.ref, self._runlog.n + 1, self._lost_to)
-            idle = not self._runlog.queue and self._active.draining and not self._flight
+            if self._check.on_probation and not self._flight.suspects:
+                self._check.leave_probation()
+            busy = bool(self._flight) and not self._release()
+            idle = not self._runlog.queue and self._active.draining and not busy
             if not idle and self._number_next():
                 continue
             if self._runlog.queue:
@@ -308,6 +335,13 @@ class RunActor:
                 self._ending = "drained"
             elif not await self._flight.begin():
                 await self._rest.wait()
+
+    def _release(self) -> bool:
+        """Record that running effects are stopped, if the worker shuts down; say whether it does."""
+        if self._releasing and not self._released and not self._active.closing:
+            self._released = True
+            self._runlog.state(ev.RunReleased(worker=self._services.worker))
+        return self._released
 
     async def _dismiss(self) -> None:
         """Acknowledge what there is nothing to do about, if the run is still ours.

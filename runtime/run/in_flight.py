@@ -4,7 +4,7 @@ Effects are handed over only when their intent is acknowledged (law 4); what com
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import anyio.lowlevel
@@ -24,6 +24,7 @@ from callboard.runtime.run.activation import Activation
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.conversation import model_turn
+from callboard.runtime.run.crashes import EFFECT_CRASHES_MAX, failure_of
 from callboard.runtime.run.node_actors import Address, NodeActors
 
 QUEUED_PROGRESS_MAX = 1_000
@@ -34,8 +35,17 @@ class InFlight:
     """The effects that node actors of one active run carry out, and where these hand in the events that follow."""
 
     def __init__(
-        self, active: Activation, carrier: Carrier, spawn: Spawn, budget: Budget, *, parked_n: int, ids: SpanIds
+        self,
+        active: Activation,
+        carrier: Carrier,
+        spawn: Spawn,
+        budget: Budget,
+        *,
+        parked_n: int,
+        ids: SpanIds,
+        crashes: Mapping[str, int],
     ) -> None:
+        """``crashes`` says by effect key how often workers have crashed while an open effect was executed."""
         self.children: ChildRuns
         self._active = active
         self._budget = budget
@@ -46,6 +56,8 @@ class InFlight:
         self._begun = False
         self._parked_n = parked_n
         self._ids = ids
+        self.suspects = dict(crashes)
+        """The effects during which workers have crashed, as long as they are open, with the number of crashes."""
         self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
         """What is to be done once the event of that number is acknowledged."""
 
@@ -100,7 +112,9 @@ class InFlight:
         if self._budget.holds_turn(key) or self.children.is_there(key):
             return
         self._carried.add(key)
-        if isinstance(effect.intent, ev.ChildStart):
+        if (crashes := self.suspects.get(key, 0)) >= EFFECT_CRASHES_MAX:
+            self.outcome(key, failed(effect.intent, failure_of(crashes)))
+        elif isinstance(effect.intent, ev.ChildStart):
             # Whoever has parked had begun all children by then.
             self.children.begin(key, effect.intent, known=effect.event.n < self._parked_n)
         else:
@@ -147,6 +161,7 @@ class InFlight:
     def settled(self, event: Event) -> None:
         """An outcome has been numbered: whoever carried the effect out is done with it."""
         self._carried.discard(event.key)
+        self.suspects.pop(event.key, None)
         self._leave_unentered((event.path, event.iteration))
 
     def lost(self, name: str, error: Exception) -> None:
@@ -167,6 +182,7 @@ class InFlight:
     def abandon(self, key: str) -> None:
         """Stop an effect once the log says why."""
         self._carried.discard(key)
+        self.suspects.pop(key, None)
         self._once_stored(lambda: self._leave_unentered(self._node_actors.abandon(key)))
 
     def close_toolbox(self, key: str) -> None:

@@ -18,6 +18,9 @@ from callboard.runtime.run.reactions import reactions
 OF_THE_FAMILY = frozenset({"wake", "usage", "hold", "release"})
 """What its parent and its children say to a run."""
 
+URGENT = frozenset({"cancel", "kill", "pause"})
+"""Commands for which a run is activated even if all slots are taken, or its workers have crashed just now."""
+
 COMMANDS_WAITING_MAX = 1_000
 """Commands that wait until an active run looks at them; more are delivered again later."""
 

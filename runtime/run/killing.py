@@ -3,7 +3,7 @@
 What it writes is what a kill of a run that can be performed writes (the interpreter's `ending`), so a version that can
 replay the run finds nothing amiss.
 
-Emits: run.claimed, effect.cancelled, node.exit, run.end
+Emits: run.claimed, cancel.requested, effect.cancelled, node.exit, run.end
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
-from callboard.bus.commands import Kill
+from callboard.bus.commands import Cancel, Kill
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.encryption import Key, is_encrypted
 from callboard.bus.events import Event
@@ -115,8 +115,8 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     # Only now nobody else performs the run, and no further child of it can come about.
     await runlog.append_queued()
     if killed is None and command is not None:
-        kill = _told(runlog.command(command.body))
-        killed = _killed(runlog.state(kill_requested(kill), cause=command.sequence))
+        requested = _requested(command.verb, runlog.command(command.body))
+        killed = _killed(runlog.state(requested, cause=command.sequence))
     assert killed is not None
     _end(runlog, events, killed)
     everything = [*events, *(queued.event for queued in runlog.queue)]
@@ -142,14 +142,18 @@ def _members(event: Event, kind: type[M]) -> M:
         return kind()
 
 
-def _told(body: bytes) -> Kill:
-    """What a kill says: nothing, if it was encrypted with a key that is no longer there, or cannot be read."""
+def _requested(verb: str, body: bytes) -> ev.CancelRequested:
+    """Return what a kill, or a cancellation that cannot clean up, is recorded as. Its words are left out if they are
+    encrypted with a key that is missing, or cannot be read."""
     try:
-        kill = Kill() if is_encrypted(body) else parse_tell("kill", body)
+        tell = Kill() if is_encrypted(body) else parse_tell(verb, body)
     except JSON_ERRORS:
-        return Kill()
-    assert isinstance(kill, Kill)
-    return kill
+        tell = Kill()
+    if isinstance(tell, Cancel):
+        message = "cancelled without clean-up, because this version of Callboard cannot replay the run"
+        return ev.CancelRequested(tell.reason, tell.by, message, kill=True)
+    assert isinstance(tell, Kill)
+    return kill_requested(tell)
 
 
 def _killed(event: Event) -> Failure | None:

@@ -1,21 +1,21 @@
-"""Quarantine: what is stated of a run whose log cannot be read, so that nobody tries to perform it for ever.
+"""Quarantine: what the log records of a run that no worker can perform, so that no worker tries again.
 
-A message that is no event stands among the run's events. It concerns this run alone: it stands still, is listed as
-quarantined, and `callboard.runtime.run.killing` ends it if it is told to.
+Either the run's log is damaged, or each worker that claimed the run has crashed. The run is listed as quarantined, and
+`callboard.runtime.run.killing` ends it when it gets a kill.
 
 Emits: run.quarantined
 """
 
 from callboard.bus import events as ev
-from callboard.bus.errors import LogUnreadable
+from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.log import EventLog
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog
 
 
-async def quarantine(log: EventLog, services: Services, ref: RunRef, found: LogUnreadable) -> None:
-    """State that a run cannot be performed any more, and because of which message.
+async def quarantine(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> None:
+    """Record that no worker performs a run any more, and why.
 
     :raises RunLost: if another worker has appended to the run
     :raises LogUnreadable: if one more such message came meanwhile
@@ -28,5 +28,9 @@ async def quarantine(log: EventLog, services: Services, ref: RunRef, found: LogU
     runlog = RunLog(log, ref, writer=services.worker)
     runlog.continue_from(events, behind=max(item.sequence for item in recorded))
     runlog.epoch += 1
-    runlog.state(ev.RunQuarantined(found.code, found.sequence, found.subject, found.reason))
+    last = recorded[-1]
+    sequence, subject, message = last.sequence, f"{last.event.type} of run {ref.run}", error.message
+    if isinstance(error, LogUnreadable):
+        sequence, subject, message = error.sequence, error.subject, error.reason
+    runlog.state(ev.RunQuarantined(error.code, sequence, subject, message))
     await runlog.append_queued()

@@ -14,7 +14,7 @@ from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 SECRET_CHARS_MIN = 8
 """Shorter ones can be guessed."""
 
-On = Literal["completed", "failed", "cancelled", "expired", "quarantined", "budget", "waiting"]
+On = Literal["completed", "failed", "cancelled", "expired", "quarantined", "diverged", "budget", "waiting"]
 
 _LENT = ("webhook", "slack", "secret")
 """Members that may be drawn from the environment."""

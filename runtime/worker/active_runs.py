@@ -1,6 +1,7 @@
 """Active runs: a worker's run actors, how many there are at once, and the commands they hold unacknowledged."""
 
-from typing import Protocol
+from collections.abc import Collection
+from typing import Any, Protocol
 
 import anyio
 import anyio.abc
@@ -25,6 +26,9 @@ from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Command, Services
 from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
+from callboard.runtime.run.divergence import record_divergence
+from callboard.runtime.run.inbox import URGENT
 from callboard.runtime.run.killing import end_killed
 from callboard.runtime.run.quarantine import quarantine
 from callboard.runtime.worker.slots import Slots
@@ -45,14 +49,17 @@ FULL_RETRY_S = 1.0
 ACTIVATING = frozenset({"start", "alarm"})
 """Commands that are there to have a run activated, and say nothing to one that is."""
 
-URGENT = frozenset({"cancel", "kill", "pause"})
-"""Commands for which a run is activated even where all slots are taken."""
-
 RESTARTS = Restart(most=2, within_s=60.0, pause_s=0.2)
 """How often a run actor that failed unexpectedly replays its run before the command is given back."""
 
 
-QUARANTINED = "the run's log cannot be read; only a kill moves it on"
+RELEASE_WAIT_S = 2.0
+"""How long a worker that shuts down waits until its runs have recorded that their effects are stopped."""
+
+QUARANTINE_TRIES = 8
+"""Deliveries of a command after which a run whose actor always fails is quarantined."""
+
+QUARANTINED = "the run is quarantined; `callboard kill` ends it"
 
 
 class Router(Protocol):
@@ -78,11 +85,12 @@ class _Hosted(Struct):
     held: list[Delivery] = field(default_factory=list[Delivery])
     urgent: anyio.Event = field(default_factory=anyio.Event)
     activating: Command | None = None
+    quarantine_code: str = ""
 
-    def kill(self) -> Command | None:
-        """The first kill among the commands that nobody could look at."""
+    def stop(self, verbs: Collection[str]) -> Command | None:
+        """Return the first command of these verbs that the actor has not taken."""
         waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox.waiting]
-        return next((command for command in waiting if command.verb == "kill"), None)
+        return next((command for command in waiting if command.verb in verbs), None)
 
     @property
     def deliveries(self) -> int:
@@ -115,6 +123,7 @@ class ActiveRuns:
         self._hosted: dict[RunRef, _Hosted] = {}
         self._runs = Supervisor(lambda run, error: logger.error("run was dropped", run=run, exc_info=error))
         self._vacant = anyio.Event()
+        self._probation = Probation()
         self.counts = Counts()
         self.closed = False
         """Whether no run is taken in any more."""
@@ -143,11 +152,19 @@ class ActiveRuns:
         with anyio.move_on_after(patience_s):
             for hosted in list(self._hosted.values()):
                 hosted.actor.drain()
-            self._vacant = anyio.Event()
-            if self._hosted:
-                await self._vacant.wait()
+            await self._vacate()
+        with anyio.move_on_after(RELEASE_WAIT_S):
+            for hosted in self._hosted.values():
+                hosted.actor.release()
+            await self._vacate()
         for hosted in self._hosted.values():
             hosted.give_back(0.0)
+
+    async def _vacate(self) -> None:
+        """Wait until no run is here."""
+        self._vacant = anyio.Event()
+        if self._hosted:
+            await self._vacant.wait()
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -177,7 +194,7 @@ class ActiveRuns:
             return
         self.counts.replays += not fresh
         activating = Command(delivery.sequence, verb, delivery.data)
-        actor = RunActor(ref, self._log, self._services, fresh=fresh, activated_by=activating)
+        actor = self._actor(ref, fresh=fresh, activated_by=activating)
         hosted = _Hosted(actor, [delivery])
         if verb not in ACTIVATING:
             # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
@@ -191,7 +208,10 @@ class ActiveRuns:
         """Make a run active that has just been admitted here: its first event is all that there is of it. The command
         that calls for it is on its way, and held once it comes; if it comes too late, it finds that nothing is left."""
         if not self.closed:
-            self._begin(first.ref, _Hosted(RunActor(first.ref, self._log, self._services, first=first)))
+            self._begin(first.ref, _Hosted(self._actor(first.ref, first=first)))
+
+    def _actor(self, ref: RunRef, **how: Any) -> RunActor:
+        return RunActor(ref, self._log, self._services, probation=self._probation, **how)
 
     def _begin(self, ref: RunRef, hosted: _Hosted) -> None:
         self._hosted[ref] = hosted
@@ -231,36 +251,51 @@ class ActiveRuns:
         except KeyMissing as error:
             logger.warning("run is waiting for its key", why=str(error))
             hosted.give_back(backoff_s(hosted.deliveries, KEY_RETRY_S, KEY_RETRY_MAX_S))
-        except LogUnreadable as error:
+        except NotYet as error:
+            logger.warning("run has to wait: workers crashed while they performed it", why=str(error))
+            hosted.give_back(error.delay_s)
+        except (LogUnreadable, KeepsCrashing) as error:
             return await self._quarantine(ref, hosted, error)
         except CallboardError as error:
-            self.counts.divergences += isinstance(error, ReplayDiverged)
-            logger.error("run cannot be performed by this version", code=error.code, error=str(error))
-            # Every try leaves a claim in the log: try less and less often.
-            hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
+            await self._record_divergence(ref, hosted, error)
         except Exception as error:
             logger.error("run actor keeps failing", kind=type(error).__name__, error=str(error))
-            hosted.give_back(CRASHED_RETRY_S)
+            if hosted.deliveries >= QUARANTINE_TRIES:
+                return await self._quarantine(
+                    ref, hosted, CallboardError("internal", f"{type(error).__name__}: {error}")
+                )
+            hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
         return None
 
-    async def _quarantine(self, ref: RunRef, hosted: _Hosted, found: LogUnreadable) -> Ending | None:
-        logger.error("run is quarantined", sequence=found.sequence, error=str(found))
+    async def _record_divergence(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> None:
+        """Record that this version cannot continue the run. Its command comes again, after a pause that grows."""
+        self.counts.divergences += isinstance(error, ReplayDiverged)
+        logger.error("run cannot be performed by this version", code=error.code, error=str(error))
         try:
-            await quarantine(self._log, self._services, ref, found)
-        except (CallboardError, NoAnswer) as error:
-            logger.warning("run could not be quarantined", error=str(error))
+            await record_divergence(self._log, self._services, ref, error)
+        except (CallboardError, NoAnswer) as unrecorded:
+            logger.warning("divergence could not be recorded", error=str(unrecorded))
+        hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
+
+    async def _quarantine(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> Ending | None:
+        logger.error("run is quarantined", code=error.code, error=str(error))
+        try:
+            await quarantine(self._log, self._services, ref, error)
+        except (CallboardError, NoAnswer) as unrecorded:
+            logger.warning("run could not be quarantined", error=str(unrecorded))
             hosted.give_back(1.0)
             return None
+        hosted.quarantine_code = error.code
         return "quarantined"
 
     async def _act(self, ref: RunRef, hosted: _Hosted) -> Ending:
-        """Let the actor act; a run that it cannot perform can still be killed."""
+        """Let the actor act. A run that it cannot perform can still be killed, and a diverged one be cancelled."""
         try:
             return await self._act_again(ref, hosted)
-        except (RunLost, LogUnavailable, StoreFull, NoAnswer):
+        except (RunLost, LogUnavailable, StoreFull, NoAnswer, NotYet):
             raise
-        except Exception:
-            if not await self._kill(ref, hosted):
+        except Exception as error:
+            if not await self._kill(ref, hosted, diverged=_is_divergence(error)):
                 raise
             return "ended"
 
@@ -283,7 +318,7 @@ class ActiveRuns:
     def _renew(self, ref: RunRef, hosted: _Hosted) -> None:
         """Put a new actor in the place of one that failed."""
         commands = hosted.actor.inbox.waiting
-        hosted.actor = RunActor(ref, self._log, self._services)
+        hosted.actor = self._actor(ref)
         if self.closed:
             hosted.actor.drain()
         if hosted.activating is not None and hosted.activating not in commands:
@@ -291,9 +326,10 @@ class ActiveRuns:
             hosted.actor.inbox.waiting.append(hosted.activating)
         hosted.actor.inbox.waiting.extend(commands)
 
-    async def _kill(self, ref: RunRef, hosted: _Hosted) -> bool:
-        """End a run that cannot be performed, if it is to be killed; say whether that was so."""
-        kill = hosted.kill()
+    async def _kill(self, ref: RunRef, hosted: _Hosted, *, diverged: bool) -> bool:
+        """End a run that cannot be performed, if it is to be killed; say whether that was so. A cancellation of a run
+        that has ``diverged`` is a kill, since no clean-up can be run."""
+        kill = hosted.stop(("kill", "cancel") if diverged else ("kill",))
         if not await end_killed(self._log, self._services, ref, kill):
             return False
         if kill is not None:
@@ -329,7 +365,12 @@ class ActiveRuns:
         # Commands that were not looked at are unacknowledged; take them as if they had come just now.
         for command in hosted.actor.inbox.waiting:
             if ending == "quarantined" and command.verb != "kill":
-                self._router.refuse(ref, command.verb, LogUnreadable.CODE, QUARANTINED)
+                self._router.refuse(ref, command.verb, hosted.quarantine_code, QUARANTINED)
                 command.done()
             else:
                 command.again()
+
+
+def _is_divergence(error: Exception) -> bool:
+    """Whether a run cannot be performed because this version does not follow its log, or not accept its start."""
+    return isinstance(error, CallboardError) and error.code.startswith("replay.")

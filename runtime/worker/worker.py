@@ -293,7 +293,9 @@ class Worker:
             delivery.ack()
             return
         if last is not None and last.event.type == ev.RunQuarantined.type and verb != "kill":
-            self.refuse(ref, verb, LogUnreadable.CODE, QUARANTINED, last.event.definition)
+            found = ev.payload_of(last.event)
+            code = found.code if isinstance(found, ev.RunQuarantined) else LogUnreadable.CODE
+            self.refuse(ref, verb, code, QUARANTINED, last.event.definition)
             delivery.ack()
             return
         if (worker := self._home(last, claim, delivery)) in self._assignment.others():

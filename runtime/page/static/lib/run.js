@@ -74,6 +74,7 @@ export class Run {
     this.parted = 0
     this.started = false
     this.cancelling = false
+    this.diverged = false
     this.final = ''
     this.version = 0
   }
@@ -135,6 +136,8 @@ export class Run {
     switch (row.type) {
       case 'run.start': this.started = true; break
       case 'cancel.requested': this.cancelling = true; break
+      case 'run.diverged': this.diverged = true; break
+      case 'run.claimed': this.diverged = false; break
       case 'run.quarantined': this.final = 'quarantined'; break
       case 'run.failed': this.final = 'failed'; break
       case 'run.end':
@@ -259,6 +262,7 @@ export class Run {
   /** How the run stands now. */
   stand() {
     if (this.final) return this.final
+    if (this.diverged) return 'diverged'
     const open = [...this.open.values()]
     const paused = open.some((one) => one.kind === 'pause')
     if (!this.started && !paused && !this.cancelling) return 'accepted'

@@ -10,6 +10,7 @@ const OF = {
   running: ['running', '◐', 'running'],
   paused: ['paused', '‖', 'paused'],
   cancelling: ['cancelled', '⊘', 'cancelling'],
+  diverged: ['failed', '✕', 'diverged'],
   quarantined: ['failed', '✕', 'quarantined'],
   completed: ['ok', '✓', 'completed'],
   failed: ['failed', '✕', 'failed'],

@@ -264,7 +264,11 @@ export function change(one, event) {
   if (over(one.status) && event.type !== 'run.end') return
   switch (event.type) {
     case 'run.start': Object.assign(one, {started_at: event.time, status: 'running'}); break
-    case 'run.claimed': if (one.started_at) one.status = 'running'; break
+    case 'run.claimed':
+      if (one.status === 'diverged') one.error = null
+      if (one.started_at) one.status = 'running'
+      break
+    case 'run.diverged': Object.assign(one, {status: 'diverged', error: payload.code}); break
     case 'run.parked': one.status = payload.status || 'waiting'; break
     case 'run.paused': one.status = 'paused'; break
     case 'run.resumed': one.status = 'running'; break

@@ -1,0 +1,69 @@
+"""The claim check: whether a run may be claimed once more, given what became of its earlier activations."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.runtime.run.activation import Services
+from callboard.runtime.run.crashes import (
+    FRUITLESS_MAX,
+    PROBATION_CRASHES,
+    PROBATION_RETRY_S,
+    Crashes,
+    KeepsCrashing,
+    NotYet,
+    Probation,
+    crashes_of,
+)
+from callboard.runtime.run.divergence import verify
+
+
+class ClaimCheck:
+    """The check of one activation. Without a ``probation`` crashes do not count."""
+
+    def __init__(self, ref: RunRef, services: Services, probation: Probation | None) -> None:
+        self._ref = ref
+        self._services = services
+        self._probation = probation
+        self._crashes = Crashes()
+        self.on_probation = False
+        """Whether the run has the one place for runs whose workers keep crashing."""
+
+    @property
+    def crashes(self) -> Mapping[str, int]:
+        """By effect key, how often workers have crashed while an open effect was executed."""
+        return self._crashes.effects
+
+    async def check(self, events: Sequence[Event], shared: int, now: dt.datetime, *, urgent: bool) -> None:
+        """Check a run before it is claimed. An ``urgent`` one does not wait. The first ``shared`` events are those of a
+        fork's origin.
+
+        :raises ReplayDiverged: if the run has diverged before, and this version does not follow its log either
+        :raises NotYet: if workers have crashed while they performed the run, and it has to wait
+        :raises KeepsCrashing: if it waits no longer, because no worker gets any further
+        """
+        if events[-1].type == ev.RunDiverged.type:
+            await verify(self._services, self._ref, events)
+        if self._probation is None:
+            return
+        self._crashes = crashes_of(events, shared)
+        if self._crashes.fruitless >= FRUITLESS_MAX:
+            raise KeepsCrashing(self._ref, self._crashes.fruitless)
+        if urgent:
+            return
+        worst = self._crashes.worst
+        if (pause_s := self._crashes.pause_s(now)) > 0:
+            raise NotYet(self._ref, worst, pause_s)
+        if worst < PROBATION_CRASHES:
+            return
+        self.on_probation = self._probation.enter(self)
+        if not self.on_probation:
+            raise NotYet(self._ref, worst, PROBATION_RETRY_S)
+
+    def leave_probation(self) -> None:
+        """Let another run have the place: this one has passed, or ends."""
+        if self.on_probation and self._probation is not None:
+            self._probation.leave(self)
+        self.on_probation = False

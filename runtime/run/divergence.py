@@ -1,0 +1,51 @@
+"""Divergence: what the log records of a run that this version cannot replay, and the check that ends this state.
+
+A diverged run is not claimed. Each try replays it first, without writing, and claims it only if the replay agrees with
+the log. So a worker of another version can continue it, and tries that fail add nothing to the log.
+
+Emits: run.diverged
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from callboard.bus import events as ev
+from callboard.bus.errors import CallboardError, ReplayDiverged
+from callboard.bus.events import Event
+from callboard.bus.log import EventLog
+from callboard.bus.subjects import RunRef
+from callboard.runtime.interpreter.replay import build_stage, replay
+from callboard.runtime.run.activation import Services
+from callboard.runtime.run.log import RunLog
+from callboard.runtime.run.observing import Observer
+
+
+async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> None:
+    """Replay a run up to the end of its log, without writing.
+
+    :raises ReplayDiverged: if this version does not follow the run's log
+    :raises CallboardError: if it does not accept the run's start any more
+    """
+    admission = await services.admitted(events[0])
+    if not any(event.type == ev.RunStart.type for event in events):
+        return
+    stage, started = build_stage(admission, ref, events, Observer(ref, events[-1], services.secrets(admission)))
+    replay(stage, admission, started, events)
+    stage.ledger.verify_replayed()
+
+
+async def record_divergence(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> None:
+    """Record why this version cannot continue a run, unless the log says so already.
+
+    :raises RunLost: if another worker has appended to the run
+    :raises LogUnavailable: if the log does not answer
+    """
+    recorded = await log.read(ref)
+    if not recorded or not recorded[-1].readable or recorded[-1].event.type in (*ev.AT_REST, ev.RunDiverged.type):
+        return
+    runlog = RunLog(log, ref, writer=services.worker)
+    runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
+    runlog.epoch += 1
+    n = error.n if isinstance(error, ReplayDiverged) else 0
+    runlog.state(ev.RunDiverged(error.code, error.message, n, services.worker, version("callboard")))
+    await runlog.append_queued()
