@@ -83,8 +83,8 @@ async def test_an_effect_that_kills_its_worker_each_time_fails_by_name() -> None
     stages = Stages()
     ref = await stages.theatre.accept("one")
     for _ in range(EFFECT_CRASHES_MAX):
-        await stages.crash(ref)
         stages.clock.now += DAY
+        await stages.crash(ref)
     assert await stages.actor(ref).run() == "ended"
     end = end_of(await stages.events(ref))
     assert end.error is not None

@@ -15,10 +15,11 @@ from msgspec import Struct
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event
+from callboard.bus.events import Event, Payload
 from callboard.bus.subjects import RunRef
 
 CODE = "worker.crashed"
+TOOL_CODE = "tool.crashed"
 
 EFFECT_CRASHES_MAX = 5
 """Crashes during one execution of an effect, after which the effect fails instead of being executed again."""
@@ -62,6 +63,9 @@ class Crashes(Struct, frozen=True):
     def pause_s(self, now: dt.datetime) -> float:
         """Return how many seconds the run still has to wait before it is claimed again."""
         if self.worst < PROBATION_CRASHES or self.claimed_at is None:
+            return 0.0
+        if max(self.effects.values(), default=0) >= EFFECT_CRASHES_MAX:
+            # The effect fails now; it is not executed again.
             return 0.0
         pause_s = min(PAUSE_S * PAUSE_FACTOR ** (self.worst - PROBATION_CRASHES), PAUSE_MAX_S)
         return max(0.0, pause_s - (now - self.claimed_at).total_seconds())
@@ -128,10 +132,10 @@ class _Count:
         self.effects = {key: count + 1 for key, count in self.effects.items()}
 
 
-def failure_of(crashes: int) -> Failure:
+def failure_of(intent: Payload, crashes: int) -> Failure:
     """Make the failure of an effect during which workers have crashed."""
     message = f"{crashes} workers in a row have ended while this was being executed; it is not tried again"
-    return Failure(code=CODE, message=message)
+    return Failure(code=TOOL_CODE if isinstance(intent, ev.ToolCall) else CODE, message=message)
 
 
 class Probation:

@@ -113,7 +113,7 @@ class InFlight:
             return
         self._carried.add(key)
         if (crashes := self.suspects.get(key, 0)) >= EFFECT_CRASHES_MAX:
-            self.outcome(key, failed(effect.intent, failure_of(crashes)))
+            self.outcome(key, failed(effect.intent, failure_of(effect.intent, crashes)))
         elif isinstance(effect.intent, ev.ChildStart):
             # Whoever has parked had begun all children by then.
             self.children.begin(key, effect.intent, known=effect.event.n < self._parked_n)
