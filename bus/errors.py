@@ -275,11 +275,12 @@ class LogUnreadable(CallboardError):
     CODE = "log.unreadable"
 
     def __init__(self, ref: RunRef, sequence: int, subject: str, reason: str) -> None:
+        message = f"message {sequence} of the log cannot be read as an event of its run: {reason}"
         super().__init__(
             self.CODE,
-            f"message {sequence} of the log cannot be read as an event of its run: {reason}",
+            message if sequence else f"the run's log is damaged: {reason}",
             subject,
-            "The run stands still, and nothing else does; `kill` ends it.",
+            "Fork the run before this event, import it from an archive, or end it with `callboard kill`.",
         )
         self.ref = ref
         self.sequence = sequence

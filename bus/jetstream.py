@@ -57,6 +57,7 @@ from callboard.bus.log import (
     Shares,
     decrypted,
     is_full,
+    lost_last,
     recorded,
 )
 from callboard.bus.probing import batches_are_cheap
@@ -265,7 +266,11 @@ class JetStreamLog:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def last(self, ref: RunRef) -> Recorded | None:
-        return await self._last(ref, self.subjects.run(ref))
+        filter = self.subjects.run(ref)
+        found = await self._last(ref, filter)
+        if found is None and await self.next_sequence(filter, 1) is not None:
+            return lost_last(ref)
+        return found
 
     async def last_of_type(self, ref: RunRef, event_type: str) -> Recorded | None:
         """Return a run's last event of a type, as `last`."""
@@ -389,6 +394,16 @@ class JetStreamLog:
             if found is not None:
                 return await self._decrypted_value(ref, digest, found)
         raise KeyError(digest)
+
+    async def stored_blob(self, ref: RunRef, digest: str) -> bytes:
+        """Return a large value as it is stored, encrypted if its run is.
+
+        :raises KeyError: if it is missing, or a piece of it
+        """
+        found = await self._blobs.get(self.subjects.blob(ref, digest))
+        if found is None:
+            raise KeyError(digest)
+        return found
 
     async def _decrypted_value(self, ref: RunRef, digest: str, stored: bytes) -> bytes:
         if (name := key_of_value(stored)) is None:

@@ -139,6 +139,22 @@ def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str) -> Event:
     )
 
 
+def lost_last(ref: RunRef) -> Recorded:
+    """Make what stands for the last event of a run whose message is damaged: the server has the events before it, and
+    says that there is no last one. Its sequence is 0, because that is what the server compares a guard with."""
+    reason = "the message of the run's last event is damaged, and the server cannot read it"
+    event = _unreadable(f"the last event of run {ref.run}", 0, ref, reason)
+    return Recorded(0, ref, "", b"", event)
+
+
+def guard_of(items: Sequence[Recorded], last: Recorded | None) -> int:
+    """Return the sequence that the server compares the guard of the next event with, given all messages of a run and
+    the last one as the leader has it."""
+    if last is not None and not last.readable and last.sequence == 0:
+        return 0
+    return max(item.sequence for item in items)
+
+
 def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
     """Return a run's events if all that was read are such, from the first one on and without a gap between them.
 
@@ -153,7 +169,7 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
             raise _locked(item)
         if item.event.n != before + 1:
             subject = f"{item.event.type} of run {item.ref.run}"
-            reason = f"it is number {item.event.n}, behind " + (f"number {before}" if before else "none")
+            reason = f"it is number {item.event.n}, after " + (f"number {before}" if before else "none")
             raise LogUnreadable(item.ref, item.sequence, subject, reason)
         before = item.event.n
     return items

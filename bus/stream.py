@@ -106,3 +106,20 @@ def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     if full := no_room(answer["error"]):
         raise full.told()
     raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
+
+
+DELETED_MAX = 50_000
+"""With more deleted messages the server is not asked what it has lost, because its answer names each of them."""
+
+
+async def lost_bytes(requests: Requests, stream: str) -> int:
+    """Return how many bytes of damaged files the server has dropped when it started, 0 if it does not say.
+
+    :raises NoAnswer: if no answer came
+    """
+    answer = await api(requests, f"STREAM.INFO.{stream}", {})
+    if (answer.get("state") or {}).get("num_deleted", 0) > DELETED_MAX:
+        return 0
+    answer = await api(requests, f"STREAM.INFO.{stream}", {"deleted_details": True})
+    lost = (answer.get("state") or {}).get("lost") or {}
+    return int(lost.get("bytes") or 0)

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.child_ids import child_id
+from callboard.bus.damage import MissingEvents
 from callboard.bus.effects import JSON, Failure, ModelUsage, Usage, parts, used
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
@@ -63,8 +64,9 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one knows of a run. ``cause`` is its error with what led to it, and the places; ``warnings`` are those of
-    its admission, its nodes and its child runs, like ones once. ``trace_id`` is that of its spans.
+    """What one knows of a run. ``cause`` is its error with what led to it, and the places. ``warnings`` are those of
+    its admission, its nodes and its child runs, equal ones once, and that the log has lost events. ``trace_id`` is that
+    of its spans.
 
     A fork names its ``origin``, and by ``parted_at`` the last event that they share. It was accepted and started when
     it went on behind that, and has used what it has used since. Its nodes are told with the times of whoever carried
@@ -131,6 +133,7 @@ class Results:
         self._head = RunResult(status="accepted")
         self._status = StatusFold()
         self._divergence: Failure | None = None
+        self._missing = MissingEvents()
         self._nodes: dict[str, NodeState] = {}
         self._usage = Usage()
         self._by_path: dict[str, Usage] = {}
@@ -142,6 +145,7 @@ class Results:
 
     def apply(self, event: Event) -> None:
         self._run, self._last_n = event.run, event.n
+        self._missing.apply(event)
         payload = known(event)
         self._parting.apply(event, payload)
         if payload is None:
@@ -176,7 +180,7 @@ class Results:
             status=status,
             error=self._divergence if status == "diverged" else self._head.error,
             cause=self._causes.of(self._head.error) if self._head.error else None,
-            warnings=self._warned.view(),
+            warnings=[*self._missing.warnings(), *self._warned.view()],
             usage=self._usage,
             usage_by_path=dict(self._by_path),
             usage_by_model=dict(self._by_model),

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import ModelUsage, parts
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import (
     CancelRequested,
     Event,
@@ -200,6 +201,20 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
     return RunFold(row, paths=paths)
 
 
+def unadmitted(event: Event) -> RunFold:
+    """Begin the fold of a run whose first event is missing from the log, with the first one that is there."""
+    row = RunRow(
+        run=event.run,
+        definition=event.definition,
+        definition_hash="",
+        language="",
+        status="quarantined",
+        accepted_at=event.time,
+        error=LogUnreadable.CODE,
+    )
+    return RunFold(row, final="quarantined")
+
+
 class Runs:
     """Folds many runs, each in its order, into a list, the newest first."""
 
@@ -216,6 +231,8 @@ class Runs:
             run.apply(event)
             if event.type == RunEnd.type:
                 run.price(self._prices)
+        elif event.n > 1:
+            self._runs[event.run] = unadmitted(event)
 
     def view(self) -> list[RunRow]:
         return [run.row for run in reversed(self._runs.values())]

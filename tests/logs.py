@@ -37,11 +37,13 @@ from callboard.bus.events import (
     Route,
     RunAccepted,
     RunClaimed,
+    RunDiverged,
     RunEnd,
     RunFailed,
     RunParked,
     RunPaused,
     RunQuarantined,
+    RunReleased,
     RunResumed,
     RunStart,
     SignalAwaited,
@@ -252,6 +254,8 @@ def everything() -> Log:
     _waits(log)
     log.add_raw("run.from_the_future", b'{"x":1}', "", 0, 0, "")
     log.add(CommandRefused("answer", "late", "already answered"))
+    log.add(RunReleased("w3"))
+    log.add(RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w3", "0.1.0"))
     log.add(RunQuarantined("log.unreadable", 7, "cb.run.acme.r1.all.node.exit", "no event"))
     log.add(CancelRequested("enough", "ada"))
     log.add(EffectCancelled(ChildStart.type, Failure("cancelled")), "main", 1, 1, "child")

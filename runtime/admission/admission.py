@@ -28,7 +28,7 @@ from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, whole
+from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
 from callboard.bus.purging import Gone, gone, purge_again
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.run_ids import derived_run_id, named_run_id
@@ -61,6 +61,9 @@ REPLY_CHARS_MAX = 1_000
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
 PURGED = "run.purged"
+
+_RESTING = (*ev.AT_REST, ev.RunParked.type, ev.RunDiverged.type)
+"""Events after which a run is not performed until something else happens."""
 
 GATHERED_AT_ONCE = 2
 """Starts with large values that are held in memory at once before they are admitted."""
@@ -291,6 +294,8 @@ class Admission:
             return Verdict("rejected", examined.run_id, problems=exhausted)
         if (mark := await gone(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
+        if start.run_id is not None and (damage := await self._damaged(ref)) is not None:
+            return Verdict("rejected", run, problems=[damage])
         trace = ev.Traced(
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
@@ -327,9 +332,19 @@ class Admission:
             duplicate = before is None or before.event.cause != cause
             if duplicate and error.found is not None and error.found.n > 1:
                 warnings = await self._differences(before, accepted)
-                return Verdict("accepted", run, duplicate, warnings=warnings)
+                if error.found.type in _RESTING:
+                    return Verdict("accepted", run, duplicate, warnings=warnings)
+                # Nothing may be performing it: a damaged store can have lost the end of a run that had ended.
             # That this very start has been begun does not say that its run was called for.
         return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
+
+    async def _damaged(self, ref: RunRef) -> Problem | None:
+        """Return the problem of a run id whose last event is damaged. The server takes such a run for one that does not
+        exist, so the guard of the first event would not hold."""
+        if await self._log.next_sequence(self._log.subjects.run(ref), 1) is None:
+            return None
+        last = await self._log.last(ref)
+        return illegible(unreadable(last).reason) if last is not None and not last.readable else None
 
     async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""

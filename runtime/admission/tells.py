@@ -12,7 +12,7 @@ from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Event, Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import Recorded
+from callboard.bus.log import Recorded, unreadable
 from callboard.bus.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.refusals import record_refusal
@@ -84,8 +84,7 @@ class Tells:
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_quarantined(last)])
         cause = await route(self._log, ref, verb, _body(delivery, last), tell_id(delivery.sequence))
-        diverged = last.event.type == ev.RunDiverged.type and verb not in ENDS_DIVERGED
-        return Verdict("accepted", ref.run, cause=cause, warnings=[_diverged(last.event)] if diverged else [])
+        return Verdict("accepted", ref.run, cause=cause, warnings=_obstacles(verb, last))
 
     def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES
@@ -110,6 +109,15 @@ def key_missing(run: str, where: str) -> Problem:
     """The key of a run is not there just now."""
     message = f"run {run} is encrypted, and its key is not there just now"
     return Problem(KeyMissing.CODE, message, where, expected="to be tried again when the bucket of keys has it")
+
+
+def _obstacles(verb: str, last: Recorded) -> list[Problem]:
+    """Warn of what keeps the run from following a command that has been routed to it."""
+    if not last.readable and verb != "kill":
+        return [msgspec.structs.replace(illegible(unreadable(last).reason), severity="warning")]
+    if last.event.type == ev.RunDiverged.type and verb not in ENDS_DIVERGED:
+        return [_diverged(last.event)]
+    return []
 
 
 def _quarantined(last: Recorded) -> Problem:

@@ -14,8 +14,10 @@ from msgspec import Struct, field
 from callboard.bus import events as ev
 from callboard.bus.commands import Resume
 from callboard.bus.copying import copied
+from callboard.bus.damage import require_first
 from callboard.bus.events import Event
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.forks import started_alike
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client
@@ -89,7 +91,7 @@ def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
         message = f"{sum(given)} places are given to go on from"
         raise NowhereToFork(asked.run_id, message, "Give exactly one: at, from, failure or again.")
     if asked.again:
-        accepted = ev.payload_of(events[0])
+        accepted = ev.payload_of(require_first(RunRef("", asked.run_id), events))
         assert isinstance(accepted, ev.RunAccepted)
         return started_alike(accepted, asked.start)
     if asked.at is not None:

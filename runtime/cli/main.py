@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "trace": "trace:trace",
         "diff": "diff:diff",
         "replay": "replay:replay",
+        "verify": "verify:verify",
         "rebuild": "rebuild:rebuild",
         "page": "page:page",
     },

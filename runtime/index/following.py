@@ -18,6 +18,7 @@ from callboard.bus.log import NoAnswer, Recorded, recorded, whole
 from callboard.bus.news import LOOK_AGAIN_S, News
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.purging import marked
+from callboard.bus.subjects import RunRef
 from callboard.runtime.index.files import slot
 from callboard.runtime.index.store import RunIndex, Taken, mark_of, remove
 
@@ -190,8 +191,21 @@ class Following:
         async with self._taking:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             if pending:
-                await self.ask(lambda index: index.take(pending, pending[-1].sequence))
+                unknown = await self.ask(lambda index: index.take(pending, pending[-1].sequence))
                 self.taken += len(pending)
+                await self._take_unadmitted(unknown)
+
+    async def _take_unadmitted(self, unknown: list[Taken]) -> None:
+        """Take in those of some unknown runs whose first event the log has lost. Others are older than the index goes,
+        or have been purged."""
+        lost: list[Taken] = []
+        for one in unknown:
+            ref = RunRef(self._tenant, one.event.run)
+            there = one.event.n > 1 and await self._log.last(ref) is not None
+            if there and await self._log.last_of_type(ref, RunAccepted.type) is None:
+                lost.append(one)
+        if lost:
+            await self.ask(lambda index: index.take_unadmitted(lost))
 
     async def _forget(self, index: RunIndex) -> None:
         """Forget the runs that have been purged since this was last done."""

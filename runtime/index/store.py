@@ -17,11 +17,11 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import Event, RunAccepted, RunEnd
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
 from callboard.projections.run_texts import Texts, texts
-from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted
+from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted, unadmitted
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import KEY, WARNING, Values, condition
 
-VERSION = 8
+VERSION = 9
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -152,13 +152,17 @@ class RunIndex:
 
     # -- taking events in ---------------------------------------------------------------------------------------------
 
-    def take(self, taken: Sequence[Taken], sequence: int) -> None:
-        """Take events in, and note that the log has been read up to a sequence: all of it or nothing."""
+    def take(self, taken: Sequence[Taken], sequence: int) -> list[Taken]:
+        """Take events in, and note that the log has been read up to a sequence: all of it or nothing.
+
+        Return the first event of each run whose admission is not in the index.
+        """
         changed: dict[str, _Kept] = {}
+        unknown: dict[str, Taken] = {}
         try:
             for one in taken:
                 if one.sequence > self.sequence:
-                    self._take(one, changed)
+                    self._take(one, changed, unknown)
             self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
             self._mark(changed.values())
             self._bill(changed.values())
@@ -175,8 +179,16 @@ class RunIndex:
         self.sequence, self.mark = sequence, mark
         while len(self._folds) > FOLDS_KEPT_MAX:
             self._folds.popitem(last=False)
+        return list(unknown.values())
 
-    def _take(self, one: Taken, changed: dict[str, _Kept]) -> None:
+    def take_unadmitted(self, runs: Sequence[Taken]) -> None:
+        """Take in runs whose first event the log has lost, each by the first event that is there."""
+        kept = [_Kept(one.sequence, unadmitted(one.event)) for one in runs]
+        self._db.executemany(_PUT, [_row(one) for one in kept])
+        self._db.commit()
+        self.count += len(kept)
+
+    def _take(self, one: Taken, changed: dict[str, _Kept], unknown: dict[str, Taken]) -> None:
         event = one.event
         if event.type == RunAccepted.type:
             if (before := self._place(event.run)) is not None:
@@ -186,6 +198,7 @@ class RunIndex:
         else:
             known = self._fold(event.run)
             if known is None:
+                unknown.setdefault(event.run, one)
                 return
             kept = known
             kept.fold.apply(event)

@@ -14,7 +14,8 @@ from callboard.bus.blobs import COUNT, TooLarge
 from callboard.bus.child_ids import child_id
 from callboard.bus.commit import Message
 from callboard.bus.copying import copied
-from callboard.bus.errors import CallboardError, RunLost
+from callboard.bus.damage import require_first
+from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Behind, Entry, OriginGone, Recorded, Shares, append, recorded, unreadable
@@ -92,6 +93,7 @@ async def archive_runs(
     """Write runs to an archive, with those that they are forks of, and with ``children`` all that they have started.
 
     :raises UnknownRun: if there is no such run; then no file is written
+    :raises LogUnreadable: if events of a run are missing
     :raises OSError: if the file cannot be written
     :raises NoAnswer: if the log does not answer
     """
@@ -113,6 +115,7 @@ async def archive_runs(
 async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
     """Take a run in: its events first, so that every large value that one of them names is there behind them."""
     first: Event | None = None
+    before: Event | None = None
     parent, origin, status, events, last = "", "", "", 0, 0
     begun, wanted, there = dict[str, str](), set[str](), set[str]()
     with writer.member(ref.run) as member:
@@ -122,7 +125,11 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
                 events, last = events + 1, message.sequence
                 event = recorded(message.subject, message.sequence, ref, "", message.data).event
                 wanted.update(event.blobs)
-                first = first or event
+                first = first or require_first(ref, [event])
+                if before is not None and event.n > before.n + 1 and (before.n > 1 or not origin):
+                    reason = f"it is number {event.n}, after number {before.n}"
+                    raise LogUnreadable(ref, message.sequence, f"{event.type} of run {ref.run}", reason)
+                before = event if event.n else None
                 match event.type:
                     case RunAccepted.type:
                         accepted = msgspec.json.decode(event.payload, type=_Accepted)

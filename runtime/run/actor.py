@@ -25,7 +25,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
 from callboard.bus.events import Event, Payload
 from callboard.bus.forks import origin_of
-from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable
+from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable, unreadable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
@@ -194,8 +194,11 @@ class RunActor:
         had the run, and be tried again as late.
 
         :raises Behind: if it was not
+        :raises LogUnreadable: if the last event is damaged
         """
         last, read = await self._log.last(self.ref), self._own(recorded)[-1].sequence
+        if last is not None and not last.readable:
+            raise unreadable(last)
         if last is not None and last.sequence > read:
             raise Behind(f"run {self.ref.run} was read up to sequence {read}, and goes up to {last.sequence}")
 

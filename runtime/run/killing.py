@@ -19,7 +19,7 @@ from callboard.bus.effects import JSON, Failure
 from callboard.bus.encryption import Key, is_encrypted
 from callboard.bus.events import Event
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import UNREADABLE, EventLog, Recorded, RunMessage, whole
+from callboard.bus.log import UNREADABLE, EventLog, Recorded, RunMessage, guard_of, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.projections.warned import WarnedFold
@@ -109,7 +109,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
         return False
     runlog = RunLog(log, ref, writer=services.worker, inline_bytes_max=services.inline_bytes_max)
     runlog.keep_secret(await _secrets(log, services, recorded[0]))
-    runlog.continue_from(recorded, behind=max(item.sequence for item in stored))
+    runlog.continue_from(recorded, behind=guard_of(stored, await log.last(ref)))
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=services.worker, epoch=runlog.epoch))
     # Only now nobody else performs the run, and no further child of it can come about.

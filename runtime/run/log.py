@@ -82,7 +82,7 @@ class RunLog:
         """What the run is encrypted with."""
         self._redaction = Redaction()
 
-    def continue_from(self, recorded: Sequence[Recorded], behind: int = 0) -> None:
+    def continue_from(self, recorded: Sequence[Recorded], behind: int | None = None) -> None:
         """Take the last of the run's events as the one to follow, and what they all have in common, definition and key,
         of the first; ``behind`` is the sequence of what was stored last, where that is something else: no event, or the
         first one of a fork that has done nothing yet."""
@@ -93,7 +93,7 @@ class RunLog:
         # The first is the run's own, also where the last is one of a fork's origin.
         self.definition = recorded[0].event.definition
         self.key = recorded[0].key
-        self._sequence = behind or last.sequence
+        self._sequence = last.sequence if behind is None else behind
         self._time = max(self._time, event.time)
 
     @property

@@ -8,7 +8,7 @@ Emits: run.quarantined
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, LogUnreadable
-from callboard.bus.log import EventLog
+from callboard.bus.log import EventLog, guard_of
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog
@@ -26,7 +26,7 @@ async def quarantine(log: EventLog, services: Services, ref: RunRef, error: Call
     if not events or events[-1].event.type in ev.AT_REST:
         return
     runlog = RunLog(log, ref, writer=services.worker)
-    runlog.continue_from(events, behind=max(item.sequence for item in recorded))
+    runlog.continue_from(events, behind=guard_of(recorded, await log.last(ref)))
     runlog.epoch += 1
     last = recorded[-1]
     sequence, subject, message = last.sequence, f"{last.event.type} of run {ref.run}", error.message

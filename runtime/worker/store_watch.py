@@ -9,7 +9,7 @@ from callboard.bus.asking import api
 from callboard.bus.errors import StreamBounded
 from callboard.bus.log import Full, NoAnswer
 from callboard.bus.serverprogram import Usage
-from callboard.bus.stream import bounds_of
+from callboard.bus.stream import bounds_of, lost_bytes
 from callboard.runtime.api.connection import Connection
 
 logger = structlog.get_logger(__name__)
@@ -45,6 +45,7 @@ class StoreWatch:
         """How much the store holds of what it may, 1 if it is full; None if it has no bound that is known here."""
         self._said: Usage | None = None
         self._bounded = False
+        self._loss_checked = False
         connection.log.room.listen(say_room)
 
     async def run(self) -> None:
@@ -71,6 +72,8 @@ class StoreWatch:
             )
         self._level = level
         await self._check_bounds()
+        if not self._loss_checked:
+            await self._check_loss()
 
     def _level_of(self, share: float) -> int:
         """How many of the levels a share is beyond; one that was reached is left a little later."""
@@ -90,6 +93,14 @@ class StoreWatch:
         answer = await api(self._connection.log.requests, "INFO", {})
         most = answer.get("limits", {}).get("max_storage", -1)
         return Usage(answer["storage"], most) if most > 0 else None
+
+    async def _check_loss(self) -> None:
+        """Log that the server has dropped messages, which it does when it starts with a damaged file."""
+        lost = await lost_bytes(self._connection.log.requests, self._connection.log.stream)
+        if lost:
+            remedy = "Run `callboard verify`. Import runs that are missing or damaged from an archive."
+            logger.error("the store has lost messages", lost_bytes=lost, remedy=remedy)
+        self._loss_checked = True
 
     async def _check_bounds(self) -> None:
         """Say so if somebody has given the stream bounds meanwhile, and bring nothing in before it drops anything."""

@@ -1,0 +1,66 @@
+"""Damage: events that a run's log has lost, found by a gap in their numbers.
+
+The server drops a stored message whose checksum does not match. A guarded append makes event n+1 impossible without
+event n, so a gap in the numbers is never the work of a writer.
+"""
+
+from collections.abc import Iterable
+
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Event, Warned
+from callboard.bus.subjects import RunRef
+
+REMEDY = (
+    "Import the run again from an archive, or fork it before the missing event. `callboard kill` ends it if it is open."
+)
+
+MISSING_MAX = 100
+"""Missing events that are named one by one."""
+
+
+class MissingEvents:
+    """Folds a run's events, in order, into the numbers of those that are missing before the last one."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.count = 0
+        self._last = 0
+
+    def apply(self, event: Event) -> None:
+        if event.n > self._last + 1:
+            self.count += event.n - self._last - 1
+            room = MISSING_MAX - len(self.numbers)
+            self.numbers += list(range(self._last + 1, event.n))[:room]
+        self._last = max(self._last, event.n)
+
+    def skip(self, n: int) -> None:
+        """Do not expect the events up to a number: they are a fork's origin's."""
+        self._last = max(self._last, n)
+
+    def warnings(self) -> list[Warned]:
+        """Return the warning that events are missing, if there are any."""
+        if not self.numbers:
+            return []
+        return [Warned(LogUnreadable.CODE, f"{describe_missing(self.numbers)} from the log. {REMEDY}")]
+
+
+def describe_missing(numbers: list[int]) -> str:
+    """Return the numbers of missing events in words, such as ``events 3, 4 and 9 are missing``."""
+    if len(numbers) == 1:
+        return f"event {numbers[0]} is missing"
+    *most, last = (str(number) for number in numbers)
+    return f"events {', '.join(most)} and {last} are missing"
+
+
+def require_first(ref: RunRef, events: Iterable[Event]) -> Event:
+    """Return the first event of a run.
+
+    :raises LogUnreadable: if it is missing
+    """
+    first = next(iter(events), None)
+    if first is None or first.n != 1:
+        n = first.n if first is not None else 0
+        raise LogUnreadable(
+            ref, 0, f"run.accepted of run {ref.run}", f"event 1 is missing; the log begins with event {n}"
+        )
+    return first

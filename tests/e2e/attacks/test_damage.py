@@ -1,0 +1,187 @@
+"""A flipped bit in the store of an embedded server: it concerns its run alone, and every reader says so."""
+
+import json
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel, Kill
+from callboard.bus.damage import require_first
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.subjects import RunRef
+from callboard.projections.status import RunStatus
+from callboard.runtime.api.client import Client
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.forking import ForkRun, begun
+from callboard.runtime.operations.archiving import archive_runs
+from callboard.runtime.operations.listing import listings
+from callboard.runtime.operations.results import result_of
+from callboard.runtime.operations.verification import verify_store
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker.bootstrap import open_worker
+from tests.workflows import document
+
+PATIENCE_S = 30.0
+SOURCE = json.dumps(document({"a": {}, "b": {}}, [("a", "b")], id="w"))
+DAMAGED = {
+    "open-last": "run.parked",
+    "open-middle": "node.enter",
+    "ended-last": "run.end",
+    "ended-middle": "model.result",
+    "first": "run.accepted",
+}
+"""Runs by name, with the type of the event whose message is damaged."""
+
+
+def config_for(home: Path) -> Config:
+    return load({"data_dir": home, "sync": "100ms", "tenant": "acme", "park_linger_s": 0}, env={}, cwd=home)
+
+
+@asynccontextmanager
+async def opened(home: Path, *, works: bool = True) -> AsyncGenerator[Connection]:
+    async with open_connection(config_for(home), "test") as connection:
+        if not works:
+            yield connection
+            return
+        async with open_worker(connection, env={}):
+            yield connection
+
+
+def start(run: str, **fields: object) -> dict[str, object]:
+    script = {"default": {"text": f"said in {run}"}}
+    return {"definition": {"source": SOURCE}, "model": "scripted", "script": script, "run_id": run, **fields}
+
+
+async def until(client: Client, run: str, *types: str) -> ev.Event:
+    with anyio.fail_after(PATIENCE_S):
+        async with client.follow(run) as feed:
+            async for item in feed:
+                if item.event.type in types:
+                    return item.event
+    raise AssertionError
+
+
+def flip_a_bit(home: Path, run: str, event_type: str) -> None:
+    """Change one bit of a stored event, as a failing disk does."""
+    [block] = (home / "nats" / "jetstream").rglob("msgs/1.blk")
+    data = bytearray(block.read_bytes())
+    at = data.find(f".{run}.w.{event_type}".encode())
+    assert at > 0
+    data[data.find(b'"time"', at) + 12] ^= 1
+    block.write_bytes(data)
+
+
+async def perform(home: Path) -> None:
+    """Perform each run of `DAMAGED` up to its end, or to its breakpoint."""
+    async with opened(home) as connection:
+        for run in DAMAGED:
+            fields = {"breakpoints": ["b"]} if run.startswith("open") else {}
+            assert (await connection.client.start(start(run, **fields))).status == "accepted"
+        for run in DAMAGED:
+            await until(connection.client, run, ev.RunParked.type, ev.RunEnd.type)
+
+
+@pytest.fixture(scope="module")
+def damaged_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which each run of `DAMAGED` has a damaged event."""
+    home = tmp_path_factory.mktemp("damaged")
+    anyio.run(perform, home)
+    for run, event_type in DAMAGED.items():
+        flip_a_bit(home, run, event_type)
+    return home
+
+
+@pytest.fixture
+def damaged(damaged_store: Path, tmp_path: Path) -> Path:
+    """A copy of that store. The folder of staged batches is a link to memory, which the server makes again."""
+    shutil.copytree(damaged_store, tmp_path / "store", ignore=shutil.ignore_patterns("batches"))
+    return tmp_path / "store"
+
+
+async def status_of(connection: Connection, run: str) -> RunStatus:
+    return result_of(await connection.client.events(run)).status
+
+
+async def test_a_damaged_store_is_verified(damaged: Path) -> None:
+    async with opened(damaged, works=False) as connection:
+        report = await verify_store(connection.log, "acme", values=True)
+    found = {damage.run: damage.found for damage in report.damaged}
+    assert found == {
+        "open-last": ["the last event is damaged"],
+        "open-middle": ["event 5 is missing"],
+        "ended-last": ["the last event is damaged"],
+        "ended-middle": ["event 7 is missing"],
+        "first": ["event 1 is missing"],
+    }
+
+
+@pytest.mark.parametrize("run", ["open-last", "open-middle"])
+async def test_an_open_run_is_quarantined_and_can_be_killed_or_forked(damaged: Path, run: str) -> None:
+    async with opened(damaged) as connection:
+        verdict = await connection.client.tell(run, "cancel", Cancel())
+        assert verdict.status == "accepted"
+        await until(connection.client, run, ev.RunQuarantined.type)
+        assert await status_of(connection, run) == "quarantined"
+        events = await connection.client.events(run)
+        asked = ForkRun(run, at=4, start={"run_id": "again", "breakpoints": []})
+        forked = await begun(connection.client, asked, events)
+        assert forked.status == "accepted", forked
+        await until(connection.client, "again", ev.RunEnd.type)
+        assert await status_of(connection, "again") == "completed"
+        await connection.client.tell(run, "kill", Kill())
+        await until(connection.client, run, ev.RunEnd.type)
+        assert await status_of(connection, run) == "cancelled"
+
+
+async def test_a_start_that_is_repeated_executes_nothing_again(damaged: Path) -> None:
+    async with opened(damaged) as connection:
+        for run in DAMAGED:
+            before = await connection.client.events(run)
+            verdict = await connection.client.start(start(run))
+            assert verdict.status == "rejected" if run.endswith("last") else verdict.duplicate
+            turns = [event for event in await connection.client.events(run) if event.type == ev.ModelCall.type]
+            assert turns == [event for event in before if event.type == ev.ModelCall.type]
+
+
+async def test_readers_say_what_is_missing(damaged: Path, tmp_path: Path) -> None:
+    async with opened(damaged, works=False) as connection:
+        for run, missing in (("ended-middle", "event 7 is missing"), ("open-middle", "event 5 is missing")):
+            [warning] = result_of(await connection.client.events(run)).warnings
+            assert warning.code == LogUnreadable.CODE
+            assert missing in warning.reason
+            with pytest.raises(LogUnreadable):
+                await archive_runs(
+                    connection.log, "acme", [run], tmp_path / "x.cba", children=False, progress=lambda _: None
+                )
+        with pytest.raises(LogUnreadable, match="event 1 is missing"):
+            require_first(RunRef("acme", "first"), await connection.client.events("first"))
+        with pytest.raises(LogUnreadable, match="event 1 is missing"):
+            await begun(connection.client, ForkRun("first", again=True), await connection.client.events("first"))
+
+
+async def test_a_run_without_its_first_event_is_listed(damaged: Path) -> None:
+    async with opened(damaged) as connection, listings(connection) as lists:
+        rows = {row.run: row for row in await lists.rows("acme")}
+    assert (rows["first"].status, rows["first"].error) == ("quarantined", LogUnreadable.CODE)
+    assert rows.keys() == DAMAGED.keys()
+
+
+async def test_a_store_that_was_cut_off_goes_on(damaged: Path) -> None:
+    """Without its index the server reads the file again, and drops everything from the first damaged message on."""
+    [index] = (damaged / "nats" / "jetstream").rglob("index.db")
+    index.unlink()
+    with capture_logs() as logs:
+        async with opened(damaged) as connection:
+            report = await verify_store(connection.log, "acme", values=True)
+            for run in DAMAGED:
+                await connection.client.start(start(run))
+                await until(connection.client, run, ev.RunEnd.type, ev.RunParked.type)
+    assert report.lost_bytes
+    assert not report.sound
+    assert "the store has lost messages" in [entry["event"] for entry in logs]
