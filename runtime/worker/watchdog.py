@@ -1,14 +1,20 @@
-"""The watchdog: says when a worker's event loop is held, and what holds it.
+"""The watchdog: logs when a worker's event loop is held, and by what.
 
-Nothing should: what runs on the loop is bounded, or done piece by piece. If something does all the same, whoever runs
-the worker has to know what, while it lasts. So this is a thread beside the loop, which looks for its sign of life.
+Code on the loop is bounded or runs in pieces. If something holds the loop all the same, the operator has to know what,
+while it lasts. So the watchdog is a thread beside the loop, which checks that the loop still runs its timer.
+
+The thread never reads the frames of the loop's thread, which can crash the process on Python 3.11. It sends a signal
+instead, and the loop's own thread notes its stack in the signal handler, between two bytecodes. Code that is not Python
+does not let the handler run, so its stack is missing.
 """
 
-import sys
+import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from time import monotonic
+from types import FrameType
 
 import anyio
 import structlog
@@ -16,17 +22,23 @@ import structlog
 logger = structlog.get_logger(__name__)
 
 HELD_S = 1.0
-"""How long the loop may be held before that is told."""
+"""How long the loop may be held before it is logged."""
 
 BEAT_S = 0.25
-"""How often the loop gives a sign of life, and how often somebody looks for it."""
+"""How often the loop runs its timer, and how often the thread checks it."""
 
-FRAMES_TOLD_MAX = 25
-"""How much of the stack of what holds the loop is told: the innermost frames."""
+FRAMES_LOGGED_MAX = 25
+"""How many frames of the stack are logged, the innermost ones."""
+
+STACK_WAIT_S = 0.5
+"""How long the thread waits for the stack."""
+
+STACK_SIGNAL = signal.SIGURG
+"""The signal that asks for the stack. It is ignored by default, and so harmless where no handler is installed."""
 
 
 class Watchdog:
-    """Watches one loop. ``doing`` says what is known of what the loop is at, such as a run's id."""
+    """Watches one loop. ``doing`` returns what the loop is known to work on, such as a run's id."""
 
     def __init__(self, doing: Callable[[], str], *, held_s: float = HELD_S, beat_s: float = BEAT_S) -> None:
         self._doing = doing
@@ -34,38 +46,65 @@ class Watchdog:
         self._beat_s = beat_s
         self._thread_id = 0
         self._beaten_at = monotonic()
-        self._told_of: float | None = None
+        self._logged: float | None = None
+        self._stack: list[str] | None = None
 
     async def run(self) -> None:
         """Watch the loop until cancelled."""
         self._thread_id = threading.get_ident()
         self._beaten_at = monotonic()
         over = threading.Event()
-        threading.Thread(target=self._watch, args=(over,), name="watchdog", daemon=True).start()
-        try:
-            await self._beat()
-        finally:
-            over.set()
+        with self._handler() as installed:
+            thread = threading.Thread(target=self._watch, args=(over, installed), name="watchdog", daemon=True)
+            thread.start()
+            try:
+                await self._beat()
+            finally:
+                over.set()
 
     async def _beat(self) -> None:
         while True:
             now = monotonic()
-            if self._told_of == self._beaten_at:
+            if self._logged == self._beaten_at:
                 logger.warning("loop.released", held_s=round(now - self._beaten_at, 2))
             self._beaten_at = now
             await anyio.sleep(self._beat_s)
 
-    def _watch(self, over: threading.Event) -> None:
+    def _watch(self, over: threading.Event, installed: bool) -> None:
         while not over.wait(self._beat_s):
             beaten_at = self._beaten_at
             held_s = monotonic() - beaten_at
-            if held_s > self._held_s + self._beat_s and self._told_of != beaten_at:
-                self._told_of = beaten_at
-                logger.warning("loop.held", held_s=round(held_s, 2), run=self._doing(), at=self._stack())
+            if held_s > self._held_s + self._beat_s and self._logged != beaten_at:
+                self._logged = beaten_at
+                stack = self._stack_of_loop(over) if installed else []
+                logger.warning("loop.held", held_s=round(held_s, 2), run=self._doing(), at=stack)
 
-    def _stack(self) -> list[str]:
-        frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage] - documented
-        if frame is None:
-            return []
-        frames = traceback.extract_stack(frame)[-FRAMES_TOLD_MAX:]
-        return [f"{one.filename}:{one.lineno} {one.name}" for one in frames]
+    # -- the stack ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _handler(self) -> Generator[bool]:
+        """Install the signal handler and yield whether that was possible: only in the main thread, and only if the
+        program does not use the signal for something else."""
+        in_main = threading.current_thread() is threading.main_thread()
+        if not in_main or signal.getsignal(STACK_SIGNAL) is not signal.SIG_DFL:
+            yield False
+            return
+        signal.signal(STACK_SIGNAL, self._note_stack)
+        try:
+            yield True
+        finally:
+            signal.signal(STACK_SIGNAL, signal.SIG_DFL)
+
+    def _note_stack(self, _number: int, frame: FrameType | None) -> None:
+        # Nothing is logged here: the signal may have interrupted a logger that holds its lock.
+        frames = traceback.extract_stack(frame)[-FRAMES_LOGGED_MAX:]
+        self._stack = [f"{one.filename}:{one.lineno} {one.name}" for one in frames]
+
+    def _stack_of_loop(self, over: threading.Event) -> list[str]:
+        """Ask the loop's thread for its stack; empty if it does not run Python code."""
+        self._stack = None
+        signal.pthread_kill(self._thread_id, STACK_SIGNAL)
+        deadline = monotonic() + STACK_WAIT_S
+        while self._stack is None and monotonic() < deadline and not over.wait(0.01):
+            pass
+        return self._stack or []
