@@ -193,10 +193,11 @@ def test_whoever_reads_the_output_may_leave(place: Place, form: list[str]) -> No
     assert place.told("show", "r1")["status"] == "completed"
 
 
-def test_ctrl_c_cancels_the_run(place: Place) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_cancels_the_run(place: Place, number: signal.Signals) -> None:
     with place.process("run", *place.one({"text": "late", "delay_ms": LONG_MS}), "--stream") as process:
         next_event(process, "model.call")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         cancelled = next_event(process, "cancel.requested")
         end = next_event(process, "run.end")
         _, stderr = process.communicate()
@@ -204,6 +205,18 @@ def test_ctrl_c_cancels_the_run(place: Place) -> None:
     assert end["payload"]["status"] == "cancelled"
     assert process.returncode == exits.CANCELLED
     assert "again" in stderr
+
+
+def test_a_run_that_was_left_unfinished_is_named_when_it_continues(place: Place) -> None:
+    with place.process("run", *place.one({"text": "late", "delay_ms": 2_000}), "--run-id", "r1", "--stream") as process:
+        next_event(process, "model.call")
+        process.kill()
+    with place.process("run", *place.one({"text": "soon", "delay_ms": 500}), "--run-id", "r2", "--stream") as process:
+        _, stderr = process.communicate()
+    assert "Run r1, which was left unfinished, continues here." in stderr
+    assert "r2" not in stderr
+    # Its turn was waited for, and so is not asked again.
+    assert place.told("show", "r1")["status"] == "completed"
 
 
 def left(place: Place, *args: str) -> str:

@@ -126,6 +126,16 @@ def test_an_unknown_run_or_type_cannot_be_watched(standing: Place) -> None:
         assert json.loads(done.stdout)["error"]["code"] == code
 
 
+@pytest.mark.parametrize("time", range(3))
+def test_a_data_directory_that_is_a_file_is_an_error_in_three_lines(place: Place, time: int) -> None:
+    (place.folder / "file").write_text("")
+    with place.process("up", "--data-dir", "file") as process:
+        _, stderr = process.communicate()
+    assert process.returncode == exits.UNUSABLE, time
+    assert stderr.startswith("error store.unusable"), stderr
+    assert len(stderr.splitlines()) == 3
+
+
 # -- servers ----------------------------------------------------------------------------------------------------------
 
 

@@ -20,8 +20,14 @@ async def begin(standing: Standing, settings: Settings) -> int:
     """
     async with AsyncExitStack() as stack:
         with quick_turns():
-            Thread(target=import_module, args=(PERFORMING,), name="imports").start()
-            server = await _server_of_ours(stack, standing)
+            imports = Thread(target=import_module, args=(PERFORMING,), name="imports")
+            imports.start()
+            try:
+                server = await _server_of_ours(stack, standing)
+            except BaseException:
+                # The process ends with this error. A thread that still imports then would fail with one of its own.
+                imports.join()
+                raise
         return await import_module(PERFORMING).stand(standing, settings, server)
 
 

@@ -162,6 +162,7 @@ def main() -> None:
     """Be a child, of a process that says over standard input what there is to do."""
     # A Ctrl-C is for the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(os.dup(STDIN), "rb") as given:
         try:
             child: ChildProcess = pickle.load(given)

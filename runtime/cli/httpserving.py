@@ -21,6 +21,7 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.child_processes import Standing, lifeline
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
+from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.engine.routes import engine_routes, health_route
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import LOOPBACK, check_address, listening, url_of
@@ -44,7 +45,7 @@ async def serve(config: Config, settings: Settings, host: str, port: int) -> int
 
     :raises OperatorError: if there is no server to speak to, or the address cannot be served
     """
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals, listening(host, port, "http") as bound:
+    with anyio.open_signal_receiver(*stop_signals()) as signals, listening(host, port, "http") as bound:
         async with (
             reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
             _serving(config, connection, bound),

@@ -1,6 +1,5 @@
 """Serving MCP: a connection, a worker beside it if the server is ours, and the transport, until the client leaves."""
 
-import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
+from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.http.access import Access
@@ -53,7 +53,7 @@ async def serve(serving: Serving) -> int:
     :raises OperatorError: whatever keeps server, worker or address from being usable
     """
     async with AsyncExitStack() as stack:
-        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
+        signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
 
         async def until_signal() -> None:
             async for _first in signals:

@@ -1,6 +1,5 @@
 """Serving a file of events: a store of its own for as long as it lasts, and the page over it, for reading only."""
 
-import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +14,7 @@ from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
+from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.address import LOOPBACK, AddressUnusable, listening, url_of
 from callboard.runtime.http.app import http_app
@@ -43,7 +43,7 @@ async def serve(config: Config, settings: Settings, file: str, host: str, port: 
     runs = [one.run for one in kept.runs] if isinstance(kept, Archive) else list(kept)
     with (
         TemporaryDirectory(prefix="callboard-page-") as folder,
-        anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
+        anyio.open_signal_receiver(*stop_signals()) as signals,
         listening(host, port, "http") as bound,
     ):
         alone = config.model_copy(update={"data_dir": Path(folder), "nats_url": None, "sync": "1s"})

@@ -1,7 +1,6 @@
 """Performing one run in this process: server, worker, start and follow, until the run ends or somebody leaves."""
 
 import os
-import signal
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,6 +12,7 @@ import anyio.abc
 from msgspec import Struct
 
 from callboard.bus.events import Event, Problem
+from callboard.bus.serverstore import is_stood_by
 from callboard.bus.tracecontext import read, within
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.cli import exits
@@ -22,9 +22,11 @@ from callboard.runtime.cli.guiding import Guiding
 from callboard.runtime.cli.hearing import hearing, view_of_one
 from callboard.runtime.cli.interrupting import Cancellation
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.other_runs import OtherRuns
 from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.cli.showing import Quietly, Shower, Streaming, follow
+from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.terminal import Terminal
 from callboard.runtime.cli.views import further, summary_text, whole_told
@@ -42,6 +44,10 @@ TEMPORARY = "temp"
 
 DRAIN_S = 5.0
 """How long our worker lets running effects finish when it leaves a server that others use too."""
+
+
+OTHERS_DRAIN_S = 60.0
+"""How long we wait for running effects of other runs when our server ends with us. They would be repeated otherwise."""
 
 
 class LocalRun(Struct, frozen=True):
@@ -81,15 +87,29 @@ async def run_here(local: LocalRun) -> int:
         connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
         await stack.enter_async_context(open_exporters(connection))
         # The tools are beside us, so the run is to come to this worker and not to another one that stands there.
+        others = OtherRuns(local.settings)
         worker = await stack.enter_async_context(open_worker(connection, env, guest=True))
+        worker.listen(others.hear)
         run, warnings = await _start(connection, local, worker)
+        others.leave_out(run)
         code = await _watched(connection, run, local)
         events = await connection.client.events(run)
-        await worker.drain(DRAIN_S if connection.server is None else 0.0)
+        await _leave(worker, connection, others)
     _leave_files(local, events, warnings)
     if not local.silent and not temporary:
         say(f"\n{further(run, local.settings)}")
     return code
+
+
+async def _leave(worker: Worker, connection: Connection, others: OtherRuns) -> None:
+    """Let the runs go that this worker performs besides ours. If no other worker continues them at once, wait for their
+    running effects: what a model has been asked would have to be asked and paid for again."""
+    if connection.server is None or is_stood_by(connection.config.data_dir):
+        await worker.drain(DRAIN_S)
+        return
+    if worker.active:
+        others.say_waiting(OTHERS_DRAIN_S)
+    await worker.drain(OTHERS_DRAIN_S)
 
 
 def _leave_files(local: LocalRun, events: list[Event], warnings: list[Problem]) -> None:
@@ -129,7 +149,7 @@ async def _watched(connection: Connection, run: str, local: LocalRun) -> int:
 
             async def interruptions() -> None:
                 nonlocal left
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                with anyio.open_signal_receiver(*stop_signals()) as signals:
                     async for _first in signals:
                         break
                     shower.notice("Cancelling the run; interrupt again to leave without waiting for its end.")

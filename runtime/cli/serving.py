@@ -21,6 +21,7 @@ from callboard.runtime.cli.browsing import noted
 from callboard.runtime.cli.child_processes import ChildProcess, ChildProcesses, Standing, lifeline, open_child_processes
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
+from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.export.exporters import open_exporters
@@ -43,7 +44,7 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
     """
     async with AsyncExitStack() as stack:
         env = stack.enter_context(surroundings(None, *standing.folders))
-        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
+        signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
         name = "callboard worker" if standing.joins else "callboard up"
         opening = (
             reach(standing.config, reads=False, name=name, refused_wait_s=None)

@@ -62,6 +62,16 @@ QUARANTINE_TRIES = 8
 QUARANTINED = "the run is quarantined; `callboard kill` ends it"
 
 
+class Hear(Protocol):
+    """Is told of each run that becomes active. A ``fresh`` one has not been performed before."""
+
+    def __call__(self, ref: RunRef, *, fresh: bool) -> None: ...
+
+
+def _unheard(ref: RunRef, *, fresh: bool) -> None:
+    """Nothing listens to which runs become active."""
+
+
 class Router(Protocol):
     """The worker, as its active runs see it: finds another place for commands that a run ended without looking at."""
 
@@ -125,6 +135,7 @@ class ActiveRuns:
         self._vacant = anyio.Event()
         self._probation = Probation()
         self.counts = Counts()
+        self.hear: Hear = _unheard
         self.closed = False
         """Whether no run is taken in any more."""
 
@@ -202,12 +213,14 @@ class ActiveRuns:
             actor.tell(activating)
         if verb in URGENT:
             hosted.urgent.set()
+        self.hear(ref, fresh=fresh)
         self._begin(ref, hosted)
 
     def begin(self, first: Recorded) -> None:
         """Make a run active that has just been admitted here: its first event is all that there is of it. The command
         that calls for it is on its way, and held once it comes; if it comes too late, it finds that nothing is left."""
         if not self.closed:
+            self.hear(first.ref, fresh=True)
             self._begin(first.ref, _Hosted(self._actor(first.ref, first=first)))
 
     def _actor(self, ref: RunRef, **how: Any) -> RunActor:

@@ -29,7 +29,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.cluster.forwarding import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
-from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts
+from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.failure_counts import FailureCounts
 from callboard.runtime.worker.services import Services
@@ -165,6 +165,10 @@ class Worker:
 
     async def _listen(self, subject: str, take: Callable[[Msg], Awaitable[None]]) -> None:
         self._subscriptions.append(await self._nc.subscribe(subject, cb=take))
+
+    def listen(self, hear: Hear) -> None:
+        """Have a function told of each run that becomes active here."""
+        self._active_runs.hear = hear
 
     async def drain(self, patience_s: float) -> None:
         """Take nothing more, let running effects finish for so long, and give the runs to other workers."""
