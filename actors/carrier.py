@@ -4,19 +4,21 @@ Consumes: model.call, tool.call, effect.call
 Emits: model.result, tool.result, effect.result, node.progress, node.warning
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import anyio
 import msgspec
 from msgspec import Struct, field
 
+from callboard.actors.lending.variables import Lent
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, Retrying, SpokenReply
 from callboard.actors.permits import EVERYTHING, Permits
+from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shortened
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, ModelReply, ToolSource, Usage
+from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ToolSource, Usage
 from callboard.bus.events import Event, Payload
 from callboard.bus.stand_ins import model_name
 from callboard.bus.subjects import RunRef
@@ -107,6 +109,14 @@ class Reporter:
         data = {"code": failure.code, "tries": retrying.tries, "wait_s": round(retrying.wait_s, 3)}
         self._aside(ev.NodeProgress(node=node, message=message, data=data))
 
+    def lent(self, node: str, variables: Sequence[Lent]) -> None:
+        """Variables of the worker are used: the run shows which, and where their values go."""
+        if variables:
+            message = ", ".join(f"{one.variable} to {one.to}" for one in variables)
+            data = {"lent": [{"variable": one.variable, "to": one.to} for one in variables]}
+            whole = shortened(f"lends {message}", PROGRESS_CHARS_MAX)
+            self._aside(ev.NodeProgress(node=node, message=whole, data=data))
+
     def warn(self, node: str, code: str, reason: str) -> None:
         self._aside(ev.NodeWarning(node=node, code=code, reason=reason))
 
@@ -165,7 +175,7 @@ class Carrier:
             case ev.ToolCall():
                 return await self._tool(job, job.intent, sessions, reporter)
             case ev.EffectCall():
-                return await self._effect(job, job.intent, sessions)
+                return await self._effect(job, job.intent, sessions, reporter)
             case _:
                 raise TypeError(f"{job.intent.type} is not carried out by a carrier")
 
@@ -222,10 +232,14 @@ class Carrier:
             return ev.ToolResult(node=call.node, tool=call.tool, error=error.failure, tries=tries)
         return ev.ToolResult(node=call.node, tool=call.tool, output=output, tries=tries)
 
-    async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions) -> ev.EffectResult:
+    async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions, reporter: Reporter) -> ev.EffectResult:
         try:
+            sources = _sources(call)
+            if sources:
+                self.permits.check(sources)
+                lent.check(self.tools.lending, sources)
+                reporter.lent(job.node, self.tools.lending.lent(sources))
             if call.kind_ == "toolbox":
-                sources = msgspec.convert(call.request, list[ToolSource])
                 return ev.EffectResult(value=msgspec.to_builtins(await sessions.listing(job.key, sources)))
             carry = self._kinds.get(call.kind_)
             if carry is None:
@@ -236,6 +250,17 @@ class Carrier:
         except (EffectFailed, ToolFailed) as error:
             return ev.EffectResult(error=error.failure, model=job.spent.model, usage=job.spent.usage)
         return ev.EffectResult(value, metadata=metadata, model=job.spent.model, usage=job.spent.usage)
+
+
+def _sources(call: ev.EffectCall) -> list[ToolSource]:
+    """Return the sources of tools that an effect opens: those of a toolbox, or the MCP server of a prompt."""
+    match call.kind_, call.request:
+        case "toolbox", request:
+            return msgspec.convert(request, list[ToolSource])
+        case "prompt", {"scheme": "mcp", "source": dict(source)}:
+            return [msgspec.convert({"type": "mcp", **source}, McpTools)]
+        case _:
+            return []
 
 
 def _say(reporter: Reporter, job: Job, call: ev.ModelCall, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from callboard.actors.addresses import AddressRefused, checked_addresses
+from callboard.actors.lending.addresses import AddressRefused, checked_addresses
 from callboard.actors.trust import trusted
 from callboard.bus import tracecontext
 

@@ -5,7 +5,7 @@ dotted path (``acme_tools.*``), a program with its arguments as a shell would wr
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -13,15 +13,23 @@ from msgspec import Struct
 from callboard.actors.tools.failures import tool_failed
 from callboard.bus.effects import McpTools, PythonTools, ToolSource
 
+OWN = "callboard"
+"""The package whose functions are Callboard's own."""
+
 COMMAND_CHARS_MAX = 500
 """A command in a refusal is cut here."""
 
 
 class Permits(Struct, frozen=True):
-    """Patterns of what may be run; None permits everything."""
+    """Patterns of what may be run; None permits everything.
+
+    ``shipped`` are the functions of Callboard itself that are tools; where ``python`` is given, it permits no others of
+    Callboard.
+    """
 
     python: Sequence[str] | None = None
     mcp_commands: Sequence[str] | None = None
+    shipped: Collection[str] | None = None
 
     def check(self, sources: Sequence[ToolSource]) -> None:
         """Check the sources of a toolbox before any of them is opened.
@@ -34,11 +42,17 @@ class Permits(Struct, frozen=True):
             message = f"this worker may not run {'; '.join(refused)}; its settings {settings} say what it may"
             raise tool_failed("tool.refused", message, {"refused": refused}, retryable=False)
 
+    def _is_a_tool(self, path: str) -> bool:
+        """Whether a function is not Callboard's own, or one of those that are tools."""
+        if self.python is None or self.shipped is None or not _own(path):
+            return True
+        return path.replace(":", ".") in {one.replace(":", ".") for one in self.shipped}
+
     def _refused(self, source: ToolSource) -> Iterator[str]:
         match source:
             case PythonTools(functions=functions):
                 for tool, path in functions.items():
-                    if not _permitted(path, self.python):
+                    if not (_permitted(path, self.python) and self._is_a_tool(path)):
                         yield f"the Python function {path[:COMMAND_CHARS_MAX]} (tool {tool})"
             case McpTools(command=[_, *_] as command):
                 line = shlex.join(command)
@@ -47,6 +61,10 @@ class Permits(Struct, frozen=True):
             case _:
                 # A URL, a NATS subject or a script has this worker run nothing.
                 return
+
+
+def _own(path: str) -> bool:
+    return path.startswith((f"{OWN}.", f"{OWN}:"))
 
 
 def _permitted(what: str, patterns: Sequence[str] | None) -> bool:

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.permits import EVERYTHING, Permits
+from callboard.actors.tools import lent
 from callboard.actors.tools.mcp import read_prompt
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus.effects import JSON, Failure, McpTools
@@ -58,6 +59,7 @@ class Prompts(Struct, frozen=True):
             raise _failed("prompt.unknown", f"the start has no connection to an MCP server {server!r}")
         source = msgspec.convert({"type": "mcp", **rest["source"]}, McpTools)
         self.permits.check([source])
+        lent.check(self.environment.lending, [source])
         text = await read_prompt(source, self.environment, name)
         if len(text.encode()) > PROMPT_BYTES_MAX:
             raise _failed("prompt.unreadable", f"the prompt {identifier} has more than {PROMPT_BYTES_MAX} bytes")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from callboard.actors import addresses
+from callboard.actors.lending import addresses
 from callboard.bus import events as ev
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from callboard.actors import addresses
-from callboard.actors.addresses import is_public
 from callboard.actors.fetch import REDIRECTS_MAX, FetchRules
+from callboard.actors.lending import addresses
+from callboard.actors.lending.addresses import is_public
 from callboard.actors.sources import SourceFailed, SourceRules, resolve
 from callboard.bus.effects import Failure
 

@@ -177,9 +177,16 @@ class Channels:
         self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
 
     async def carry(
-        self, job: Job, request: JSON, account: Account = nobody, link: LinkTo = nowhere
+        self,
+        job: Job,
+        request: JSON,
+        account: Account = nobody,
+        link: LinkTo = nowhere,
+        env: Mapping[str, str] | None = None,
     ) -> tuple[JSON, JSON]:
         """Send a message: an effect of kind ``channel``; with an ``account``, and a ``link``, where there are any.
+
+        ``env`` is what the run may use of the worker's environment; None: all of it.
 
         :raises EffectFailed: ``channel.malformed``, ``channel.unknown``, ``channel.failed``, or if the account cannot
             be read
@@ -192,10 +199,10 @@ class Channels:
         if send is None:
             message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
             raise _failed("channel.unknown", message)
-        env, secrets = await with_account(self._env, asked.channel_type, account)
+        means, secrets = await with_account(self._env if env is None else env, asked.channel_type, account)
         asks = asked.interaction and asked.purpose != "confirmation"
         there = await link(asked.interaction, asked.user_id or asked.channel_type, asked.timeout_at) if asks else ""
-        letter = _Letter(asked, job.ref.run, env, job.idempotency_key, there)
+        letter = _Letter(asked, job.ref.run, means, job.idempotency_key, there)
         # Whoever has the link can answer: it is not recorded either.
         hidden = hiding(asked.channel_type, [*secrets, *([there, there.rpartition("/")[2]] if there else [])])
         try:

@@ -65,8 +65,12 @@ class Services:
         self._env = env
         self._turns = anyio.CapacityLimiter(AT_ONCE_MAX)
 
-    async def carry(self, job: Job, request: JSON, account: Account = nobody) -> tuple[JSON, JSON]:
+    async def carry(
+        self, job: Job, request: JSON, account: Account = nobody, env: Mapping[str, str] | None = None
+    ) -> tuple[JSON, JSON]:
         """Carry an action out: an effect of kind ``service``; with an ``account``, where there is one.
+
+        ``env`` is what the run may use of the worker's environment; None: all of it.
 
         :raises EffectFailed: ``service.malformed``, ``service.unknown``, or if the account cannot be read
         """
@@ -79,8 +83,8 @@ class Services:
         if act is None:
             message = f"this worker has no service {asked.service!r}, only {', '.join(sorted(SERVICES))}"
             raise EffectFailed(Failure("service.unknown", message, retryable=False))
-        env, secrets = await with_account(self._env, asked.service, account)
-        action = Action(asked.action, asked.input, asked.configurations, env, job.idempotency_key)
+        means, secrets = await with_account(self._env if env is None else env, asked.service, account)
+        action = Action(asked.action, asked.input, asked.configurations, means, job.idempotency_key)
         value = await answer_of(lambda: _acted(act, action), self._turns)
         return hiding(asked.service, secrets).value(value), None
 

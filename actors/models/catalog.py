@@ -38,15 +38,16 @@ class Provider(Struct, frozen=True):
     """A provider of models: how it is opened, its default model, and what its models' names begin with.
 
     ``default`` is empty where there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
-    variables of the environment that hold its secrets. ``extra`` is what of this package has to be installed for it,
-    and ``module`` what it brings. ``stands_in`` marks one that answers without a model, which a worker must have been
-    allowed to use.
+    variables of the environment that hold its secrets, ``variables`` patterns of all that it reads there. ``extra`` is
+    what of this package has to be installed for it, and ``module`` what it brings. ``stands_in`` marks one that answers
+    without a model, which a worker must have been allowed to use.
     """
 
     open: Callable[[Means], Model]
     default: str
     prefixes: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     extra: str = ""
     module: str = ""
     embedding: str = ""
@@ -93,12 +94,14 @@ PROVIDERS: Mapping[str, Provider] = {
         anthropic.DEFAULT_MODEL,
         prefixes=("claude-",),
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        variables=("ANTHROPIC_*",),
     ),
     "openai": Provider(
         _openai,
         openai.DEFAULT_MODEL,
         prefixes=("gpt-",),
         keys=("OPENAI_API_KEY",),
+        variables=("OPENAI_*",),
         extra="openai",
         module="openai",
         embedding=openai.DEFAULT_EMBEDDING,
@@ -108,6 +111,7 @@ PROVIDERS: Mapping[str, Provider] = {
         gemini.DEFAULT_MODEL,
         prefixes=("gemini-",),
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        variables=("GEMINI_*", "GOOGLE_API_KEY", "GOOGLE_GEMINI_*", "GOOGLE_GENAI_*"),
         extra="gemini",
         module="google.genai",
         embedding=gemini.DEFAULT_EMBEDDING,

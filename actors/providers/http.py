@@ -1,7 +1,8 @@
 """The ``http`` provider: one HTTP request, guarded, bounded in time and size, never repeated by itself.
 
-Every hop, redirects included, is resolved and checked (`callboard.actors.addresses`) and connected to at the checked
-address; a token goes only to the host it was given for. Retries are the flow's: its failures say which are worth one.
+Every hop, redirects included, is resolved and checked (`callboard.actors.lending.addresses`) and connected to at the
+checked address; a token goes only to the host it was given for. Retries are the flow's: its failures say which are
+worth one.
 """
 
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from callboard.actors.addresses import AddressRefused, checked_addresses
+from callboard.actors.lending.addresses import AddressRefused, checked_addresses
 from callboard.actors.providers.http_request import PORTS, Asked, Unsendable, asked_of
 from callboard.actors.providers.http_response import PREFIX, answer_of
 from callboard.actors.providers.provider import Answer, Request, failure

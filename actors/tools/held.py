@@ -7,6 +7,7 @@ import anyio
 import structlog
 from msgspec import Struct, field
 
+from callboard.actors.tools import lent
 from callboard.actors.tools.failures import described, shortened
 from callboard.actors.tools.tool import Opens, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
@@ -44,7 +45,11 @@ class Held(Struct):
 
 
 def opened(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncContextManager[ToolTransport]:
-    """Open a source with the transport of its kind, or as the environment opens all of them."""
+    """Open a source with the transport of its kind, or as the environment opens all of them.
+
+    :raises ToolFailed: ``tool.refused`` if it uses a variable that is not lent to it
+    """
+    lent.check(environment.lending, [source])
     if environment.opens is not None:
         return environment.opens(source, environment)
     match source:

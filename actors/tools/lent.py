@@ -1,11 +1,20 @@
-"""What a tool source borrows from the worker's environment: variables by name, so that no secret enters the log."""
+"""The variables of the worker's environment that a tool source names, so that no secret enters the log."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from callboard.actors.lending.references import filled, references
+from callboard.actors.lending.variables import Lending
 from callboard.actors.tools.failures import tool_failed
+from callboard.bus.effects import ToolSource
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+def check(lending: Lending, sources: Sequence[ToolSource]) -> None:
+    """Check what sources use of the worker's environment, before any of them is opened.
+
+    :raises ToolFailed: ``tool.refused``, naming every variable that is not lent
+    """
+    if refused := lending.refusals(sources):
+        raise tool_failed("tool.refused", "; ".join(refused), {"refused": refused}, retryable=False)
 
 
 def pick(names: Mapping[str, str], env: Mapping[str, str], who: str) -> dict[str, str]:
@@ -22,9 +31,8 @@ def fill(texts: Mapping[str, str], env: Mapping[str, str], who: str) -> dict[str
 
     :raises ToolFailed: ``tool.unavailable``, naming every variable that the worker does not have
     """
-    wanted = {match.group(1) for text in texts.values() for match in _REFERENCE.finditer(text)}
-    _require(sorted(wanted - set(env)), who)
-    return {name: _REFERENCE.sub(lambda match: env[match.group(1)], text) for name, text in texts.items()}
+    _require(sorted(set(references(texts)) - set(env)), who)
+    return {name: filled(text, env.__getitem__) for name, text in texts.items()}
 
 
 def _require(missing: list[str], who: str) -> None:

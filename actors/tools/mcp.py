@@ -1,8 +1,8 @@
 """The transport of MCP servers, over stdio or streamable HTTP: a session for one node execution, or for a whole run.
 
 Environment variables go to a server by name (``env``: the server's name of it to the worker's), and values of
-``headers`` may hold ``${VARIABLE}``. What a server writes to stderr goes to the structured log, and its end into the
-failure of a call.
+``headers`` may hold ``${VARIABLE}``, as far as `callboard.actors.lending.variables` permits. What a server writes to
+stderr goes to the structured log, and its end into the failure of a call.
 """
 
 import importlib
@@ -17,6 +17,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
+from callboard.actors.lending.addresses import AddressRefused
 from callboard.actors.tools.failures import described, last_words, shortened, tool_failed, with_printed
 from callboard.actors.tools.lent import fill, pick
 from callboard.actors.tools.mcp_contents import output_of, text_of
@@ -42,6 +43,9 @@ MESSAGE_BYTES_SLACK = 1024 * 1024
 
 TOO_LARGE = "the answer has more than"
 """How the failure to read an answer over HTTP begins that is larger than it may be."""
+
+ALLOWING = "the operator of the worker may allow its host, as allow_hosts of the tenant"
+"""What is to be done about the address of a server that is private. Others are refused whatever is allowed."""
 
 SESSION_HEADER = "mcp-session-id"
 """The header by which a request over HTTP belongs to a session."""
@@ -187,6 +191,7 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
     from mcp.client.streamable_http import streamable_http_client
     from mcp_types import Implementation
 
+    from callboard.actors.tools.mcp_http import check_url, client
     from callboard.actors.tools.mcp_stdio import started
     from callboard.actors.tools.mcp_tasks import Tasks
 
@@ -202,9 +207,14 @@ async def _connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnv
         transport = started(source.command, env, stderr, heard.bytes_max)
     elif source.url:
         headers = fill(source.headers, {**environment.env, **env}, who)
-        timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None)
-        hooks = {"response": [heard.answered]}
-        http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks))
+        timeout, reach = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None), environment.lending.reach
+        try:
+            await check_url(source.url, reach)
+        except AddressRefused as refused:
+            raise tool_failed(
+                "tool.refused", f"{who} is not asked: {refused}; {ALLOWING}", retryable=False
+            ) from refused
+        http = await stack.enter_async_context(client(source.url, headers, reach, timeout, heard.answered))
         transport = streamable_http_client(source.url, http_client=http)
     else:
         raise tool_failed("tool.unavailable", f"{who} has neither a command nor a url")

@@ -31,6 +31,9 @@ from callboard.bus.effects import JSON, PythonTools, ToolSpec
 HOSTS_MAX = 8
 """How many calls of one source run at the same time; further ones wait for a process."""
 
+SHIPPED = "callboard."
+"""How the path of a function begins that ships: it gets the addresses of the connectors from the worker."""
+
 _log: Any = structlog.get_logger("callboard.tools.python")
 
 
@@ -41,6 +44,8 @@ async def open_python(source: PythonTools, environment: ToolEnvironment) -> Asyn
     :raises ToolFailed: ``tool.unavailable`` if a function cannot be found, imported or described
     """
     config = fill(source.config, environment.env, "the configuration of the Python tools")
+    if any(path.startswith(SHIPPED) for path in source.functions.values()):
+        config |= environment.lending.addresses()
     transport = PythonTransport(source, config, environment)
     try:
         await transport.describe()

@@ -10,6 +10,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -104,13 +105,17 @@ def _find(dotted: str) -> Any:
     raise NotATool(f"no module of {dotted} can be found; write package.module:function, importable by the worker")
 
 
-def _walk(found: Any, attributes: str, dotted: str) -> Any:
+def _walk(module: ModuleType, attributes: str, dotted: str) -> Any:
+    found: Any = module
     for attribute in attributes.split("."):
         try:
             found = getattr(found, attribute)
         except AttributeError:
             owner = getattr(found, "__name__", type(found).__name__)
             raise NotATool(f"{dotted} leads nowhere: {owner} has no {attribute or 'empty name'}") from None
+        if isinstance(found, ModuleType) and not found.__name__.startswith(f"{module.__name__}."):
+            # What may be run is permitted by the path: it may not lead on into a module that another one imports.
+            raise NotATool(f"{dotted} leads through {module.__name__} into the module {found.__name__}; name that one")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from callboard.actors.lending.variables import Lending
 from callboard.bus.effects import JSON, TOOL_TIMEOUT_S, Failure, McpTools, NatsTools, PythonTools, ToolSpec
 from callboard.bus.redaction import Redaction
 
@@ -55,15 +56,17 @@ class ToolEnvironment(Struct, frozen=True):
     """What the worker lends its tools: environment variables, a NATS request function, the run's tool script, and the
     time that calls may take whose source says nothing.
 
-    ``env`` is what sources may name, values that a start has brought among them. ``inherited`` is the worker's own,
-    which processes of Python tools get whole; None: the same. A start must not say what is in there: by variables such
+    ``env`` is what sources may name, values that a start has brought among them. ``inherited`` is what processes of
+    Python tools get of the worker's own; None: the same. A start must not say what is in there: by variables such
     as ``PYTHONWARNINGS`` or ``LD_PRELOAD`` it could have such a process run anything, whatever `Permits` say.
+    ``lending`` says which of ``env`` a source may use, and where MCP servers may be.
     ``redact`` replaces the run's secrets in what tools print. ``keep`` takes what is no JSON in an output. ``opens``
     opens every source, in place of the transport of its kind.
     """
 
     env: Mapping[str, str]
     inherited: Mapping[str, str] | None = None
+    lending: Lending = Lending()
     request: Callable[..., Any] | None = None
     script: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output_bytes_max: int = 256 * 1024 * 1024

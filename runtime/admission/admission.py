@@ -94,7 +94,7 @@ class Admission:
         *,
         worker: str,
         definitions: Definitions,
-        check: Callable[[StartRun, Plan[Any] | None], list[Problem]],
+        check: Callable[[str, StartRun, Plan[Any] | None], list[Problem]],
         forks: Forks,
         guest: bool = False,
         allowances: Allowances | None = None,
@@ -280,7 +280,7 @@ class Admission:
         run = ref.run
         start, plan = await self._planned(ref.tenant, start, examined.size)
         refused = plan if isinstance(plan, list) else []
-        unserved = self._check(start, None if isinstance(plan, list) else plan)
+        unserved = self._check(ref.tenant, start, None if isinstance(plan, list) else plan)
         warnings = [problem for problem in unserved if problem.severity == "warning"]
         unserved = [problem for problem in unserved if problem.severity == "error"]
         problems = [*examined.problems, *_check_id(run), *unserved, *refused]

@@ -35,6 +35,7 @@ from callboard.runtime.settings.price_settings import PRICES
 from callboard.runtime.settings.provider_settings import PROVIDERS, ProviderSettings
 from callboard.runtime.settings.retention_settings import RETENTION, RetentionRule
 from callboard.runtime.settings.tables import Table, secrets_in
+from callboard.runtime.settings.tenant_settings import TENANTS, TenantSettings
 from callboard.runtime.settings.vector_settings import VECTORS, VectorSettings
 from callboard.runtime.settings.webhook_settings import WEBHOOKS, WebhookSecrets
 
@@ -130,6 +131,13 @@ class Config(BaseModel):
     tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
     tools_allow_mcp_commands: Patterns | None = Field(
         None, description="programs that may be started as MCP servers; none: all"
+    )
+    shared: Literal["auto", "on", "off"] = Field(
+        "auto", description="whether runs are of others, who get of the environment only what `tenants` says"
+    )
+    tenants: dict[str, TenantSettings] = Field(
+        default_factory=dict[str, TenantSettings],
+        description="variables that definitions of a tenant may use, and where they may go; a table",
     )
     code: Literal["isolated", "bounded", "off"] = Field(
         "isolated", description="run code of definitions where the kernel isolates it, with bounds alone, or not at all"
@@ -330,6 +338,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "oidc": OIDC,
     "oauth": OAUTH,
     "webhooks": WEBHOOKS,
+    "tenants": TENANTS,
     "prices": PRICES,
     "budgets": BUDGETS,
     "notify": NOTIFY,

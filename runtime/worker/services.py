@@ -22,7 +22,6 @@ from callboard.actors.memory.pgvector import PgVector
 from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
-from callboard.actors.permits import Permits
 from callboard.actors.prompts import Prompts
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
@@ -50,6 +49,7 @@ from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.vector_settings import VectorSettings
+from callboard.runtime.worker.lending import Lender, addresses_given
 from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
 from callboard.runtime.worker.providers import Providing
 from callboard.runtime.worker.secrets import Secrets, providers_of
@@ -86,7 +86,8 @@ class Services:
         self.park_linger_s = config.park_linger_s
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
         self._secrets = Secrets(config, env)
-        self.forks = Forks(log, self.definitions, self._environment, self.secrets)
+        self._lender = Lender(config, env, guest=guest)
+        self.forks = Forks(log, self.definitions, partial(self._environment, config.tenant), self.secrets)
         self.children = Admission(
             log,
             outbox,
@@ -103,7 +104,7 @@ class Services:
         self._env = env
         self._log = log
         self._models = Models(env, allow_scripts=config.allow_scripts, providers=providers_of(config))
-        self._providing = Providing(config.providers, nc, config.prefix, env)
+        self._providing = Providing(config.providers, nc, config.prefix, self._lender.env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
         self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
@@ -128,12 +129,13 @@ class Services:
         read = partial(admitted, first, self.language)
         return await self.definitions.apart(read, size=len(first.payload), source=accepted.definition.source)
 
-    def check(self, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
-        """Say what this worker could not serve of a start, and as warnings what the run would have to do without;
-        ``plan`` is None if it has none."""
-        problems = self._providing.problems(plan) if plan is not None else []
+    def check(self, tenant: str, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
+        """Say what this worker could not serve of a tenant's start, and as warnings what the run would have to do
+        without; ``plan`` is None if it has none."""
+        problems = addresses_given(start)
         if plan is not None:
-            problems += plan.shortfalls(self._environment(start, plan))
+            problems += self._providing.problems(plan)
+            problems += plan.shortfalls(self._environment(tenant, start, plan))
         if start.script is not None:
             if not self._config.allow_scripts:
                 message = "this worker accepts no scripts"
@@ -174,11 +176,13 @@ class Services:
         return problems
 
     def environment(self, admission: Admitted) -> Environment:
-        return self._environment(admission.start, admission.plan)
+        trace = admission.accepted.trace
+        tenant = trace.tenant if trace is not None else self._config.tenant
+        return self._environment(tenant, admission.start, admission.plan)
 
-    def _environment(self, start: StartRun, plan: Plan[Any]) -> Environment:
+    def _environment(self, tenant: str, start: StartRun, plan: Plan[Any]) -> Environment:
         needs = plan.needs
-        lacking = needs.unset(self._lent(start))
+        lacking = needs.unset(self._lender.named_by(tenant, start))
         spec = start.model or self._config.model or ""
         stand_in = spec.partition(":")[0]
         known = self._models.providers
@@ -214,15 +218,16 @@ class Services:
                 raise EffectFailed(error.failure) from error
 
         tools = ToolEnvironment(
-            env=self._lent(admission.start),
-            inherited=self._env,
+            env=self._lender.named_by(ref.tenant, admission.start),
+            inherited=self._lender.of_processes(ref.tenant),
+            lending=self._lender.lending(ref.tenant, admission.start),
             request=self._request,
             script=script,
             redact=Redaction(self.secrets(admission)).text,
             timeout_s=self._config.tool_timeout_s,
             keep=keep,
         )
-        permits = Permits(self._config.tools_allow_python, self._config.tools_allow_mcp_commands)
+        permits = self._lender.permits(ref.tenant)
         prompts = Prompts(self._config.prompt_folders, tools, permits)
 
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
@@ -230,6 +235,7 @@ class Services:
 
         link = partial(self._addresses.to, ref.tenant, ref.run)
         account = partial(self._wallet.account, ref.tenant, admission.plan.behalf)
+        means = self._lender.of_services(ref.tenant)
         default = admission.start.model or self._config.model or ""
         return Carrier(
             models=ModelSelection(self._models, default, script, ref, self._log),
@@ -240,8 +246,8 @@ class Services:
                 "prompt": prompt,
                 "code": self._code.carry,
                 "memory": self._memory(default).carry,
-                "service": partial(self._services.carry, account=account),
-                "channel": partial(self._channels.carry, account=account, link=link),
+                "service": partial(self._services.carry, account=account, env=means),
+                "channel": partial(self._channels.carry, account=account, link=link, env=means),
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
@@ -262,11 +268,6 @@ class Services:
 
     def _offline(self, plan: Plan[Any]) -> bool:
         return self._config.offline or bool(plan.options.get("offline", False))
-
-    def _lent(self, start: StartRun) -> Mapping[str, str]:
-        """The environment that tools may draw from: this worker's, with what the start's own config says instead."""
-        config: Mapping[str, str] = start.options.get("config", {})
-        return {**self._env, **config}
 
     async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
         if len(subject) > SUBJECT_CHARS_MAX:

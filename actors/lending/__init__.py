@@ -1,0 +1,1 @@
+"""Lending: the variables of a worker's environment and the network addresses that definitions may use."""

@@ -1,0 +1,171 @@
+"""Lending: which variables of a worker's environment a run's definition may use, and where their values may go.
+
+A definition names variables in MCP servers (``env`` and ``headers``) and in Python tools (``config``). Values that the
+start has brought are its own and go anywhere. A reserved variable of the worker is never lent. The secret of a
+connector goes in headers to the connector's own servers only. On a shared server, only variables are lent that the
+operator names for the tenant.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from callboard.actors.lending.addresses import Reach
+from callboard.actors.lending.connectors import ADDRESSES, CONNECTORS, PLACES, PORTS, Origin, homes, origin_of
+from callboard.actors.lending.references import references
+from callboard.bus.effects import McpTools, PythonTools, ToolSource
+
+RESERVED = (
+    *("CALLBOARD_*", "NATS_*", "OTEL_*", "SWENY_FETCH_TOKEN"),
+    *("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE"),
+)
+"""Patterns of the runtime's own variables; those of model providers are in their catalog."""
+
+COMMON = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TEMP", "TMP"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONUTF8", "PYTHONIOENCODING", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "no_proxy"),
+)
+"""Patterns of the variables that a process of Python tools gets on a shared server besides those that are lent."""
+
+INSIDE_CHARS_MIN = 16
+"""A shorter secret is looked for as the whole value of a variable, and not as a part of it."""
+
+
+class Lent(Struct, frozen=True):
+    """A variable that a source uses, and where its value goes: a host, or a program."""
+
+    variable: str
+    to: str
+
+
+class Lending(Struct, frozen=True):
+    """The variables of a worker's environment that one run may use; without members, all of them.
+
+    ``brought`` names the values that the start has brought. ``reserved`` are patterns of names. ``tenant`` is that of
+    the run. ``named`` is what the operator names for it: variables, each with the hosts that its value may go to; None
+    where the server is not shared. ``reach`` are the addresses at which MCP servers may be. ``env`` is the worker's own
+    environment, from which the connectors' addresses are taken.
+    """
+
+    brought: frozenset[str] = frozenset()
+    reserved: Sequence[str] = ()
+    tenant: str = ""
+    named: Mapping[str, Sequence[str]] | None = None
+    reach: Reach = Reach(private=True)
+    env: Mapping[str, str] = {}
+
+    def refusals(self, sources: Sequence[ToolSource]) -> list[str]:
+        """Return why sources may not use what they name; empty if they may."""
+        uses = [use for source in sources for use in _uses(source)]
+        refused = [why for use in uses if (why := self._refusal(use))]
+        refused += [why for source in sources if isinstance(source, PythonTools) for why in self._moved(source)]
+        return list(dict.fromkeys(refused))
+
+    def lent(self, sources: Sequence[ToolSource]) -> list[Lent]:
+        """Return the worker's variables that sources use, and where their values go."""
+        uses = [use for source in sources for use in _uses(source)]
+        lent = [Lent(use.variable, self._receiver(use)) for use in uses if use.variable not in self.brought]
+        return list(dict.fromkeys(lent))
+
+    def addresses(self) -> dict[str, str]:
+        """Return the addresses of this worker's connectors that are not secret."""
+        return {name: self.env[name] for name in sorted(PLACES) if name in self.env}
+
+    def _refusal(self, use: "_Use") -> str:
+        """Say why a source may not use a variable; empty if it may."""
+        variable, who = use.variable, use.who
+        if variable in self.brought:
+            return ""
+        if is_reserved(variable, self.reserved):
+            return f"{who} asks for {variable}, which is the runtime's own: no definition gets it"
+        if self.named is not None and variable not in self.named and not (use.host is None and variable in PLACES):
+            why = f"which tenant {self.tenant} may not use; the operator names it in [tenants.{self.tenant}.env]"
+            return f"{who} asks for {variable}, {why}"
+        if use.host is None:
+            return ""
+        if self.named is not None:
+            return "" if self._is_named(use) else f"{who}: {variable} may not go to {use.host}; {_OPERATOR}"
+        if variable in CONNECTORS and (use.origin is None or use.origin not in homes(variable, self.env)):
+            return f"{who}: {variable} is the secret of a connector and goes to its own servers only, not to {use.host}"
+        return ""
+
+    def _is_named(self, use: "_Use") -> bool:
+        """Whether the operator lets a variable go to a host: encrypted, or to one of ``allow_hosts``."""
+        if use.origin is None:
+            return False
+        scheme, host, port = use.origin
+        hosts = (self.named or {}).get(use.variable, ())
+        names = {f"{host}:{port}", *([host] if port == PORTS[scheme] else [])}
+        return bool(names.intersection(hosts)) and (scheme == "https" or self.reach.allows(host, port))
+
+    def _moved(self, source: PythonTools) -> Iterator[str]:
+        """Yield what a source says of a connector's address, unless it names the worker's own."""
+        for key, text in source.config.items():
+            if key in ADDRESSES and text != self.env.get(key, "") and text != f"${{{key}}}":
+                yield f"the Python tools say where {key} is; only the worker's environment says it"
+
+    def _receiver(self, use: "_Use") -> str:
+        """Where a value goes: to a host, to the address of a connector that ships, or to a program."""
+        if use.host is not None:
+            return use.host
+        if use.connector and use.variable in CONNECTORS:
+            return ", ".join(sorted({host for _, host, _ in homes(use.variable, self.env)})) or use.who
+        return use.who
+
+
+_OPERATOR = "the operator names its hosts, which are reached by https or are among allow_hosts"
+
+
+class _Use(Struct, frozen=True):
+    """A variable that a source uses. ``host`` is where its value is sent; None if a program gets it."""
+
+    variable: str
+    who: str
+    host: str | None = None
+    origin: Origin | None = None
+    connector: bool = False
+
+
+def _uses(source: ToolSource) -> Iterator[_Use]:
+    match source:
+        case PythonTools(functions=functions):
+            ships = all(path.startswith("callboard.actors.skills.") for path in functions.values())
+            for variable in references(source.config):
+                yield _Use(variable, "the Python tools", connector=ships)
+        case McpTools(name=name, command=[program, *_]):
+            for variable in sorted(set(source.env.values())):
+                yield _Use(variable, f"MCP server {name} ({program})")
+        case McpTools(name=name):
+            # A header may refer to a variable by the server's own name of it.
+            given = {source.env.get(variable, variable) for variable in references(source.headers)}
+            origin = origin_of(source.url)
+            host = _shown(origin) if origin else source.url
+            for variable in sorted({*source.env.values(), *given}):
+                yield _Use(variable, f"MCP server {name}", host, origin)
+        case _:
+            return
+
+
+def _shown(origin: Origin) -> str:
+    scheme, host, port = origin
+    return host if port == PORTS[scheme] else f"{host}:{port}"
+
+
+def is_reserved(variable: str, patterns: Iterable[str]) -> bool:
+    """Whether the name of a variable matches a pattern, whatever its case: on some systems case does not count."""
+    return any(fnmatchcase(variable.upper(), pattern.upper()) for pattern in patterns)
+
+
+def repeating(env: Mapping[str, str], secrets: Iterable[str]) -> list[str]:
+    """Return the variables whose values are, or hold, one of the secrets."""
+    sought = {secret for secret in secrets if secret}
+    long = [secret for secret in sought if len(secret) >= INSIDE_CHARS_MIN]
+    return [name for name, value in env.items() if value in sought or any(secret in value for secret in long)]
+
+
+def common(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that every program needs."""
+    return {name: value for name, value in env.items() if any(fnmatchcase(name, pattern) for pattern in COMMON)}

@@ -1,0 +1,132 @@
+"""The variables and addresses that one worker lets its runs use, by tenant, and whether its server is shared.
+
+The setting ``shared`` says whether the server is shared. With ``auto``, it is shared for a run if the table ``tenants``
+names the run's tenant or every tenant, if that tenant is not the one of the configuration, or if the worker signs in
+with an nkey or a credentials file, as workers do where tenants have accounts of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from callboard.actors.lending.addresses import Reach
+from callboard.actors.lending.connectors import ADDRESSES, CONNECTORS, PLACES
+from callboard.actors.lending.variables import Lending, common, is_reserved, repeating
+from callboard.actors.models.catalog import PROVIDERS
+from callboard.actors.permits import Permits
+from callboard.bus.commands import StartRun
+from callboard.bus.events import Problem
+from callboard.languages.skills.shipped import shipped_ids, shipped_skill
+from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.reserved import reserved_patterns
+from callboard.runtime.settings.tenant_settings import EVERY_OTHER, TenantSettings
+
+ADDRESS_GIVEN = "start.address"
+"""The code of the refusal of a start that says where a connector's service is."""
+
+
+class Lender:
+    """Says for each run what it may use. ``guest`` marks the worker of `callboard run`, which begins its own run."""
+
+    def __init__(self, config: Config, env: Mapping[str, str], *, guest: bool = False) -> None:
+        self._config = config
+        self._guest = guest
+        self._worker = env
+        patterns = reserved_patterns()
+        self._reserved = (*patterns, *repeating(env, self._secrets()))
+        self.env = {name: value for name, value in env.items() if not is_reserved(name, self._reserved)}
+        """The worker's environment without the reserved variables."""
+
+    def _secrets(self) -> list[str]:
+        """Return the secrets that other variables may repeat.
+
+        The secrets of connectors are left out, because they are lent by other rules.
+        """
+        keys = [key for provider in PROVIDERS.values() for key in provider.keys]
+        connectors = {self._worker.get(name) for name in CONNECTORS}
+        found = [*self._config.secrets(), *(self._worker.get(key, "") for key in keys)]
+        return [secret for secret in found if secret not in connectors]
+
+    def is_shared(self, tenant: str) -> bool:
+        """Whether this worker's server is shared, as far as a run of this tenant is concerned."""
+        config = self._config
+        if config.shared != "auto":
+            return config.shared == "on"
+        if tenant != config.tenant or {tenant, EVERY_OTHER} & config.tenants.keys():
+            return True
+        return not self._guest and (config.nats_nkey_seed is not None or config.nats_creds is not None)
+
+    def lending(self, tenant: str, start: StartRun) -> Lending:
+        """Return what a run may use."""
+        shared, settings = self.is_shared(tenant), self._settings(tenant)
+        return Lending(
+            brought=frozenset(brought(start)),
+            reserved=self._reserved,
+            tenant=tenant,
+            named=dict(settings.env) if shared else None,
+            reach=Reach(private=not shared, allow_hosts=frozenset(settings.allow_hosts)),
+            env=self.env,
+        )
+
+    def named_by(self, tenant: str, start: StartRun) -> dict[str, str]:
+        """Return the values that the sources of a run may name: the worker's, and before them those of the start."""
+        return {**self._lent(tenant), **brought(start)}
+
+    def of_processes(self, tenant: str) -> dict[str, str]:
+        """Return the environment of the processes of Python tools."""
+        return {**common(self.env), **self._lent(tenant)} if self.is_shared(tenant) else self.env
+
+    def of_services(self, tenant: str) -> Mapping[str, str]:
+        """Return the environment of the services and channels of graphs."""
+        return self._lent(tenant) if self.is_shared(tenant) else self._worker
+
+    def permits(self, tenant: str) -> Permits:
+        """Return what a run may have the worker run: on a shared server, nothing that the operator does not list."""
+        python, commands = self._config.tools_allow_python, self._config.tools_allow_mcp_commands
+        if not self.is_shared(tenant):
+            return Permits(python, commands, shipped_functions())
+        shipped = shipped_functions()
+        return Permits(shipped if python is None else python, () if commands is None else commands, shipped)
+
+    def _settings(self, tenant: str) -> TenantSettings:
+        tenants = self._config.tenants
+        return tenants.get(tenant) or tenants.get(EVERY_OTHER) or TenantSettings()
+
+    def _lent(self, tenant: str) -> dict[str, str]:
+        if not self.is_shared(tenant):
+            return self.env
+        named = PLACES | self._settings(tenant).env.keys()
+        return {name: value for name, value in self.env.items() if name in named}
+
+
+def brought(start: StartRun) -> dict[str, str]:
+    """Return the values that a start brings for skills; what says where a connector's service is does not count."""
+    config: Any = start.options.get("config", {})
+    given: Mapping[Any, Any] = config if isinstance(config, Mapping) else {}
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(name, str) and isinstance(value, str) and name not in ADDRESSES
+    }
+
+
+def addresses_given(start: StartRun) -> list[Problem]:
+    """Return the problems of a start that says where a connector's service is."""
+    config: Any = start.options.get("config", {})
+    given: Sequence[str] = sorted(ADDRESSES.intersection(config)) if isinstance(config, Mapping) else ()
+    return [
+        Problem(
+            ADDRESS_GIVEN,
+            f"a start may not say where a service is, and {name} says that",
+            f"options.config.{name}",
+            expected="the variable in the worker's environment",
+        )
+        for name in given
+    ]
+
+
+@cache
+def shipped_functions() -> tuple[str, ...]:
+    """Return the functions of the skills that ship."""
+    skills = [shipped_skill(name) for name in shipped_ids()]
+    return tuple(tool.python for skill in skills for tool in skill.tools if tool.python)
