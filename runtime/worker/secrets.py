@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from callboard.actors.kinds import channel, service
+from callboard.actors.lending.connectors import CONNECTORS
 from callboard.actors.models.catalog import Providers, with_endpoints
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.settings.config import Config
@@ -23,7 +23,8 @@ class Secrets:
         self._env = env
         self._configured = {f"config.{i}": value for i, value in enumerate(config.secrets())}
         keys = {key for provider in providers_of(config).values() for key in provider.keys}
-        self._wanted = keys | set(service.CREDENTIALS) | set(channel.CREDENTIALS)
+        named = {variable for tenant in config.tenants.values() for variable in tenant.env}
+        self._wanted = keys | named | set(CONNECTORS)
 
     def of(self, admission: Admitted) -> dict[str, str]:
         """Those that concern a run, by name."""
