@@ -224,6 +224,23 @@ async def test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out(
         assert api.last.path.startswith("/github/repos/acme/shop/issues/7")
 
 
+async def test_a_redirect_takes_no_secret_of_a_connector_to_another_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with attacker() as thief, attacker(307, thief.url) as moved:
+        source = {
+            "type": "python",
+            "functions": {"look": "callboard.actors.skills.github:get_issue"},
+            "config": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"},
+        }
+        async with house(tmp_path, {**worker_env(), "GITHUB_API_URL": moved.url}) as connection:
+            outcome = await attack(connection, "r", "flow", flow(source, repo="acme/shop", number=7))
+        assert "sends to another server" in outcome.text
+        assert moved.leaked == {"GITHUB_TOKEN"}
+    assert thief.heard == []
+
+
 @pytest.mark.parametrize("path", ["request:send", "service:threading._os.system", "github:base64.os.getenv"])
 async def test_what_permits_the_shipped_tools_permits_nothing_else_of_callboard(tmp_path: Path, path: str) -> None:
     source = {"type": "python", "functions": {"look": f"callboard.actors.skills.{path}"}}
