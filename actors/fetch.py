@@ -106,7 +106,7 @@ async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules)
         raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is no http or https URL with a host")
     addresses = await checked_addresses(url.host, url.port or _PORTS[url.scheme], rules.allow_hosts)
     headers = {"Accept": ACCEPT, "Host": url.netloc.decode("ascii"), **tracecontext.headers()}
-    if token := rules.tokens.get(headers["Host"]):
+    if token := token_for(url, rules):
         headers["Authorization"] = f"Bearer {token}"
     response = await _connect(client, url, addresses, headers)
     try:
@@ -121,6 +121,15 @@ async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules)
         return await _text(response, str(url), rules.bytes_max)
     finally:
         await response.aclose()
+
+
+def token_for(url: "httpx.URL", rules: FetchRules) -> str:
+    """Return the token that a request brings; empty if none.
+
+    Whoever names the URL may write http: a token goes unencrypted only to a host that is listed with its port.
+    """
+    token = rules.tokens.get(url.netloc.decode("ascii"), "")
+    return token if url.scheme == "https" or url.port is not None else ""
 
 
 async def _connect(

@@ -9,9 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from callboard.actors.fetch import FetchRules, token_for
 from callboard.actors.lending import addresses
 from callboard.bus import events as ev
 from callboard.bus.errors import ConfigInvalid
@@ -129,6 +131,22 @@ def test_what_is_shown_is_masked(tmp_path: Path) -> None:
     assert said.exit_code == 2
     assert TOKEN not in said.output
     assert TOKEN not in repr(configured(tmp_path, f'[fetch.auth]\n"docs.example.com" = "{TOKEN}"\n'))
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://docs.example.com/a", True),
+        ("http://docs.example.com/a", False),
+        ("http://docs.example.com:80/a", False),
+        ("https://docs.example.com:8443/a", False),
+        ("http://wiki.example.com:8080/a", True),
+        ("https://wiki.example.com/a", False),
+    ],
+)
+def test_a_token_goes_unencrypted_to_a_host_with_a_port_only(url: str, sent: bool) -> None:
+    rules = FetchRules(tokens={"docs.example.com": TOKEN, "wiki.example.com:8080": TOKEN})
+    assert bool(token_for(httpx.URL(url), rules)) is sent
 
 
 # -- the wire ---------------------------------------------------------------------------------------------------------
