@@ -1,5 +1,6 @@
 """A start tries to carry the worker's secrets away: by every language, by headers, programs and connectors."""
 
+import datetime as dt
 import json
 import sys
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
+from callboard.runtime.access.account import Account
+from callboard.runtime.access.credentials import Credentials
+from callboard.runtime.access.keyring import founded_keyring
 from callboard.runtime.settings.config import Config
 from tests.e2e.attacks.stage import (
     CONNECTORS,
@@ -222,6 +226,31 @@ async def test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out(
             assert outcome.status == "completed"
             assert outcome.lent == [("GITHUB_TOKEN", "127.0.0.1")]
         assert api.last.path.startswith("/github/repos/acme/shop/issues/7")
+
+
+async def test_no_run_gets_a_stored_credential(tmp_path: Path) -> None:
+    """An account that somebody has stored, at a worker that has no variable of that name."""
+    env = {name: value for name, value in worker_env().items() if name != "GITHUB_TOKEN"}
+    stored = Account({"GITHUB_TOKEN": value_of("GITHUB_TOKEN")})
+    dumped = tmp_path / "env.json"
+    program = {"type": "mcp", "name": "desk", "command": [sys.executable, "-c", DUMP, str(dumped)]}
+    with attacker() as thief:
+        env["GITHUB_API_URL"] = thief.url
+        async with house(tmp_path, env) as connection:
+            keyring = founded_keyring(connection.config)
+            credentials = Credentials(connection.log, connection.config.tenant)
+            for user in ("", "u"):
+                await credentials.put(keyring, "github", user, stored, dt.datetime.now(dt.UTC))
+            for j, (language, source, fields) in enumerate(by_headers(thief.url, "GITHUB_TOKEN")):
+                assert leaks((await attack(connection, f"r{j}", language, source, **fields)).text) == set()
+            await attack(connection, "named", "flow", flow({**program, "env": {"T": "GITHUB_TOKEN"}}))
+            assert not dumped.exists()
+            await attack(connection, "inherited", "flow", flow(program))
+            assert leaks(dumped.read_text()) == set()
+            source = {"type": "python", "functions": {"look": "os:getenv"}}
+            outcome = await attack(connection, "python", "flow", flow(source, key="GITHUB_TOKEN", default="nothing"))
+            assert '"output":"nothing"' in outcome.stored
+    assert thief.leaked == set()
 
 
 async def test_a_redirect_takes_no_secret_of_a_connector_to_another_server(

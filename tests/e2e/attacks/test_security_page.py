@@ -25,6 +25,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "No run gets a variable that repeats a secret of the worker's configuration.": (
         "test_tenants:test_a_copy_of_a_secret_of_the_configuration_is_reserved_too",
     ),
+    "No run gets a stored credential in a header, a program or a Python tool.": (
+        "test_secrets:test_no_run_gets_a_stored_credential",
+    ),
     "No refusal says whether the variable that it names is set.": (
         "test_secrets:test_the_refusal_names_the_variable_and_not_whether_it_is_set",
     ),
@@ -61,7 +64,8 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "A list that permits functions of Callboard permits the tools of its skills alone.": (
         "test_secrets:test_what_permits_the_shipped_tools_permits_nothing_else_of_callboard",
     ),
-    "A run shows which variable went to which host or program, and never the value.": (
+    "A run shows which variable its MCP servers and Python tools were lent, and for which host or program, and "
+    "never the value.": (
         "test_secrets:test_a_single_user_uses_other_variables_and_the_run_shows_where_they_went",
         "test_tenants:test_programs_get_the_variables_of_the_tenant_alone",
     ),

@@ -126,7 +126,7 @@ def test_when_a_server_is_shared() -> None:
     assert lender(tenants={"default": {}}).is_shared("default")
     assert lender(tenants={"*": {}}).is_shared("default")
     assert not lender(tenants={"acme": {}}).is_shared("default")
-    signed = {"nats_url": "nats://127.0.0.1:1", "nats_nkey_seed": "SU" + "A" * 56}
+    signed: dict[str, Any] = {"nats_url": "nats://127.0.0.1:1", "nats_nkey_seed": "SU" + "A" * 56}
     assert lender(**signed).is_shared("default")
     assert not lender(guest=True, **signed).is_shared("default")
     assert lender(guest=True, **signed).is_shared("acme")
