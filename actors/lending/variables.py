@@ -30,6 +30,9 @@ COMMON = (
 )
 """Patterns of the variables that a process of Python tools gets on a shared server besides those that are lent."""
 
+SECRET_CHARS_MIN = 6
+"""A shorter secret is not looked for in the values of other variables."""
+
 INSIDE_CHARS_MIN = 16
 """A shorter secret is looked for as the whole value of a variable, and not as a part of it."""
 
@@ -161,7 +164,7 @@ def is_reserved(variable: str, patterns: Iterable[str]) -> bool:
 
 def repeating(env: Mapping[str, str], secrets: Iterable[str]) -> list[str]:
     """Return the variables whose values are, or hold, one of the secrets."""
-    sought = {secret for secret in secrets if secret}
+    sought = {secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}
     long = [secret for secret in sought if len(secret) >= INSIDE_CHARS_MIN]
     return [name for name, value in env.items() if value in sought or any(secret in value for secret in long)]
 

@@ -109,6 +109,17 @@ async def test_no_program_gets_a_secret_of_the_runtime(tmp_path: Path) -> None:
             assert not dumped.exists()
 
 
+async def test_no_program_of_a_flow_gets_a_secret_of_the_runtime_even_if_the_operator_lists_it(tmp_path: Path) -> None:
+    given = {"allow": ["env"], "env": ["PATH", "SHOP_TOKEN", *RUNTIMES]}
+    document = flow({})
+    call = {"provider": "mwl:provider.call/callboard/process/v1", "with": {"argv": ["env"]}}
+    document["steps"]["a"]["call"] = call
+    async with house(tmp_path, worker_env(), endpoints=ENDPOINTS, providers={"process": given}) as connection:
+        outcome = await attack(connection, "r", "flow", document)
+    assert outcome.status == "completed"
+    assert leaks(outcome.text) == {"SHOP_TOKEN"}
+
+
 @pytest.mark.parametrize("shared", ["off", "on"])
 async def test_no_process_of_python_tools_has_a_secret_of_the_runtime(tmp_path: Path, shared: str) -> None:
     source = {"type": "python", "functions": {"look": "os:getenv"}}
@@ -229,7 +240,7 @@ async def test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out(
 
 
 async def test_no_run_gets_a_stored_credential(tmp_path: Path) -> None:
-    """An account that somebody has stored, at a worker that has no variable of that name."""
+    """An account is stored, and the worker has no variable of the same name."""
     env = {name: value for name, value in worker_env().items() if name != "GITHUB_TOKEN"}
     stored = Account({"GITHUB_TOKEN": value_of("GITHUB_TOKEN")})
     dumped = tmp_path / "env.json"

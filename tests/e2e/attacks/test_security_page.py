@@ -16,8 +16,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "test_secrets:test_no_header_has_a_secret_of_the_runtime",
         "test_secrets:test_every_variable_of_a_provider_of_models_is_reserved",
     ),
-    "No program that a run starts as an MCP server gets a variable of the runtime or of a model provider.": (
+    "No program that a run starts gets a variable of the runtime or of a model provider.": (
         "test_secrets:test_no_program_gets_a_secret_of_the_runtime",
+        "test_secrets:test_no_program_of_a_flow_gets_a_secret_of_the_runtime_even_if_the_operator_lists_it",
     ),
     "No Python tool gets a variable of the runtime or of a model provider.": (
         "test_secrets:test_no_process_of_python_tools_has_a_secret_of_the_runtime",
